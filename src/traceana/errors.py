@@ -1,0 +1,118 @@
+"""Every way traceana can refuse its input, each with an exit code of its own.
+
+The command line catches :class:`TraceanaError` in one place, prints its one line and leaves with
+its code; a library user catches the classes. Messages are one line and say what to do next.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line; the numbers are part of the interface."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    NOT_FOUND = 10
+    IS_DIRECTORY = 11
+    EMPTY_FILE = 12
+    UNREADABLE = 13
+    UNKNOWN_FORMAT = 14
+    NOT_A_TRACE = 15
+    FOREIGN_DATABASE = 16
+    CORRUPT = 17
+    TRUNCATED = 18
+    BUNDLE_VERSION = 19
+    LEDGER_NOT_EMPTY = 30
+    BAD_RULES = 40
+    CANNOT_WRITE = 50
+    MISSING_EXTRA = 51
+    NO_SUCH_SELECTION = 52
+    INTERRUPTED = 130
+
+
+class TraceanaError(Exception):
+    """Base of all errors that a user can cause or mend."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+
+
+class NotFoundError(TraceanaError):
+    """The path does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class IsDirectoryError(TraceanaError):
+    """The path is a directory and no trace bundle."""
+
+    exit_code = ExitCode.IS_DIRECTORY
+
+
+class EmptyFileError(TraceanaError):
+    """The file has no bytes."""
+
+    exit_code = ExitCode.EMPTY_FILE
+
+
+class UnreadableError(TraceanaError):
+    """The operating system refuses to read the file."""
+
+    exit_code = ExitCode.UNREADABLE
+
+
+class UnknownFormatError(TraceanaError):
+    """The file's content is of no format that traceana reads."""
+
+    exit_code = ExitCode.UNKNOWN_FORMAT
+
+
+class NotATraceError(TraceanaError):
+    """The file is well-formed JSON and holds no trace."""
+
+    exit_code = ExitCode.NOT_A_TRACE
+
+
+class ForeignDatabaseError(TraceanaError):
+    """The file is an SQLite database that no profiler wrote."""
+
+    exit_code = ExitCode.FOREIGN_DATABASE
+
+
+class CorruptError(TraceanaError):
+    """The file is of a known format and damaged beyond reading."""
+
+    exit_code = ExitCode.CORRUPT
+
+
+class BundleVersionError(TraceanaError):
+    """A saved bundle was written by another version of the schema, or is incomplete."""
+
+    exit_code = ExitCode.BUNDLE_VERSION
+
+
+class BadRulesError(TraceanaError):
+    """A rule file does not load; the message names the file and the rule or line."""
+
+    exit_code = ExitCode.BAD_RULES
+
+
+class CannotWriteError(TraceanaError):
+    """The output cannot be written, or would overwrite something of the user's."""
+
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+class MissingExtraError(TraceanaError):
+    """An optional dependency is needed and not installed; the message names the extra."""
+
+    exit_code = ExitCode.MISSING_EXTRA
+
+
+class NoSuchSelectionError(TraceanaError):
+    """A step, device or column was asked for that the trace does not have."""
+
+    exit_code = ExitCode.NO_SUCH_SELECTION
