@@ -1,0 +1,30 @@
+"""traceana: where the GPU time of a neural network went, and what to change.
+
+>>> import traceana
+>>> trace = traceana.open("trace.json.gz")          # doctest: +SKIP
+>>> trace.activities                                # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traceana.opening import open_trace as open  # noqa: A004
+    from traceana.trace import Trace
+
+__version__ = "0.1.0"
+__all__ = ["Trace", "__version__", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    # polars takes ten times as long to import as Python to start: `traceana --help` must not.
+    if name == "open":
+        from traceana.opening import open_trace
+
+        return open_trace
+    if name == "Trace":
+        from traceana.trace import Trace
+
+        return Trace
+    raise AttributeError(f"module 'traceana' has no attribute {name!r}")

@@ -1,0 +1,31 @@
+"""Readers: one a format, each turning a file into a :class:`traceana.trace.Trace`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traceana.ingest.detect import Format, detect
+from traceana.ingest.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from traceana.trace import Trace
+
+
+def read(path: Path, progress: Progress = silent) -> Trace:
+    """Read the file ``path``, whatever format it is of, into the canonical tables.
+
+    Names are not classified yet and activities not attributed. Raises the errors of
+    :mod:`traceana.errors`.
+    """
+    # A reader is imported when a file of its format is met: each brings its own decoder.
+    match detect(path):
+        case Format.CHROME_JSON:
+            from traceana.ingest.kineto.reader import read as read_kineto
+
+            return read_kineto(path, progress)
+        case Format.SQLITE:
+            from traceana.ingest.nsys.reader import read as read_nsys
+
+            return read_nsys(path, progress)

@@ -1,0 +1,79 @@
+"""Which format a file is of, told from its content and never from its name."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from enum import Enum
+from pathlib import Path
+
+from traceana.errors import (
+    EmptyFileError,
+    IsDirectoryError,
+    NotATraceError,
+    NotFoundError,
+    UnknownFormatError,
+    UnreadableError,
+)
+
+_HEAD = 1 << 16
+_GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\x00"
+_BOM = b"\xef\xbb\xbf"
+_JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
+_JSON_SCALAR = re.compile(rb'\s*(?:"|-?\d|true|false|null)')
+
+
+class Format(Enum):
+    """The formats that have a reader."""
+
+    CHROME_JSON = "chrome-json"
+    SQLITE = "sqlite"
+
+
+def detect(path: Path) -> Format:
+    """Return the format of ``path``.
+
+    Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
+    of no format that traceana reads.
+    """
+    head = _head(path)
+    if head.startswith(_SQLITE):
+        return Format.SQLITE
+    if head.startswith(_GZIP):
+        head = _inflate_head(head)
+    head = head.removeprefix(_BOM)
+    if _JSON_START.match(head):
+        return Format.CHROME_JSON
+    if _JSON_SCALAR.match(head) and head.isascii():
+        raise NotATraceError(
+            f"{path} is JSON and no trace: give the file that torch.profiler exported"
+        )
+    raise UnknownFormatError(
+        f"{path} is of no format that traceana reads (Kineto JSON, nsys SQLite export)"
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise IsDirectoryError(
+                f"{path} is a directory and no traceana bundle: name one trace file in it"
+            )
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist: check the path") from error
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+    if not head:
+        raise EmptyFileError(f"{path} is empty: record it again, or check how it was copied")
+    return head
+
+
+def _inflate_head(head: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+    except (zlib.error, gzip.BadGzipFile):
+        return b""

@@ -1,0 +1,7 @@
+"""The canonical tables, the Trace that holds them, the bundle on disk and the integrity ledger."""
+
+from traceana.trace.ledger import Ledger
+from traceana.trace.meta import TraceMeta
+from traceana.trace.trace import Trace
+
+__all__ = ["Ledger", "Trace", "TraceMeta"]

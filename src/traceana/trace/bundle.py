@@ -1,0 +1,132 @@
+"""A Trace as a directory of Parquet files with a small manifest, reopened lazily."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from traceana.errors import BundleVersionError, CannotWriteError
+from traceana.trace.meta import TraceMeta
+from traceana.trace.schema import SCHEMA_VERSION, TABLES
+from traceana.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MANIFEST: Final = "manifest.json"
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """``manifest.json`` of a bundle: written last, so a bundle without it is no bundle."""
+
+    traceana: str = "bundle"
+    schema_version: int
+    meta: TraceMeta
+    rows: dict[str, int]
+
+
+def is_bundle(path: Path) -> bool:
+    """Tell whether ``path`` is a directory that :func:`save` finished."""
+    return (path / MANIFEST).is_file()
+
+
+def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write ``trace`` to the directory ``path`` and return it.
+
+    The directory appears whole or not at all: it is written beside its place and renamed. An
+    existing bundle is replaced with ``overwrite``; anything else that is in the way is never
+    touched. Raises :class:`~traceana.errors.CannotWriteError`.
+    """
+    target = Path(path)
+    if target.exists():
+        if not is_bundle(target):
+            raise CannotWriteError(
+                f"{target} exists and is no traceana bundle: choose another name"
+            )
+        if not overwrite:
+            raise CannotWriteError(f"{target} exists already: choose another name, or overwrite it")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {target}: {error.strerror}") from error
+    try:
+        rows: dict[str, int] = {}
+        for name in TABLES:
+            table = trace.table(name)
+            rows[name] = table.height
+            table.write_parquet(scratch / f"{name}.parquet", compression="zstd")
+        manifest = Manifest(schema_version=SCHEMA_VERSION, meta=trace.meta, rows=rows)
+        (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        _put_in_place(scratch, target)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def _put_in_place(scratch: Path, target: Path) -> None:
+    scratch.chmod(0o777 & ~_umask())
+    if not target.exists():
+        scratch.rename(target)
+        return
+    # The old bundle is only deleted once the new one has its name.
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(old / "bundle")
+    try:
+        scratch.rename(target)
+    except OSError:
+        (old / "bundle").rename(target)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def open_bundle(path: Path) -> Trace:
+    """Reopen a bundle; its tables are read when they are first asked for.
+
+    Raises :class:`~traceana.errors.BundleVersionError` when it is of another schema version or
+    when a file of it is missing or is no Parquet file.
+    """
+    again = "save it again from the original trace"
+    try:
+        manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
+    except (msgspec.DecodeError, OSError) as error:
+        raise BundleVersionError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise BundleVersionError(
+            f"{path} has schema version {manifest.schema_version}, this traceana reads "
+            f"{SCHEMA_VERSION}: {again}"
+        )
+    tables: Mapping[str, pl.LazyFrame] = {
+        name: _scan(path, name, manifest.rows.get(name), again) for name in TABLES
+    }
+    return Trace(manifest.meta, tables)
+
+
+def _scan(path: Path, name: str, rows: int | None, again: str) -> pl.LazyFrame:
+    file = path / f"{name}.parquet"
+    if not file.is_file():
+        raise BundleVersionError(f"{path}: {file.name} is missing: {again}")
+    try:
+        frame = pl.scan_parquet(file)
+        schema = dict(frame.collect_schema())
+        height = frame.select(pl.len()).collect().item()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
+    if schema != dict(pl.Schema(TABLES[name])) or height != rows:
+        raise BundleVersionError(f"{path}: {file.name} is not what the manifest says: {again}")
+    return frame

@@ -1,0 +1,96 @@
+"""The integrity ledger: what of a file is in no table, and what is in one and suspect.
+
+A *note* is by design and loses nothing (launch flows that repeat the correlation id); a *problem*
+means that the trace is less than what the profiled program did, and is what ``--strict`` refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import polars as pl
+
+from traceana.trace.schema import LEDGER
+
+REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
+    # reason: (severity, what it says)
+    "launch_flow": ("note", "flow arrows from launch to kernel; they repeat the correlation id"),
+    "flow": ("note", "other flow arrows"),
+    "metadata": ("note", "names and labels of processes and threads"),
+    "instant": ("note", "instantaneous marks of the profiler"),
+    "counter": ("note", "counter samples"),
+    "span": ("note", "the profiler's own recording span"),
+    "unknown_category": ("note", "events of a category that traceana has no table for"),
+    "no_launch": ("problem", "device work whose launching call is not in the trace"),
+    "zero_timestamp": ("problem", "events whose start is 0: the profiler lost their times"),
+    "duplicate": ("problem", "events recorded twice, letter for letter"),
+    "negative_duration": ("problem", "events that end before they start"),
+    "missing_time": ("problem", "events without a start or a duration"),
+    "malformed": ("problem", "events that cannot be decoded"),
+    "repaired": ("problem", "stretches of invalid JSON that were mended before decoding"),
+    "truncated": ("problem", "the file ends in the middle"),
+    "unnamed": ("problem", "events whose name is not in the file"),
+    "missing_table": ("problem", "a table that the format promises is not in the file"),
+    "dropped_by_profiler": ("problem", "events that the profiler says it lost"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the ledger; ``time_ns`` is null for events without a duration."""
+
+    reason: str
+    table: str
+    kept: bool
+    count: int
+    time_ns: int | None
+    detail: str | None
+
+
+class Ledger:
+    """Collects the entries of one reader."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+
+    def add(
+        self,
+        reason: str,
+        count: int,
+        *,
+        table: str,
+        kept: bool = False,
+        time_ns: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        """Count ``count`` events under ``reason``; a count of 0 leaves no entry.
+
+        Raises ``KeyError`` on a reason that :data:`REASONS` does not know.
+        """
+        if reason not in REASONS:
+            raise KeyError(reason)
+        if count:
+            self._entries.append(Entry(reason, table, kept, count, time_ns, detail))
+
+    def frame(self) -> pl.DataFrame:
+        """Return the ledger as a table; equal reasons of one table are added up."""
+        if not self._entries:
+            return pl.DataFrame(schema=LEDGER)
+        raw = pl.DataFrame(
+            [
+                (e.reason, REASONS[e.reason][0], e.table, e.kept, e.count, e.time_ns, e.detail)
+                for e in self._entries
+            ],
+            schema=LEDGER,
+            orient="row",
+        )
+        times = pl.col("time_ns")
+        return (
+            raw.group_by("reason", "severity", "table", "kept", "detail", maintain_order=True)
+            .agg(
+                pl.col("count").sum(),
+                pl.when(times.is_not_null().any()).then(times.sum()).alias("time_ns"),
+            )
+            .select(LEDGER)
+        )

@@ -1,0 +1,32 @@
+"""What is known of a trace as a whole: where it came from, how much of it was read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class TraceMeta(msgspec.Struct, kw_only=True):
+    """Facts about one trace that are no rows of a table.
+
+    ``epoch_ns`` is the Unix time in nanoseconds of the trace's time 0, null where the format does
+    not tell it. ``bytes_read`` and ``bytes_total`` count the file as it lies on disk; they differ
+    when it is ``truncated``.
+    """
+
+    source: str
+    format: str
+    format_version: str | None = None
+    producer: str | None = None
+    framework: str | None = None
+    epoch_ns: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    truncated: bool = False
+    bytes_read: int | None = None
+    bytes_total: int | None = None
+    events: int | None = None
+    """Events found in the file: the left side of the conservation law."""
+    properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Further facts of the format: driver and CUDA versions, host, options of the recording."""

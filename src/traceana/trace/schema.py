@@ -1,0 +1,235 @@
+"""The canonical tables: their columns, polars types and meanings.
+
+All times are int64 nanoseconds counted from the trace's first event; the epoch is kept apart, in
+:class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
+``device`` is :data:`CPU_DEVICE` for work of the host, so that a selection by device is total.
+
+Columns ending in an identifier of another table (``op``, ``call``, ``layer``, ``parent``) hold that
+table's row number, counted from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.classify.schema import CLASS_SCHEMA
+
+SCHEMA_VERSION: Final = 1
+"""Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
+
+CPU_DEVICE: Final = -1
+"""``device`` of activities that ran on the host (leaf operators of a CPU-only trace)."""
+
+NANOSECONDS = pl.Int64
+ROW = pl.UInt32
+LABEL = pl.Categorical
+"""Short text that repeats: operator, API and range names."""
+
+ActivityKind = pl.Enum(["kernel", "memcpy", "memset", "sync", "op"])
+CopyKind = pl.Enum(
+    ["h2d", "d2h", "d2d", "p2p", "h2h", "h2a", "a2h", "a2a", "a2d", "d2a", "unknown"]
+)
+MemoryKind = pl.Enum(
+    [
+        "pageable",
+        "pinned",
+        "device",
+        "array",
+        "managed",
+        "device_static",
+        "managed_static",
+        "unknown",
+    ]
+)
+Direction = pl.Enum(["forward", "backward", "optimizer"])
+RangeKind = pl.Enum(
+    [
+        "module",  # nn.Module call, Keras or Flax layer
+        "annotation",  # record_function, user_annotation, TraceAnnotation
+        "step",  # ProfilerStep, an iteration's range
+        "nvtx",  # NVTX push/pop: nests on its thread
+        "nvtx_start",  # NVTX start/end: need not nest
+        "mark",  # instantaneous
+        "python",  # a Python frame
+        "device",  # an annotation drawn on the GPU's timeline: never time of its own
+        "overhead",  # the profiler's own work
+        "osrt",  # a call into the operating system
+        "span",  # the profiler's recording span
+    ]
+)
+Severity = pl.Enum(["note", "problem"])
+LayerRole = pl.Enum(["layer", "optimizer", "data", "collective", "unattributed"])
+LedgerTable = pl.String
+
+ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name_id": ROW,  # row of `names`
+    "kind": ActivityKind,
+    "start": NANOSECONDS,
+    "duration": NANOSECONDS,
+    "process": pl.Int64,
+    "device": pl.Int32,
+    "context": pl.Int64,
+    "stream": pl.Int64,  # of a CPU operator: its thread
+    "correlation": pl.Int64,  # per process, CUPTI's
+    "external": pl.Int64,  # Kineto's "External id"; another id space than correlation
+    "grid_x": pl.Int32,
+    "grid_y": pl.Int32,
+    "grid_z": pl.Int32,
+    "block_x": pl.Int32,
+    "block_y": pl.Int32,
+    "block_z": pl.Int32,
+    "registers": pl.Int32,  # per thread
+    "shared_memory": pl.Int64,  # bytes per block, static and dynamic
+    "bytes": pl.Int64,
+    "copy_kind": CopyKind,
+    "source_memory": MemoryKind,
+    "destination_memory": MemoryKind,
+    "graph_node": pl.Int64,
+    # Filled in by traceana.attribute; null as a reader leaves them.
+    "call": ROW,
+    "op": ROW,
+    "range": ROW,
+    "layer": ROW,
+    "step": ROW,
+    "direction": Direction,
+}
+
+NAMES: Final[dict[str, pl.DataType | type[pl.DataType]]] = dict(CLASS_SCHEMA)
+"""One row a distinct activity name; the classes are null until ``traceana.classify`` has run."""
+
+CALLS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name": LABEL,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start": NANOSECONDS,
+    "duration": NANOSECONDS,
+    "correlation": pl.Int64,
+    "external": pl.Int64,
+}
+
+OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name": LABEL,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start": NANOSECONDS,
+    "duration": NANOSECONDS,
+    "parent": ROW,  # innermost operator around it on its thread
+    "depth": pl.Int32,  # 0: no operator around it
+    "external": pl.Int64,
+    "sequence": pl.Int64,  # autograd's sequence number
+    "forward_thread": pl.Int64,  # Kineto's "Fwd thread id" (not a system thread id)
+    "direction": Direction,
+    "input_shapes": pl.String,  # JSON text as the trace has it: [[64, 3, 224, 224], ...]
+    "input_types": pl.String,  # JSON text: ["float", ...]
+    "inputs": pl.String,  # JSON text of concrete scalar inputs
+    "module": LABEL,  # "Module Hierarchy", where recorded
+}
+
+RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "text": LABEL,
+    "kind": RangeKind,
+    "domain": LABEL,
+    "process": pl.Int64,
+    "thread": pl.Int64,  # null for ranges that belong to no thread
+    "device": pl.Int32,  # of kind "device" only
+    "start": NANOSECONDS,
+    "duration": NANOSECONDS,
+    "parent": ROW,  # innermost range around it on its thread
+    "depth": pl.Int32,
+}
+
+LINKS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "kind": LABEL,  # "fwdbwd": from a forward operator to its backward
+    "from_process": pl.Int64,
+    "from_thread": pl.Int64,
+    "from_time": NANOSECONDS,
+    "to_process": pl.Int64,
+    "to_thread": pl.Int64,
+    "to_time": NANOSECONDS,
+}
+
+LAYERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "path": pl.String,
+    "type": pl.String,
+    "role": LayerRole,
+    "parent": ROW,
+    "position": pl.Int32,  # order of first execution
+}
+
+STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "number": pl.Int64,  # as the trace numbers them
+    "start": NANOSECONDS,
+    "duration": NANOSECONDS,
+    "process": pl.Int64,
+    "source": pl.String,  # the text that marked it, e.g. "ProfilerStep"
+}
+
+MEMORY: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "time": NANOSECONDS,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "device": pl.Int32,
+    "address": pl.Int64,
+    "bytes": pl.Int64,  # positive: allocated, negative: freed
+    "allocated": pl.Int64,  # total after the event
+    "reserved": pl.Int64,
+}
+
+DEVICES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "device": pl.Int32,
+    "name": pl.String,
+    "vendor": pl.String,
+    "compute_capability": pl.String,  # "8.0"
+    "multiprocessors": pl.Int32,
+    "clock_khz": pl.Int64,
+    "memory_bytes": pl.Int64,
+    "bandwidth_bytes_per_s": pl.Int64,
+    "warp_size": pl.Int32,
+}
+
+LEDGER: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "reason": pl.String,
+    "severity": Severity,
+    "table": LedgerTable,  # the table the events are of, or would have been of
+    "kept": pl.Boolean,  # true: the rows are in the table too, and counted here as suspect
+    "count": pl.Int64,
+    "time_ns": pl.Int64,  # sum of durations; null where the events have none
+    "detail": pl.String,
+}
+
+TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
+    "activities": ACTIVITIES,
+    "names": NAMES,
+    "calls": CALLS,
+    "ops": OPS,
+    "ranges": RANGES,
+    "links": LINKS,
+    "layers": LAYERS,
+    "steps": STEPS,
+    "memory": MEMORY,
+    "devices": DEVICES,
+    "ledger": LEDGER,
+}
+
+
+def empty(table: str) -> pl.DataFrame:
+    """Return ``table`` with its declared columns and no rows."""
+    return pl.DataFrame(schema=TABLES[table])
+
+
+def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with exactly the declared columns of ``table``, in order and type.
+
+    Columns that are missing are filled with nulls. Raises ``KeyError`` on a column that the table
+    does not declare: a reader's typing error must not vanish silently.
+    """
+    schema = TABLES[table]
+    unknown = [column for column in frame.columns if column not in schema]
+    if unknown:
+        raise KeyError(f"{table} has no column {', '.join(unknown)}")
+    return frame.select(
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+    )
