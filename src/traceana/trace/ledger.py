@@ -92,5 +92,5 @@ class Ledger:
                 pl.col("count").sum(),
                 pl.when(times.is_not_null().any()).then(times.sum()).alias("time_ns"),
             )
-            .select(LEDGER)
+            .select(*LEDGER)
         )

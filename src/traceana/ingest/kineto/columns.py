@@ -1,0 +1,126 @@
+"""The seam between bytes and tables: column chunks, as a decoder of Kineto JSON delivers them.
+
+A decoder is a function ``bytes -> Columns``. The bytes are whole elements of ``traceEvents``,
+separated by commas. Whoever writes a faster decoder writes one function that fills these frames.
+Times are int64 nanoseconds as the file counts them; categories are lower-case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+_TEXT = pl.Categorical
+_COMMON: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "category": _TEXT,
+    "name": _TEXT,
+    "pid": pl.Int64,
+    "tid": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+}
+
+FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
+    "device": {
+        **_COMMON,
+        "device": pl.Int64,
+        "context": pl.Int64,
+        "stream": pl.Int64,
+        "correlation": pl.Int64,
+        "external": pl.Int64,
+        "grid_x": pl.Int64,
+        "grid_y": pl.Int64,
+        "grid_z": pl.Int64,
+        "block_x": pl.Int64,
+        "block_y": pl.Int64,
+        "block_z": pl.Int64,
+        "registers": pl.Int64,
+        "shared_memory": pl.Int64,
+        "bytes": pl.Int64,
+        "graph_node": pl.Int64,
+    },
+    "call": {
+        **_COMMON,
+        "correlation": pl.Int64,
+        "external": pl.Int64,
+        "bytes": pl.Int64,  # AMD prints a copy's size on the call alone
+    },
+    "op": {
+        **_COMMON,
+        "external": pl.Int64,
+        "sequence": pl.Int64,
+        "forward_thread": pl.Int64,
+        "input_shapes": pl.String,
+        "input_types": pl.String,
+        "inputs": pl.String,
+        "module": _TEXT,
+    },
+    "range": dict(_COMMON),
+    "flow": {
+        "category": _TEXT,
+        "id": pl.Int64,
+        "ends": pl.Boolean,  # false: the flow starts here
+        "pid": pl.Int64,
+        "tid": pl.Int64,
+        "time": pl.Int64,
+    },
+    "memory": {
+        "pid": pl.Int64,
+        "tid": pl.Int64,
+        "time": pl.Int64,
+        "device_type": pl.Int64,
+        "device": pl.Int64,
+        "address": pl.Int64,
+        "bytes": pl.Int64,
+        "allocated": pl.Int64,
+        "reserved": pl.Int64,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One metadata event: what a process or a thread is called."""
+
+    kind: str
+    pid: object
+    tid: object
+    text: str
+
+
+@dataclass(slots=True)
+class Columns:
+    """The events of one stretch of the file, by the table they are bound for."""
+
+    events: int = 0
+    frames: dict[str, list[pl.DataFrame]] = field(
+        default_factory=lambda: {name: [] for name in FRAMES}
+    )
+    labels: list[Label] = field(default_factory=list)
+    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(reason, detail) -> events that no table takes, for the ledger."""
+    repaired: int = 0
+    """Events that were no valid JSON as the file has them."""
+
+    def count(self, reason: str, detail: str, events: int) -> None:
+        """Add ``events`` that no table takes."""
+        key = (reason, detail)
+        self.left_out[key] = self.left_out.get(key, 0) + events
+
+    def take(self, other: Columns) -> None:
+        """Append another stretch."""
+        self.events += other.events
+        self.repaired += other.repaired
+        self.labels += other.labels
+        for name, frames in other.frames.items():
+            self.frames[name] += frames
+        for (reason, detail), events in other.left_out.items():
+            self.count(reason, detail, events)
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return all rows of one frame so far."""
+        frames: Sequence[pl.DataFrame] = self.frames[name]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=FRAMES[name])

@@ -1,0 +1,243 @@
+"""The decoder: JSON text of whole events to column chunks, with msgspec.
+
+The Python objects of one chunk live until its columns are made, never longer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import polars as pl
+from msgspec import Raw
+
+from traceana.ingest.kineto.columns import FRAMES, Columns, Label
+from traceana.ingest.kineto.events import MANY, ONE, Event
+from traceana.ingest.kineto.integers import integers
+from traceana.ingest.kineto.repair import repair
+from traceana.ingest.kineto.times import to_nanoseconds
+
+_Columns = dict[str, pl.Series]
+
+# Lower-case category of complete events -> frame.
+_COMPLETE: Final = {
+    "kernel": "device",
+    "gpu_memcpy": "device",
+    "memcpy": "device",
+    "gpu_memset": "device",
+    "memset": "device",
+    "cuda_sync": "device",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "runtime": "call",
+    "driver": "call",
+    "cpu_op": "op",
+    "operator": "op",
+    "user_annotation": "range",
+    "gpu_user_annotation": "range",
+    "python_function": "range",
+    "overhead": "range",
+}
+_LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
+
+
+class UndecodableError(Exception):
+    """The text is not a sequence of whole, valid events."""
+
+
+def decode(text: bytes) -> Columns:
+    """Decode whole events separated by commas; raises :class:`UndecodableError`."""
+    try:
+        events = MANY.decode(b"".join((b"[", text, b"]")))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UndecodableError from error
+    return _columns(events)
+
+
+def decode_singly(texts: Sequence[bytes]) -> Columns:
+    """Decode events one by one: mends what can be mended and counts what cannot."""
+    events: list[Event] = []
+    repaired = malformed = 0
+    for text in texts:
+        try:
+            events.append(ONE.decode(text))
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            events.append(ONE.decode(repair(text)))
+            repaired += 1
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            malformed += 1
+    columns = _columns(events)
+    columns.events += malformed
+    if malformed:
+        columns.count("malformed", "", malformed)
+    columns.repaired += repaired
+    return columns
+
+
+def _columns(events: list[Event]) -> Columns:
+    buckets: defaultdict[tuple[str, str | None], list[Event]] = defaultdict(list)
+    for event in events:
+        buckets[event.ph, event.cat].append(event)
+    columns = Columns(events=len(events))
+    for (phase, category), bucket in buckets.items():
+        _sort_in(columns, phase, (category or "").lower(), bucket)
+    return columns
+
+
+def _sort_in(columns: Columns, phase: str, category: str, events: list[Event]) -> None:
+    match phase:
+        case "X" if category in _COMPLETE:
+            name = _COMPLETE[category]
+            common = _complete(category, events)
+            columns.frames[name].append(_frame(name, {**common, **_SPECIFIC[name](events)}))
+        case "X" if category == "trace":
+            columns.count("span", "", len(events))
+        case "s" | "t" | "f" if category in _LAUNCH_FLOWS:
+            columns.count("launch_flow", category, len(events))
+        case "s" | "f":
+            columns.frames["flow"].append(_frame("flow", _flow(category, phase == "f", events)))
+        case "t":
+            columns.count("flow", category, len(events))
+        case "M":
+            columns.labels += [
+                Label(event.name, event.pid, event.tid, str(event.args.name or event.args.labels))
+                for event in events
+                if event.args.name is not None or event.args.labels is not None
+            ]
+            columns.count("metadata", "", len(events))
+        case "i" | "I":
+            _instants(columns, events)
+        case "C":
+            columns.count("counter", "", len(events))
+        case _:
+            columns.count("unknown_category", f"{phase} {category}".strip(), len(events))
+
+
+def _instants(columns: Columns, events: list[Event]) -> None:
+    memory = [event for event in events if event.name == "[memory]"]
+    if memory:
+        columns.frames["memory"].append(_frame("memory", _memory(memory)))
+    if len(events) > len(memory):
+        columns.count("instant", "", len(events) - len(memory))
+
+
+def _frame(name: str, series: _Columns) -> pl.DataFrame:
+    return pl.DataFrame(series, schema=FRAMES[name])
+
+
+def _complete(category: str, events: list[Event]) -> _Columns:
+    return {
+        "category": pl.repeat(category, len(events), dtype=pl.Categorical, eager=True),
+        "name": pl.Series([event.name for event in events], dtype=pl.Categorical),
+        "pid": integers([event.pid for event in events]),
+        "tid": integers([event.tid for event in events]),
+        "start": to_nanoseconds([event.ts for event in events]),
+        "duration": to_nanoseconds([event.dur for event in events]),
+    }
+
+
+def _external(events: list[Event]) -> pl.Series:
+    return integers(
+        [
+            event.args.external_old if event.args.external is None else event.args.external
+            for event in events
+        ]
+    )
+
+
+def _device(events: list[Event]) -> _Columns:
+    args = [event.args for event in events]
+    return {
+        "device": integers([arg.device for arg in args]),
+        "context": integers([arg.context for arg in args]),
+        "stream": integers([arg.stream for arg in args]),
+        "correlation": integers([arg.correlation for arg in args]),
+        "external": _external(events),
+        "registers": integers([arg.registers for arg in args]),
+        "shared_memory": integers([arg.shared_memory for arg in args]),
+        "bytes": integers([arg.bytes for arg in args]),
+        "graph_node": integers([arg.graph_node for arg in args]),
+        **{
+            f"{what}_{axis}": integers(
+                [
+                    extent[i] if extent is not None and i < len(extent) else None
+                    for extent in extents
+                ]
+            )
+            for what, extents in (
+                ("grid", [arg.grid for arg in args]),
+                ("block", [arg.block for arg in args]),
+            )
+            for i, axis in enumerate("xyz")
+        },
+    }
+
+
+def _call(events: list[Event]) -> _Columns:
+    return {
+        "correlation": integers([event.args.correlation for event in events]),
+        "external": _external(events),
+        "bytes": integers(
+            [event.args.size if event.args.bytes is None else event.args.bytes for event in events]
+        ),
+    }
+
+
+def _op(events: list[Event]) -> _Columns:
+    args = [event.args for event in events]
+    return {
+        "external": _external(events),
+        "sequence": integers([arg.sequence for arg in args]),
+        "forward_thread": integers([arg.forward_thread for arg in args]),
+        "input_shapes": _texts([arg.shapes or arg.shapes_old for arg in args]),
+        "input_types": _texts([arg.types for arg in args]),
+        "inputs": _texts([arg.inputs for arg in args]),
+        "module": pl.Series([arg.module or None for arg in args], dtype=pl.Categorical),
+    }
+
+
+def _texts(raws: Sequence[Raw]) -> pl.Series:
+    return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
+
+
+def _range(events: list[Event]) -> _Columns:  # noqa: ARG001
+    return {}
+
+
+_SPECIFIC: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
+    "device": _device,
+    "call": _call,
+    "op": _op,
+    "range": _range,
+}
+
+
+def _flow(category: str, ends: bool, events: list[Event]) -> _Columns:
+    return {
+        "category": pl.repeat(category, len(events), dtype=pl.Categorical, eager=True),
+        "id": integers([event.id for event in events]),
+        "ends": pl.repeat(ends, len(events), dtype=pl.Boolean, eager=True),
+        "pid": integers([event.pid for event in events]),
+        "tid": integers([event.tid for event in events]),
+        "time": to_nanoseconds([event.ts for event in events]),
+    }
+
+
+def _memory(events: list[Event]) -> _Columns:
+    args = [event.args for event in events]
+    return {
+        "pid": integers([event.pid for event in events]),
+        "tid": integers([event.tid for event in events]),
+        "time": to_nanoseconds([event.ts for event in events]),
+        "device_type": integers([arg.device_type for arg in args]),
+        "device": integers([arg.device_id for arg in args]),
+        "address": integers([arg.address for arg in args]),
+        "bytes": integers([arg.memory_bytes for arg in args]),
+        "allocated": integers([arg.allocated for arg in args]),
+        "reserved": integers([arg.reserved for arg in args]),
+    }

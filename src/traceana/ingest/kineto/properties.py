@@ -1,0 +1,106 @@
+"""The keys around ``traceEvents``: devices, ranks, versions, the origin of time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.ingest.kineto.integers import integers
+from traceana.trace.schema import DEVICES
+
+_VERSIONS: Final = (
+    "cupti_version",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "roctracer_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+)
+_OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+_EPOCH_FLOOR: Final = 10**18
+"""Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from a boot."""
+
+
+def devices(keys: dict[str, Any], used: pl.Series) -> pl.DataFrame:
+    """Return the devices that did work, or all that the file lists when none did.
+
+    ``used`` holds the device numbers of the activities; one that the file does not describe gets
+    a row without properties.
+    """
+    listed = keys.get("deviceProperties")
+    rows = (
+        [_device(entry) for entry in listed if isinstance(entry, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    described = (
+        pl.DataFrame(rows, schema=DEVICES, orient="row")
+        .filter(pl.col("device").is_not_null())
+        .unique("device", keep="first", maintain_order=True)
+    )
+    numbers = used.drop_nulls().unique().sort().cast(DEVICES["device"]).alias("device")
+    if not len(numbers):
+        return described
+    kinds = described.drop("device").unique()
+    if kinds.height == 1:
+        # ROCm numbers the rows by agent and the properties by device. Where all devices are of
+        # one kind it does not matter which is which.
+        return numbers.to_frame().join(kinds, how="cross").select(described.columns)
+    return numbers.to_frame().join(described, on="device", how="left", maintain_order="left")
+
+
+def _device(entry: dict[str, Any]) -> tuple[Any, ...]:
+    def number(key: str) -> int | None:
+        value = integers([entry.get(key)]).item()
+        return value if value is None or -(2**31) <= value < 2**31 or key == _MEMORY else None
+
+    name = entry.get("name")
+    major, minor = number("computeMajor"), number("computeMinor")
+    name = name if isinstance(name, str) else None
+    return (
+        number("id"),
+        name,
+        None if name is None else ("AMD" if "AMD" in name or "Instinct" in name else "NVIDIA"),
+        None if major is None or minor is None else f"{major}.{minor}",
+        number("numSms"),
+        None,
+        number(_MEMORY),
+        None,
+        number("warpSize"),
+    )
+
+
+_MEMORY: Final = "totalGlobalMem"
+
+
+def base_ns(keys: dict[str, Any], first_ns: int) -> int | None:
+    """Return the Unix time in ns of the file's time 0, None where the file does not tell.
+
+    ``first_ns`` is the time of its first event: files without ``baseTimeNanoseconds`` print Unix
+    times themselves.
+    """
+    base = integers([keys.get("baseTimeNanoseconds")]).item()
+    if base is not None:
+        return int(base)
+    return 0 if first_ns > _EPOCH_FLOOR else None
+
+
+def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Return (rank, world size) of a distributed run, None where not recorded."""
+    info = keys.get("distributedInfo")
+    if not isinstance(info, dict):
+        return None, None
+    return tuple(integers([info.get("rank"), info.get("world_size")]))  # type: ignore[return-value]
+
+
+def facts(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the versions and recording options that the file names."""
+    found = {key: keys[key] for key in _VERSIONS if isinstance(keys.get(key), int | float)}
+    options = [key for key in _OPTIONS if keys.get(key) in (1, True)]
+    if options:
+        found["options"] = options
+    listed = keys.get("deviceProperties")
+    if isinstance(listed, list):
+        found["devices_present"] = len(listed)
+    return found

@@ -1,0 +1,161 @@
+"""Kineto traces (torch.profiler's Chrome JSON), of every generation, to the canonical tables."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest.integrity import screen
+from traceana.ingest.kineto import properties
+from traceana.ingest.kineto.activities import activities
+from traceana.ingest.kineto.annotations import ranges, split_ops
+from traceana.ingest.kineto.columns import Columns
+from traceana.ingest.kineto.document import Head, NoEventsError, read_head, read_tail
+from traceana.ingest.kineto.flows import links
+from traceana.ingest.kineto.split import EventStream
+from traceana.ingest.names import NameTable
+from traceana.ingest.progress import Progress
+from traceana.ingest.rebase import rebase
+from traceana.ingest.source import ByteSource
+from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.schema import CPU_DEVICE
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Read a Kineto trace, plain or gzip.
+
+    A file that ends in the middle is read up to there; ``meta.truncated`` says so. Raises
+    ``NotATraceError`` on JSON without ``traceEvents`` and ``CorruptError`` when the file breaks
+    off before the first event.
+    """
+    source = ByteSource(path, progress)
+    blocks = source.blocks()
+    try:
+        head = read_head(blocks)
+    except NoEventsError as error:
+        raise _no_events(path, error, source) from error
+    columns = Columns()
+    stream = EventStream(head.rest, blocks)
+    with _collector_off():
+        stream.columns(columns.take)
+    keys, whole = _end(head, stream)
+    source.truncated |= not whole
+    return _assemble(columns, {**head.keys, **keys}, source, stream)
+
+
+def _no_events(path: Path, error: NoEventsError, source: ByteSource) -> Exception:
+    if error.complete and not source.truncated:
+        return NotATraceError(
+            f"{path} is JSON without traceEvents: give the file that torch.profiler exported"
+        )
+    return CorruptError(
+        f"{path} breaks off or is no JSON before its first event: copy or record it again"
+    )
+
+
+def _end(head: Head, stream: EventStream) -> tuple[dict[str, Any], bool]:
+    if head.bare:
+        # The Chrome format lets an array of events end without its bracket.
+        return {}, stream.closed or not stream.broken_off
+    return read_tail(stream.tail) if stream.closed else ({}, False)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    # Millions of short-lived structs: the cyclic collector finds nothing and takes most of the time.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _assemble(
+    columns: Columns, keys: dict[str, Any], source: ByteSource, stream: EventStream
+) -> Trace:
+    ledger = Ledger()
+    for (reason, detail), count in columns.left_out.items():
+        ledger.add(reason, count, table="-", detail=detail or None)
+    ledger.add("repaired", columns.repaired, table="-", kept=True)
+    if source.truncated:
+        ledger.add(
+            "truncated", 1, table="-", detail="within an event" if stream.broken_off else None
+        )
+    calls = columns.frame("call")
+    ops, annotations = split_ops(columns.frame("op"))
+    process = _main_process(calls, ops)
+    annotated = pl.concat(
+        [columns.frame("range"), annotations.select(columns.frame("range").columns)]
+    )
+    timed = {
+        "activities": activities(columns.frame("device"), calls, process),
+        "calls": _renamed(calls).drop("bytes"),
+        "ops": _renamed(ops),
+        "ranges": ranges(annotated),
+    }
+    tables = {name: screen(frame, name, ledger) for name, frame in timed.items()}
+    tables["links"] = links(columns.frame("flow"), ledger)
+    tables["memory"] = _memory(columns.frame("memory"), ledger)
+    tables, first_ns = rebase(tables)
+    names = NameTable()
+    named = tables["activities"]
+    tables["activities"] = named.with_columns(names.ids(named["name"]).alias("name_id")).drop(
+        "name"
+    )
+    tables["names"] = names.frame()
+    tables["devices"] = properties.devices(keys, tables["activities"]["device"])
+    tables["ledger"] = ledger.frame()
+    base = properties.base_ns(keys, first_ns)
+    rank, world_size = properties.rank(keys)
+    return Trace(
+        TraceMeta(
+            source=str(source.path),
+            format="kineto",
+            format_version=_text(keys.get("schemaVersion")),
+            producer="torch.profiler",
+            framework="PyTorch" if ops.height else None,
+            epoch_ns=None if base is None else base + first_ns,
+            rank=rank,
+            world_size=world_size,
+            truncated=source.truncated,
+            bytes_read=source.bytes_read,
+            bytes_total=source.bytes_total,
+            events=columns.events + int(stream.broken_off),
+            properties=properties.facts(keys),
+        ),
+        tables,
+    )
+
+
+def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop("category").rename({"pid": "process", "tid": "thread"})
+
+
+def _memory(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    timed = frame.filter(pl.col("time") != 0)
+    ledger.add("missing_time", frame.height - timed.height, table="memory")
+    on_host = pl.col("device_type") == 0
+    return (
+        timed.with_columns(pl.when(on_host).then(CPU_DEVICE).otherwise("device").alias("device"))
+        .rename({"pid": "process", "tid": "thread"})
+        .drop("device_type")
+    )
+
+
+def _main_process(calls: pl.DataFrame, ops: pl.DataFrame) -> int | None:
+    """Return the process that launched most: a Kineto file is of one process."""
+    pids = calls["pid"] if calls.height else ops["pid"]
+    modes = pids.drop_nulls().mode()
+    return int(modes.sort()[0]) if len(modes) else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

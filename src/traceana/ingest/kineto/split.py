@@ -1,0 +1,94 @@
+"""Cuts the stream of ``traceEvents`` into stretches of whole events and decodes them.
+
+A cut is guessed at the last ``}, {"`` of the block and proved by decoding: text that decodes as a
+sequence of events cannot end within one. Where that fails (a bracket within a name, invalid JSON,
+the end of the array) the stretch is cut by its structure, event by event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from traceana.ingest.kineto.columns import Columns
+from traceana.ingest.kineto.decode import UndecodableError, decode, decode_singly
+from traceana.ingest.kineto.structure import scan
+
+_SEAM: Final = re.compile(rb'\}\s*,\s*\{\s*"')
+_EVENT_SEAM: Final = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts)"\s*:)')
+_SEAM_SEARCH: Final = 1 << 18
+_STUCK: Final = 64 << 20
+"""An event larger than this is none: a quote is missing somewhere before."""
+
+
+class EventStream:
+    """Decodes the events behind a document's head.
+
+    After :meth:`columns`, ``closed`` tells whether the array ended, ``tail`` is what stands behind
+    it and ``broken_off`` whether the file ended within an event.
+    """
+
+    def __init__(self, start: bytes, blocks: Iterator[bytes]) -> None:
+        self._buffer = start
+        self._blocks = blocks
+        self.closed = False
+        self.broken_off = False
+        self.tail = b""
+
+    def columns(self, take: Callable[[Columns], None]) -> None:
+        """Hand the columns of stretch after stretch to ``take``."""
+        while not self.closed:
+            self._buffer = self._buffer.lstrip(b", \t\r\n")
+            cut = _last_seam(self._buffer)
+            if cut:
+                try:
+                    take(decode(self._buffer[:cut]))
+                    self._buffer = self._buffer[cut + 1 :]
+                except UndecodableError:
+                    take(self._by_structure())
+            elif len(self._buffer) > _STUCK:
+                take(self._by_structure())
+            if self.closed:
+                break
+            block = next(self._blocks, None)
+            if block is None:
+                take(self._by_structure())
+                break
+            self._buffer += block
+        if self.closed:
+            self.tail = self._buffer + b"".join(self._blocks)
+        else:
+            self.broken_off = bool(self._buffer.strip(b", \t\r\n"))
+
+    def _by_structure(self) -> Columns:
+        found = scan(self._buffer)
+        text = self._buffer
+        if not len(found.ends) and found.closed is None and len(text) > _STUCK:
+            return self._by_seams()
+        events = [text[a:b] for a, b in zip(found.starts, found.ends, strict=True)]
+        try:
+            columns = decode(b",".join(events))
+        except UndecodableError:
+            columns = decode_singly(events)
+        if found.closed is not None:
+            self.closed = True
+            self._buffer = text[found.closed + 1 :]
+        elif events:
+            self._buffer = text[int(found.ends[-1]) :]
+        return columns
+
+    def _by_seams(self) -> Columns:
+        *events, self._buffer = _EVENT_SEAM.split(self._buffer)
+        if not events:
+            events, self._buffer = [self._buffer], b""
+        return decode_singly(events)
+
+
+def _last_seam(text: bytes) -> int:
+    """Return the position of the comma of the last ``}, {"``, 0 when there is none near the end."""
+    begin = max(0, len(text) - _SEAM_SEARCH)
+    seam = None
+    for seam in _SEAM.finditer(text, begin):
+        pass
+    return 0 if seam is None else text.index(b",", seam.start())

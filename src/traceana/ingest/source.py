@@ -1,0 +1,78 @@
+"""The bytes of a file, inflated where it is gzip, in blocks, with an account of how much there was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from traceana.errors import UnreadableError
+from traceana.ingest.progress import Progress, silent
+
+_GZIP: Final = b"\x1f\x8b"
+_COMPRESSED_BLOCK: Final = 1 << 20
+_BLOCK: Final = 8 << 20
+
+
+class ByteSource:
+    """Reads a file once, front to back.
+
+    After :meth:`blocks` is exhausted, ``truncated`` tells whether a gzip stream broke off or was
+    damaged; what came before that is delivered. ``bytes_read`` counts bytes on disk.
+    """
+
+    def __init__(self, path: Path, progress: Progress = silent) -> None:
+        """Prepare to read ``path``; raises ``UnreadableError`` when the system refuses it."""
+        self.path = path
+        self.truncated = False
+        self.bytes_read = 0
+        try:
+            self.bytes_total = path.stat().st_size
+        except OSError as error:
+            raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+        self._progress = progress
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content in blocks of some megabytes."""
+        try:
+            with self.path.open("rb") as file:
+                is_gzip = file.read(2) == _GZIP
+                file.seek(0)
+                size = _COMPRESSED_BLOCK if is_gzip else _BLOCK
+                raw = self._raw(iter(lambda: file.read(size), b""))
+                yield from self._inflated(raw) if is_gzip else raw
+        except OSError as error:
+            raise UnreadableError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def _raw(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.bytes_read += len(part)
+            self._progress(self.bytes_read, self.bytes_total)
+            yield part
+
+    def _inflated(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        # isal inflates about three times as fast as zlib, and reads the same streams.
+        from isal import isal_zlib
+
+        inflater = isal_zlib.decompressobj(wbits=31)
+        started = False
+        for part in parts:
+            rest = part
+            while rest:
+                if inflater.eof:  # another member of the file, or padding behind the last
+                    rest = rest.lstrip(b"\0")
+                    if not rest:
+                        break
+                    inflater = isal_zlib.decompressobj(wbits=31)
+                started = True
+                try:
+                    out = inflater.decompress(rest, _BLOCK)
+                    while out:
+                        yield out
+                        tail = inflater.unconsumed_tail
+                        out = inflater.decompress(tail, _BLOCK) if tail else b""
+                except isal_zlib.error:
+                    self.truncated = True
+                    return
+                rest = inflater.unused_data if inflater.eof else b""
+        self.truncated = started and not inflater.eof
