@@ -1,0 +1,84 @@
+"""The integrity step that every reader shares: which events a table can keep.
+
+What is refused is counted in the ledger with its reason, so that the conservation law holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.trace.ledger import Ledger
+
+FARTHEST_NS: Final = 1 << 62
+"""Times and durations beyond this (146 years) are no times; below it no difference overflows."""
+
+
+def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return the rows of ``frame`` that can be kept, in order; count the others in ``ledger``.
+
+    ``frame`` needs ``start`` and ``duration`` (int64 nanoseconds on the file's own clock, before
+    :func:`traceana.ingest.rebase.rebase`). Refused, each row for the first reason that holds:
+
+    - ``zero_timestamp``: start is 0; CUPTI writes that where it lost the time.
+    - ``missing_time``: start or duration is null.
+    - ``malformed``: start or duration lies beyond :data:`FARTHEST_NS`.
+    - ``negative_duration``: the event ends before it starts.
+    - ``duplicate``: equal to an earlier row in every column, ids included.
+
+    ``table`` is the canonical table that the rows are meant for.
+    """
+    start, duration = pl.col("start"), pl.col("duration")
+    reason = (
+        pl.when(start == 0)
+        .then(pl.lit("zero_timestamp"))
+        .when(start.is_null() | duration.is_null())
+        .then(pl.lit("missing_time"))
+        .when(_beyond(start) | _beyond(duration))
+        .then(pl.lit("malformed"))
+        .when(duration < 0)
+        .then(pl.lit("negative_duration"))
+    )
+    # A sound trace, which is nearly every trace, is not copied.
+    if frame.select(reason.is_not_null().any()).item():
+        judged = frame.with_columns(reason.alias("_reason"))
+        for why, refused in judged.filter(pl.col("_reason").is_not_null()).group_by(
+            "_reason", maintain_order=True
+        ):
+            _count(str(why[0]), refused, table, ledger)
+        frame = judged.filter(pl.col("_reason").is_null()).drop("_reason")
+    return _without_duplicates(frame, table, ledger)
+
+
+def _beyond(time: pl.Expr) -> pl.Expr:
+    return (time < -FARTHEST_NS) | (time > FARTHEST_NS)
+
+
+def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    # Equal rows start together: only rows that share a start are compared in full, and sorting
+    # one column finds those several times faster than hashing it.
+    starts = frame["start"].sort()
+    shared = starts.filter(starts == starts.shift()).unique()
+    if shared.is_empty():
+        return frame
+    numbered = frame.with_row_index("_row")
+    suspects = numbered.filter(pl.col("start").is_in(shared.implode()))
+    again = suspects.filter(~pl.struct(frame.columns).is_first_distinct())
+    if again.is_empty():
+        return frame
+    _count("duplicate", again, table, ledger)
+    return numbered.join(again.select("_row"), on="_row", how="anti", maintain_order="left").drop(
+        "_row"
+    )
+
+
+def _count(reason: str, refused: pl.DataFrame, table: str, ledger: Ledger) -> None:
+    # Of a lost or impossible time no sum is claimed.
+    known = reason in ("duplicate", "negative_duration")
+    ledger.add(
+        reason,
+        refused.height,
+        table=table,
+        time_ns=int(refused["duration"].sum()) if known else None,
+    )
