@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from traceana.ingest.integrity import FARTHEST_NS, screen
 from traceana.trace.ledger import Ledger
 
-
 Row = tuple[int | None, int | None, int]
 
 
