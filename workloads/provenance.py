@@ -1,0 +1,94 @@
+"""How, with what and on what a recording was made: the file ``NAME.provenance.json`` beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workloads.options import RunOptions
+
+LICENCE = "Apache-2.0"
+_PACKAGES = ("torch", "numpy", "nvtx")
+
+
+def write_provenance(
+    recording: Path,
+    *,
+    recorder: str,
+    recorder_version: str,
+    commands: Sequence[Sequence[str]],
+    options: RunOptions,
+    output: str,
+) -> Path:
+    """Describe ``recording`` in a file beside it and return that file's path.
+
+    ``commands`` were run in this order, with ``options`` written out; ``output`` is what the
+    workload printed.
+    """
+    content = recording.read_bytes()
+    facts: dict[str, Any] = {
+        "file": recording.name,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "licence": LICENCE,
+        "origin": "recorded for traceana by its own workloads/, not edited",
+        "recorded": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "recorder": {"name": recorder, "version": recorder_version},
+        "commands": [" ".join(command) for command in commands],
+        "options": asdict(options),
+        "output": output,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "cpu": {"model": _cpu_model(), "machine": platform.machine()},
+        "gpu": _gpu(),
+    }
+    path = provenance_path(recording)
+    path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def provenance_path(recording: Path) -> Path:
+    """``NAME.provenance.json`` for ``NAME.json.gz`` or ``NAME.sqlite``."""
+    return recording.with_name(f"{stem(recording)}.provenance.json")
+
+
+def stem(recording: Path) -> str:
+    """The file's name without what says its format."""
+    return recording.name.removesuffix(".json.gz").removesuffix(".sqlite")
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _gpu() -> dict[str, Any] | None:
+    if not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }

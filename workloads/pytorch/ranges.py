@@ -1,0 +1,166 @@
+"""Named ranges around every layer, forward and backward, for profilers that know no modules.
+
+The texts are ``forward: PATH`` and ``backward: PATH`` with the module's path (``conv1``), so that
+direction and layer can be read off one range, on whichever thread the backward pass runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from workloads.options import OptionError
+
+
+class Ranges(StrEnum):
+    """Who records the ranges."""
+
+    NONE = "none"
+    RECORD_FUNCTION = "record-function"
+    NVTX = "nvtx"
+
+
+class Marker(Protocol):
+    """Opens and closes ranges, innermost last, on the calling thread."""
+
+    def push(self, text: str) -> None:
+        """Open a range."""
+        ...
+
+    def pop(self) -> None:
+        """Close the innermost open range."""
+        ...
+
+
+class NoMarker:
+    """Records nothing."""
+
+    def push(self, text: str) -> None:
+        """Do nothing."""
+
+    def pop(self) -> None:
+        """Do nothing."""
+
+
+class RecordFunctionMarker:
+    """Ranges as ``user_annotation`` events of torch.profiler."""
+
+    def __init__(self) -> None:
+        self._open: list[torch.profiler.record_function] = []
+
+    def push(self, text: str) -> None:
+        """Open a range."""
+        self._open.append(torch.profiler.record_function(text))
+        self._open[-1].__enter__()
+
+    def pop(self) -> None:
+        """Close the innermost open range."""
+        self._open.pop().__exit__(None, None, None)
+
+
+class NvtxMarker:
+    """NVTX push/pop ranges, by PyTorch's binding (CUDA builds) or the ``nvtx`` package."""
+
+    def __init__(self) -> None:
+        self._push: Callable[[str], object]
+        self._pop: Callable[[], object]
+        if torch.version.cuda is not None:
+            self._push, self._pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+            return
+        try:
+            nvtx = importlib.import_module("nvtx")
+        except ImportError as error:
+            raise OptionError(
+                "--ranges nvtx needs a CUDA build of PyTorch or the nvtx package: pip install nvtx"
+            ) from error
+        self._push, self._pop = nvtx.push_range, nvtx.pop_range
+
+    def push(self, text: str) -> None:
+        """Open a range."""
+        self._push(text)
+
+    def pop(self) -> None:
+        """Close the innermost open range."""
+        self._pop()
+
+
+def make_marker(ranges: Ranges) -> Marker:
+    """The marker for ``ranges``; raises :class:`OptionError` when its library is missing."""
+    match ranges:
+        case Ranges.NONE:
+            return NoMarker()
+        case Ranges.RECORD_FUNCTION:
+            return RecordFunctionMarker()
+        case Ranges.NVTX:
+            return NvtxMarker()
+
+
+@contextmanager
+def range_(marker: Marker, text: str) -> Iterator[None]:
+    """A range around the ``with`` block."""
+    marker.push(text)
+    try:
+        yield
+    finally:
+        marker.pop()
+
+
+def mark_layers(model: nn.Module, marker: Marker) -> None:
+    """Have ``marker`` record each leaf module of a chain of layers, forward and backward.
+
+    A backward range opens when the gradient of the layer's output is there and closes when that of
+    its input is. The first layer's input has no gradient: its range closes when the gradients of
+    all its parameters have been accumulated.
+    """
+    leaves = [
+        (path, module)
+        for path, module in model.named_modules()
+        if next(module.children(), None) is None
+    ]
+    for position, (path, module) in enumerate(leaves):
+        module.register_forward_pre_hook(_pusher(marker, f"forward: {path}"))
+        module.register_forward_hook(_popper(marker))
+        if position == 0:
+            _mark_first_backward(path, module, marker)
+        else:
+            module.register_full_backward_pre_hook(_pusher(marker, f"backward: {path}"))
+            module.register_full_backward_hook(_popper(marker))
+
+
+def _mark_first_backward(path: str, module: nn.Module, marker: Marker) -> None:
+    parameters = list(module.parameters())
+    waiting = len(parameters)
+
+    def accumulated(_: torch.Tensor) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            waiting = len(parameters)
+            marker.pop()
+
+    def watch_output(_module: nn.Module, _inputs: object, output: torch.Tensor) -> None:
+        output.register_hook(_pusher(marker, f"backward: {path}"))
+
+    module.register_forward_hook(watch_output)
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(accumulated)
+
+
+def _pusher(marker: Marker, text: str) -> Callable[..., None]:
+    def push(*_: object) -> None:
+        marker.push(text)
+
+    return push
+
+
+def _popper(marker: Marker) -> Callable[..., None]:
+    def pop(*_: object) -> None:
+        marker.pop()
+
+    return pop

@@ -1,0 +1,60 @@
+"""Record a training run with torch.profiler."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from workloads.options import Device, OptionError, RunOptions
+
+
+def make_profiler(options: RunOptions, *, stack: bool) -> profile:
+    """A profiler that leaves out the warm-up and records every step after it, with shapes.
+
+    ``stack`` adds one event a Python call and, among them, one ``nn.Module: CLASS_N`` event a call
+    of a module. ``with_modules`` alone adds a ``Module Hierarchy`` to TorchScript's operators only.
+    Raises :class:`OptionError` without a warm-up step, which the profiler needs for itself.
+    """
+    if options.warm_up < 1:
+        raise OptionError("--trace needs --warm-up 1 or more: the profiler starts in that step")
+    activities = [ProfilerActivity.CPU]
+    if options.device is Device.CUDA:
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities,
+        schedule=schedule(wait=options.warm_up - 1, warmup=1, active=options.steps, repeat=1),
+        record_shapes=True,
+        with_modules=True,
+        with_stack=stack,
+    )
+
+
+def write_trace(profiler: profile, path: Path) -> None:
+    """Write the Chrome trace to ``path``, compressed if its name ends in ``.gz``.
+
+    PyTorch writes the name that it is given into the trace, and an absolute temporary one when it
+    compresses by itself; so the plain file is written beside ``path`` and compressed here.
+    """
+    if path.suffix != ".gz":
+        profiler.export_chrome_trace(str(path))
+        return
+    plain = path.with_suffix("")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+            packed.write(plain.read_bytes())
+    finally:
+        plain.unlink(missing_ok=True)
+
+
+def trace_once(model: torch.nn.Module, options: RunOptions) -> torch.nn.Module:
+    """``model`` as TorchScript, whose operators carry a ``Module Hierarchy`` with layer names."""
+    network = options.describe_network()
+    side = network.image_size
+    example = torch.zeros(options.batch, network.channels, side, side, device=options.device.value)
+    # Two runs of a network with dropout differ, so there is nothing to check.
+    scripted: torch.nn.Module = torch.jit.trace(model, example, check_trace=False)
+    return scripted
