@@ -27,7 +27,16 @@ ROW = pl.UInt32
 LABEL = pl.Categorical
 """Short text that repeats: operator, API and range names."""
 
-ActivityKind = pl.Enum(["kernel", "memcpy", "memset", "sync", "op"])
+ActivityKind = pl.Enum(
+    [
+        "kernel",
+        "memcpy",
+        "memset",
+        "sync",  # the host or a stream waits: no device work
+        "graph",  # a CUDA graph recorded whole, its kernels and copies not apart
+        "op",
+    ]
+)
 CopyKind = pl.Enum(
     ["h2d", "d2h", "d2d", "p2p", "h2h", "h2a", "a2h", "a2a", "a2d", "d2a", "unknown"]
 )
