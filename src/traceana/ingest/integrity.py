@@ -12,7 +12,7 @@ import polars as pl
 from traceana.trace.ledger import Ledger
 
 FARTHEST_NS: Final = 1 << 62
-"""Times and durations beyond this (146 years) are no times; below it no difference overflows."""
+"""Times and durations this far from 0 (146 years) are none; below it no difference overflows."""
 
 
 def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
@@ -23,7 +23,7 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
     - ``zero_timestamp``: start is 0; CUPTI writes that where it lost the time.
     - ``missing_time``: start or duration is null.
-    - ``malformed``: start or duration lies beyond :data:`FARTHEST_NS`.
+    - ``malformed``: start or duration lies :data:`FARTHEST_NS` or farther from 0.
     - ``negative_duration``: the event ends before it starts.
     - ``duplicate``: equal to an earlier row in every column, ids included.
 
@@ -52,7 +52,7 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
 
 def _beyond(time: pl.Expr) -> pl.Expr:
-    return (time < -FARTHEST_NS) | (time > FARTHEST_NS)
+    return (time <= -FARTHEST_NS) | (time >= FARTHEST_NS)
 
 
 def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
