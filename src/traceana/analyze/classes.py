@@ -1,0 +1,96 @@
+"""The class of each activity as a report names it: a category and, in some, a part of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.work import work
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+BLAS_LETTER: Final[dict[str, str]] = {
+    "fp32": "sgemm",
+    "tf32": "sgemm",
+    "fp64": "dgemm",
+    "fp16": "hgemm",
+    "int8": "igemm",
+    "c64": "cgemm",
+    "c128": "zgemm",
+}
+"""BLAS's names of the products by operand type; TF32 runs behind SGEMM's interface."""
+
+PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective", "normalization")
+
+
+def classified_work(trace: Trace) -> pl.DataFrame:
+    """Return the work of ``trace`` with the columns ``category`` and ``part``, both text.
+
+    ``part`` splits convolutions by algorithm, matrix products by BLAS name (``sgemm``,
+    ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both), copies by
+    direction, and some categories by function. It is null in the others.
+    """
+    classes = (
+        trace.names.lazy()
+        .select(
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
+            pl.col("category").fill_null("other").alias("named_category"),
+            _part().alias("named_part"),
+        )
+        .with_columns(pl.col("named_category", "named_part").cast(pl.Categorical))
+    )
+    kind = pl.col("kind").cast(pl.String)
+    is_transfer = kind.is_in(["memcpy", "memset"])
+    direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
+    return (
+        work(trace)
+        .lazy()
+        .join(classes, on="name_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(is_transfer)
+            .then(kind)
+            .otherwise(pl.col("named_category").cast(pl.String).fill_null("other"))
+            .alias("category"),
+            pl.when(kind == "memcpy")
+            .then(direction)
+            .when(kind == "memset")
+            .then(None)
+            .otherwise(pl.col("named_part").cast(pl.String))
+            .alias("part"),
+        )
+        .drop("named_category", "named_part")
+        .collect()
+    )
+
+
+def _part() -> pl.Expr:
+    category = pl.col("category")
+    return (
+        pl.when(category == "conv")
+        .then(pl.col("algorithm").fill_null("unknown"))
+        .when(category == "gemm")
+        .then(_gemm())
+        .when(category == "memcpy")
+        .then(pl.col("function").fill_null("unknown"))
+        .when(category.is_in(PARTED_BY_FUNCTION))
+        .then(pl.col("function"))
+        .otherwise(pl.lit(None, pl.String))
+    )
+
+
+def _gemm() -> pl.Expr:
+    precision = pl.col("precision")
+    blas = (
+        precision.replace_strict(BLAS_LETTER, default=None, return_dtype=pl.String)
+        .fill_null(precision + " gemm")
+        .fill_null("gemm")
+    )
+    return (
+        pl.when(pl.col("batched"))
+        .then("batched " + blas)
+        .when(pl.col("batched").is_null())
+        .then(blas + " (plain or batched)")
+        .otherwise(blas)
+    )

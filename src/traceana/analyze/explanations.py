@@ -1,0 +1,39 @@
+"""Classes of kernel names, and why they are these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from traceana.analyze.result import Result
+from traceana.classify import classify_names, explain
+
+if TYPE_CHECKING:
+    from traceana.classify import RuleSet
+
+_NONE = ("no names were given",)
+
+
+def classes(names: Sequence[str], rules: RuleSet) -> Result:
+    """Return one row a name, in order: ``name``, the columns of the taxonomy, ``rule``."""
+    frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
+    return Result(frame, {}, () if names else _NONE)
+
+
+def explanations(names: Sequence[str], rules: RuleSet) -> Result:
+    """Return one row a name, in order, as :func:`classes` does, and why.
+
+    The further columns: ``reason`` (the deciding rule's own words), ``file`` (which holds it),
+    ``head`` (the part of the name that rules look at) and ``also_matched`` (the ids of the rules
+    that match too and come later, comma-separated).
+    """
+    told = [explain(name, rules) for name in names]
+    why = pl.DataFrame(
+        [(e.reason, e.file, e.head, ", ".join(e.also_matched)) for e in told],
+        schema=dict.fromkeys(("reason", "file", "head", "also_matched"), pl.String),
+        orient="row",
+    )
+    whole = classes(names, rules)
+    return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)

@@ -1,0 +1,119 @@
+"""What is in a trace: the facts that ``traceana info`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from traceana.analyze.result import Result
+from traceana.analyze.steps import span_of
+from traceana.analyze.work import work
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+
+def facts(trace: Trace) -> dict[str, Any]:
+    """Return the facts of ``trace`` as plain Python values that JSON can hold.
+
+    Counts are numbers of rows, times nanoseconds; ``memcpy`` maps a direction to its count,
+    ``ledger`` lists the entries of the integrity ledger. See ``docs/json.md`` for each key.
+    """
+    meta = trace.meta
+    activities = trace.activities
+    kernels = activities.filter(pl.col("kind") == "kernel")
+    operators = activities.filter(pl.col("kind") == "op")
+    return {
+        "file": meta.source,
+        "format": meta.format,
+        "format_version": meta.format_version,
+        "producer": meta.producer,
+        "framework": meta.framework,
+        "rank": meta.rank,
+        "world_size": meta.world_size,
+        "epoch_ns": meta.epoch_ns,
+        "span_ns": span_ns(trace),
+        "kernels": kernels.height,
+        "kernel_ns": int(kernels["duration"].sum()),
+        "distinct_kernel_names": kernels["name_id"].n_unique(),
+        "memcpy": _copies(activities),
+        "memcpy_ns": _time(activities, "memcpy"),
+        "memset": activities.filter(pl.col("kind") == "memset").height,
+        "memset_ns": _time(activities, "memset"),
+        "synchronizations": activities.filter(pl.col("kind") == "sync").height,
+        "cpu_operators": operators.height,
+        "cpu_operator_ns": int(operators["duration"].sum()),
+        "devices": _devices(trace),
+        "steps": trace.steps["number"].n_unique(),
+        "step_numbers": span_of(trace.steps["number"].unique().to_list()) or None,
+        "operators": trace.ops.height,
+        "calls": trace.calls.height,
+        "ranges": trace.ranges.height,
+        "layers": trace.layers.filter(pl.col("role") == "layer").height,
+        "events": meta.events,
+        "truncated": meta.truncated,
+        "bytes_read": meta.bytes_read,
+        "bytes_total": meta.bytes_total,
+        "ledger": trace.ledger.to_dicts(),
+        "properties": meta.properties,
+    }
+
+
+def span_ns(trace: Trace) -> int | None:
+    """Return the time from the first to the end of the last work of the trace; null without."""
+    activities = work(trace)
+    if activities.is_empty():
+        return None
+    end = activities.select((pl.col("start") + pl.col("duration")).max()).item()
+    return int(end) - int(activities.select(pl.col("start").min()).item())
+
+
+def _time(activities: pl.DataFrame, kind: str) -> int:
+    return int(activities.filter(pl.col("kind") == kind)["duration"].sum())
+
+
+def _copies(activities: pl.DataFrame) -> dict[str, int]:
+    copies = activities.filter(pl.col("kind") == "memcpy")
+    counts = (
+        copies.group_by(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
+        .len()
+        .sort("copy_kind")
+    )
+    return dict(counts.iter_rows())
+
+
+def _devices(trace: Trace) -> list[dict[str, Any]]:
+    """Return the devices that worked and those that the file describes."""
+    working = work(trace).group_by("device").agg(pl.len().alias("activities"))
+    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
+    return (
+        working.join(known, on="device", how="full", coalesce=True)
+        .with_columns(pl.col("activities").fill_null(0))
+        .sort("device", nulls_last=True)
+        .to_dicts()
+    )
+
+
+def as_table(known: Mapping[str, Any]) -> Result:
+    """Return facts as rows of ``fact`` and ``value`` (text); those unknown are left out.
+
+    Facts that hold others are rows of ``devices.0.name`` and the like.
+    """
+    rows = [(fact, str(value)) for fact, value in _flat(known) if value is not None]
+    schema = {"fact": pl.String, "value": pl.String}
+    return Result(pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    parts: Iterable[tuple[Any, Any]]
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    else:
+        yield path, value
+        return
+    for key, item in parts:
+        yield from _flat(item, f"{path}.{key}" if path else str(key))

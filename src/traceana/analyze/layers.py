@@ -1,0 +1,118 @@
+"""Time by layer: the rows add up to the work of the trace, to the nanosecond."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.classes import classified_work
+from traceana.analyze.result import Result, sums, with_share
+from traceana.analyze.work import why_no_work
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+KEYS: Final = ("layer", "type", "role", "position")
+
+
+def layers(trace: Trace) -> Result:
+    """Return one row a layer, and one a role that is no layer (optimizer, data, collective ...).
+
+    Columns: ``layer`` (its path; null for a role), ``type``, ``role``, ``position`` (order of
+    first execution), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither
+    direction), ``time_ns`` (their sum), ``share`` of all work, ``algorithm`` (of its convolutions,
+    most time first, comma-separated). Work on no layer is the role ``unattributed``. Order of
+    execution, roles last.
+    """
+    located = _located(trace)
+    duration = pl.col("duration")
+    direction = pl.col("direction").cast(pl.String)
+    forward, backward = (
+        (duration.filter(direction == which).sum()) for which in ("forward", "backward")
+    )
+    frame = (
+        located.group_by(KEYS)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            forward.alias("forward_ns"),
+            backward.alias("backward_ns"),
+            (duration.sum() - forward - backward).alias("other_ns"),
+            duration.sum().alias("time_ns"),
+        )
+        .join(
+            _algorithms(located, ("layer", "role")),
+            on=["layer", "role"],
+            how="left",
+            nulls_equal=True,
+        )
+    )
+    return _result(trace, with_share(frame), [])
+
+
+def layers_by_direction(trace: Trace) -> Result:
+    """Return one row a layer (or role) and direction.
+
+    Columns as in :func:`layers`, with ``direction`` (``forward``, ``backward``, ``optimizer``, or
+    null) in place of one column a direction.
+    """
+    located = _located(trace).with_columns(pl.col("direction").cast(pl.String))
+    frame = (
+        located.group_by(*KEYS, "direction")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .join(
+            _algorithms(located, ("layer", "role", "direction")),
+            on=["layer", "role", "direction"],
+            how="left",
+            nulls_equal=True,
+        )
+    )
+    return _result(trace, with_share(frame), ["direction"])
+
+
+def _located(trace: Trace) -> pl.DataFrame:
+    """Return the classified work with the layer's path, type, role and position."""
+    table = trace.layers.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"),
+        pl.when(pl.col("role") == "layer").then("path").alias("path"),
+        pl.when(pl.col("role") == "layer").then("type").alias("type"),
+        pl.col("role").cast(pl.String),
+        pl.when(pl.col("role") == "layer").then("position").alias("position"),
+    )
+    return (
+        classified_work(trace)
+        .join(table, on="layer", how="left", maintain_order="left")
+        .with_columns(pl.col("role").fill_null("unattributed"))
+        .drop("layer")
+        .rename({"path": "layer"})
+    )
+
+
+def _algorithms(located: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    return (
+        located.filter(pl.col("category") == "conv")
+        .group_by(*keys, "part")
+        .agg(pl.col("duration").sum())
+        .sort(["duration", "part"], descending=[True, False])
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("part").str.join(", ").alias("algorithm"))
+    )
+
+
+def _result(trace: Trace, frame: pl.DataFrame, extra: list[str]) -> Result:
+    times = [c for c in ("forward_ns", "backward_ns", "other_ns") if c in frame.columns]
+    frame = frame.sort(
+        ["position", "layer", "role", *extra], nulls_last=True, maintain_order=True
+    ).select(*KEYS[:3], "position", *extra, "calls", *times, "time_ns", "share", "algorithm")
+    return Result(frame, sums(frame, "calls", *times, "time_ns"), _notes(trace, frame))
+
+
+def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+    if frame.is_empty():
+        return (why_no_work(trace),)
+    if not (frame["role"] == "layer").any():
+        return (
+            "no layers: the trace names none (record modules, NVTX or record_function ranges "
+            "around the layers)",
+        )
+    return ()

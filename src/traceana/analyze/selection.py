@@ -1,0 +1,86 @@
+"""What of a trace the analyses see: some steps, some devices. Applied once, before all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from traceana.errors import NoSuchSelectionError
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+
+def select(
+    trace: Trace,
+    *,
+    steps: Collection[int] | None = None,
+    devices: Collection[int] | None = None,
+) -> Trace:
+    """Return ``trace`` with the activities of ``steps`` (by their number) and ``devices`` alone.
+
+    ``None`` selects all. The other tables stay whole, but for ``steps``; what was selected is in
+    ``meta.properties``. Raises :class:`~traceana.errors.NoSuchSelectionError` on a step or a
+    device that the trace does not have.
+    """
+    if steps is not None:
+        trace = _with_steps(trace, sorted(set(steps)))
+    if devices is not None:
+        trace = _with_devices(trace, sorted(set(devices)))
+    return trace
+
+
+def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
+    present = trace.steps["number"].unique().sort().to_list()
+    if not present:
+        raise NoSuchSelectionError(
+            f"{trace.meta.source} marks no steps: leave --step out, or record with step marks"
+        )
+    missing = [number for number in wanted if number not in set(present)]
+    if missing:
+        raise NoSuchSelectionError(
+            f"{trace.meta.source} has no step {missing[0]}: "
+            f"its steps are {present[0]} to {present[-1]}"
+        )
+    numbered = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
+    kept = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("new_step")
+    )
+    activities = (
+        trace.activities.join(
+            kept.select("step", "new_step"), on="step", how="inner", maintain_order="left"
+        )
+        .with_columns(pl.col("new_step").alias("step"))
+        .drop("new_step")
+    )
+    steps = kept.drop("step", "new_step")
+    return _narrowed(trace, "selected_steps", wanted, activities=activities, steps=steps)
+
+
+def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
+    devices = {*trace.activities["device"].drop_nulls(), *trace.devices["device"].drop_nulls()}
+    missing = [device for device in wanted if device not in devices]
+    if missing:
+        known = ", ".join(name_of(device) for device in sorted(devices)) or "none"
+        raise NoSuchSelectionError(
+            f"{trace.meta.source} has no device {name_of(missing[0])}: it has {known}"
+        )
+    activities = trace.activities.filter(pl.col("device").is_in(wanted))
+    return _narrowed(trace, "selected_devices", wanted, activities=activities)
+
+
+def name_of(device: int) -> str:
+    """Return a device's number, or ``cpu``."""
+    return "cpu" if device == CPU_DEVICE else str(device)
+
+
+def _narrowed(trace: Trace, key: str, value: list[int], **tables: pl.DataFrame) -> Trace:
+    narrowed = trace.with_tables(**tables)
+    narrowed.meta = msgspec.structs.replace(
+        trace.meta, properties={**trace.meta.properties, key: value}
+    )
+    return narrowed

@@ -1,0 +1,123 @@
+"""Steps: how long each took, how much of it the device worked, which are warm-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.intervals import Busy
+from traceana.analyze.result import Result
+from traceana.analyze.work import work
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+WARM_UP_RATIO: Final = 1.25
+"""A leading step is warm-up while it takes this many times the median of all steps."""
+
+FEWEST_STEPS: Final = 3
+"""With fewer steps none can be told to be warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The steps that per-step figures are taken over: row numbers of ``steps``, and why these."""
+
+    rows: list[int]
+    notes: tuple[str, ...]
+
+
+def measured_steps(trace: Trace) -> Measured:
+    """Return the steps without the warm-up at their beginning.
+
+    A leading step is warm-up while its wall time exceeds 1.25 times the median of all steps; at
+    most half of the steps are, and none of fewer than three. Several processes mark their own
+    steps; a step number is warm-up when its longest step is.
+    """
+    table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
+    if table.is_empty():
+        return Measured([], ())
+    numbers = table.group_by("number").agg(pl.col("duration").max(), pl.col("start").min())
+    numbers = numbers.sort("start")
+    skipped = _leading(numbers["duration"])
+    warm_up = numbers["number"].head(skipped)
+    kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
+    return Measured(kept["row"].to_list(), (_note(numbers["number"], skipped),))
+
+
+def _leading(durations: pl.Series) -> int:
+    if len(durations) < FEWEST_STEPS:
+        return 0
+    median = float(durations.median())  # type: ignore[arg-type]
+    slow = (durations > WARM_UP_RATIO * median).to_list()
+    leading = slow.index(False) if False in slow else 0
+    return int(min(leading, len(durations) // 2))
+
+
+def _note(numbers: pl.Series, skipped: int) -> str:
+    steps = len(numbers)
+    if skipped:
+        left_out = span_of([int(number) for number in numbers.head(skipped)])
+        plural = "steps" if skipped > 1 else "step"
+        return (
+            f"per-step figures are of {steps - skipped} of {steps} steps: warm-up {plural} "
+            f"{left_out} left out (over {WARM_UP_RATIO} times the median)"
+        )
+    if steps < FEWEST_STEPS:
+        return f"per-step figures are of all {steps} steps: too few to tell warm-up"
+    return f"per-step figures are of all {steps} steps: none looks like warm-up"
+
+
+def span_of(numbers: list[int]) -> str:
+    """Return step numbers for people: ``3``, ``3-7``, or ``3, 5, 9``."""
+    ordered = sorted(numbers)
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]}-{ordered[-1]}"
+    return ", ".join(str(number) for number in ordered)
+
+
+def steps(trace: Trace) -> Result:
+    """Return one row a step of each process.
+
+    Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns``, ``calls`` and
+    ``work_ns`` (number and summed durations of the work that the step launched, whenever it ran),
+    ``busy_ns`` (union of all work inside the step's own window, added up over the devices that the
+    step used), ``devices`` (how many those are) and ``warm_up``.
+    """
+    table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
+    activities = work(trace)
+    launched = (
+        activities.filter(pl.col("step").is_not_null())
+        .group_by("step")
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("work_ns"),
+        )
+    )
+    used = activities.select("step", "device").drop_nulls().unique()
+    windows = table.select("row", "start", pl.col("start").add(pl.col("duration")).alias("end"))
+    pairs = used.join(windows, left_on="step", right_on="row", how="inner")
+    busy = (
+        pairs.with_columns(Busy.of(activities).within(pairs))
+        .group_by("step")
+        .agg(pl.col("busy_ns").sum(), pl.len().cast(pl.Int64).alias("devices"))
+    )
+    measured = measured_steps(trace)
+    frame = (
+        table.join(launched, left_on="row", right_on="step", how="left")
+        .join(busy, left_on="row", right_on="step", how="left")
+        .sort("start", "row")
+        .select(
+            pl.col("number").alias("step"),
+            "process",
+            pl.col("start").alias("start_ns"),
+            pl.col("duration").alias("wall_ns"),
+            pl.col("calls", "work_ns", "busy_ns", "devices").fill_null(0),
+            pl.col("row").is_in(measured.rows).not_().alias("warm_up"),
+        )
+    )
+    if frame.is_empty():
+        return Result(frame, {}, ("no steps: the trace marks no iterations",))
+    return Result(frame, {"wall_ns": int(frame["wall_ns"].sum())}, measured.notes)

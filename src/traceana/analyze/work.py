@@ -1,0 +1,43 @@
+"""The activities that are work: what every figure of time is a sum over.
+
+Synchronization records say that the host waited; they are no time of the device and never counted
+as such. Annotations drawn on the device's timeline are rows of ``ranges`` and not here at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+
+def work(trace: Trace) -> pl.DataFrame:
+    """Return the activities of ``trace`` that are work, in their order, with all their columns."""
+    return trace.activities.filter(pl.col("kind") != "sync")
+
+
+def kernels_of(trace: Trace) -> pl.DataFrame:
+    """Return the kernels, or the leaf operators of a trace of the CPU alone."""
+    return trace.activities.filter(pl.col("kind").is_in(["kernel", "op"]))
+
+
+def place(trace: Trace) -> str:
+    """Return where the work ran, as a reader calls it: ``GPU`` or ``CPU``."""
+    return "CPU" if trace.on_cpu else "GPU"
+
+
+def why_no_work(trace: Trace) -> str:
+    """Return the sentence that explains a trace without work."""
+    if trace.activities.height:
+        waits = trace.activities.height
+        return f"no work: all {waits} activities are synchronization records"
+    if "selected_steps" in trace.meta.properties or "selected_devices" in trace.meta.properties:
+        return "no work in the selected steps and devices"
+    if trace.ops.height:
+        return f"the file holds no device work, only {trace.ops.height} operators of the host"
+    if trace.calls.height:
+        return f"the file holds no device work, only {trace.calls.height} runtime calls"
+    return "the file holds no device work: was the device's activity recorded?"

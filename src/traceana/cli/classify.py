@@ -1,0 +1,60 @@
+"""``traceana classify``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceana.cli.options import Tabling, Writing
+from traceana.cli.output import Output
+from traceana.errors import ExitCode
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...|-",
+        help="Kernel names; - reads them from stdin, one a line.",
+        show_default=False,
+    ),
+]
+Rules = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say which rule decided, why, and which others match.")
+]
+
+
+def classify(
+    names: Names,
+    tabling: Tabling,
+    writing: Writing,
+    rules: Rules = None,
+    explain: Explain = False,
+) -> ExitCode:
+    """What kernels are, by their names: one row a name, in order."""
+    from traceana.classify import load_rules
+
+    output = Output(tabling, writing)
+    loaded = load_rules(rules)
+    texts = _lines_of_stdin() if names == ["-"] else names
+    if explain:
+        from traceana.analyze.explanations import explanations
+
+        output.show("classify", explanations(texts, loaded))
+    else:
+        from traceana.analyze.explanations import classes
+
+        output.show("classify", classes(texts, loaded))
+    return ExitCode.OK
+
+
+def _lines_of_stdin() -> list[str]:
+    # Line ends alone separate names: a name may hold any other character that Python calls one.
+    text = sys.stdin.buffer.read().decode(errors="replace")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.removesuffix("\r") for line in lines]

@@ -1,0 +1,34 @@
+"""``traceana kernels``."""
+
+from __future__ import annotations
+
+from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.options import Reading, Tabling, TraceFile, Writing
+from traceana.cli.output import Output
+from traceana.errors import ExitCode
+
+COLUMNS = (
+    "name",
+    "category",
+    "algorithm",
+    "calls",
+    "time_ns",
+    "share",
+    "mean_ns",
+    "min_ns",
+    "max_ns",
+)
+
+
+def kernels(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
+    """One row a distinct kernel: calls, time, and what the kernel is.
+
+    On a trace of the CPU the kernels are the leaf operators. CSV, JSON and Parquet hold all the
+    columns of the taxonomy and the rule that decided; the table holds the main ones.
+    """
+    from traceana.analyze import kernels as analysis
+
+    output = Output(tabling, writing, reads=file)
+    trace = open_trace(file, reading)
+    output.show("kernels", analysis.kernels(trace), trace, columns=COLUMNS)
+    return exit_code(trace, reading)

@@ -1,0 +1,106 @@
+"""From the options of reading to a Trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from traceana.cli.options import Reading
+from traceana.errors import ExitCode
+
+if TYPE_CHECKING:
+    from traceana.ingest.progress import Progress
+    from traceana.trace import Trace
+
+
+def open_trace(file: Path, reading: Reading) -> Trace:
+    """Return the trace in ``file``, narrowed to the steps and devices of ``reading``.
+
+    Raises the errors of :mod:`traceana.errors`.
+    """
+    from traceana import open as open_any
+    from traceana.analyze.selection import select
+
+    steps = None if reading.step is None else numbers(reading.step, "--step")
+    devices = None if reading.device is None else numbers(reading.device, "--device")
+    with _progress(file.name) as progress:
+        trace = open_any(file, progress=progress, rules=reading.rules)
+    return select(trace, steps=steps, devices=devices)
+
+
+def exit_code(trace: Trace, reading: Reading) -> ExitCode:
+    """Return how a verb that showed all it had to show ends, and say so where it is not 0."""
+    meta = trace.meta
+    if meta.truncated:
+        read = ""
+        if meta.bytes_read is not None and meta.bytes_total:
+            share = 100 * meta.bytes_read / meta.bytes_total
+            read = f": {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %) were read"
+        typer.echo(f"traceana: the file ends in the middle{read}", err=True)
+        return ExitCode.TRUNCATED
+    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    if reading.strict and problems.height:
+        listed = ", ".join(
+            f"{count:,} {reason}"
+            for reason, count in problems.select("reason", "count").iter_rows()
+        )
+        typer.echo(f"traceana: the ledger is not empty: {listed}", err=True)
+        return ExitCode.LEDGER_NOT_EMPTY
+    return ExitCode.OK
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Return the numbers of ``3``, ``3,5`` or ``3-7``; ``cpu`` is the host.
+
+    Raises ``typer.BadParameter`` on anything else.
+    """
+    from traceana.trace.schema import CPU_DEVICE
+
+    found: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if first == "cpu" and not dash:
+            found.append(CPU_DEVICE)
+        elif first.isdecimal() and (not dash or (last.isdecimal() and int(first) <= int(last))):
+            found.extend(range(int(first), int(last if dash else first) + 1))
+        else:
+            raise typer.BadParameter(
+                f"{text!r} is no list of numbers like 3 or 3,5 or 3-7", param_hint=option
+            )
+    return found
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    from traceana.ingest.progress import silent
+
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from traceana.report.text import plain
+
+    bar = Progress(
+        TextColumn("reading {task.fields[file]}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=None, file=plain(what))
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)

@@ -1,0 +1,81 @@
+"""The options that verbs share. A verb takes a group of them as one parameter (see ``verb``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceana.report.formats import Format
+
+TraceFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Kineto trace (.json, .json.gz), Nsight Systems SQLite export, or saved bundle.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the input is read, and how much of it is looked at."""
+
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="N,N-M", help="Only these steps, by their numbers in the trace."),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="N,N|cpu", help="Only these devices."),
+    ] = None
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+    ] = None
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit code 30 when the trace has integrity problems."),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Where the output goes."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write here, not to stdout."),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tabling:
+    """How a table comes out."""
+
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Default: by the suffix of -o, else table. parquet needs -o.",
+            show_default=False,
+        ),
+    ] = None
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Show N rows, 0 for all. Default: what fits a screen in a table, else all.",
+            show_default=False,
+        ),
+    ] = None
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Sort by a column; COLUMN:asc, COLUMN:desc."),
+    ] = None

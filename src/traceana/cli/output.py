@@ -1,0 +1,134 @@
+"""Where the output of a verb goes: stdout, or a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from traceana.cli.options import Tabling, Writing
+from traceana.errors import CannotWriteError
+from traceana.report.formats import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traceana.analyze.overview import Overview
+    from traceana.analyze.result import Result
+    from traceana.report.document import Document, Paper
+    from traceana.trace import Trace
+
+ROWS_OF_A_SCREEN = 30
+
+
+class Output:
+    """The output of one run of a verb.
+
+    Made before the trace is read, so that an output that cannot be written is told at once.
+    Raises ``typer.BadParameter`` and :class:`~traceana.errors.CannotWriteError`.
+    """
+
+    def __init__(self, tabling: Tabling, writing: Writing, *, reads: Path | None = None) -> None:
+        self._writing = writing
+        self._sort = tabling.sort
+        self._format = tabling.format or _by_suffix(writing.output)
+        text = self._format in (Format.TABLE, Format.MARKDOWN)
+        limit = ROWS_OF_A_SCREEN if tabling.limit is None and text else tabling.limit
+        self._limit = limit or None
+        if self._format is Format.PARQUET and writing.output is None:
+            raise typer.BadParameter(
+                "parquet is no text: name a file with -o", param_hint="--format"
+            )
+        if writing.output is not None:
+            check_free(writing.output, force=writing.force, reads=reads)
+
+    def show(
+        self,
+        verb: str,
+        result: Result,
+        trace: Trace | None = None,
+        *,
+        columns: tuple[str, ...] = (),
+        overview: Overview | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write ``result`` as the options have it; ``columns`` are those of a table of text."""
+        from traceana.analyze.arrange import arrange
+        from traceana.report.document import Document
+        from traceana.report.source import source_of
+
+        self._write(
+            Document(
+                verb,
+                arrange(result, sort=self._sort, limit=self._limit),
+                {} if trace is None else source_of(trace),
+                columns,
+                overview,
+                facts,
+            )
+        )
+
+    def _write(self, document: Document) -> None:
+        from traceana.report.render import render
+
+        if self._writing.output is None:
+            sys.stdout.buffer.write(render(document, self._format, _paper()))
+            return
+        from traceana.report.document import Paper
+
+        content = render(document, self._format, Paper())
+        write_whole(self._writing.output, content, force=self._writing.force)
+
+
+def check_free(path: Path, *, force: bool, reads: Path | None = None) -> None:
+    """Raise :class:`~traceana.errors.CannotWriteError` when ``path`` must not be written."""
+    if reads is not None and path.exists() and reads.exists() and path.samefile(reads):
+        raise CannotWriteError(f"{path} is the input: choose another name")
+    if path.is_dir():
+        raise CannotWriteError(f"{path} is a directory: name a file in it")
+    if path.exists() and not force:
+        raise CannotWriteError(f"{path} exists already: choose another name, or --force")
+
+
+def write_whole(path: Path, content: bytes, *, force: bool) -> None:
+    """Write ``path`` so that it never holds a part of ``content``.
+
+    Without ``force`` a file that appeared meanwhile is not replaced. Raises
+    :class:`~traceana.errors.CannotWriteError`.
+    """
+    try:
+        descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(scratch).chmod(0o666 & ~umask)
+            if force:
+                Path(scratch).replace(path)
+            else:
+                path.hardlink_to(scratch)
+        finally:
+            Path(scratch).unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _by_suffix(path: Path | None) -> Format:
+    suffix = "" if path is None else path.suffix.removeprefix(".")
+    return next((known for known in Format if known.value == suffix), Format.TABLE)
+
+
+def _paper() -> Paper:
+    import shutil
+
+    from traceana.report.document import Paper
+
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 40)).columns if terminal else 100
+    colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Paper(max(width, 60), colour)

@@ -1,0 +1,30 @@
+"""``traceana save``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.options import Reading, TraceFile
+from traceana.errors import ExitCode
+
+Bundle = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="The bundle, a directory.", show_default=False
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the bundle that -o names.")]
+
+
+def save(file: TraceFile, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
+    """Save the trace as a bundle: a directory of Parquet files that every verb opens quickly.
+
+    Layers, steps and classes are saved with it.
+    """
+    trace = open_trace(file, reading)
+    trace.save(output, overwrite=force)
+    return exit_code(trace, reading)

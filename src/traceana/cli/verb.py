@@ -1,0 +1,97 @@
+"""What makes a function a verb: its grouped options, and the one place where errors end."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, NoReturn, get_type_hints
+
+import typer
+
+from traceana.errors import ExitCode, TraceanaError
+
+
+def verb(function: Callable[..., ExitCode]) -> Callable[..., None]:
+    """Make ``function`` a command for typer.
+
+    A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option a
+    field. The exit code that ``function`` returns is the process's. Every
+    :class:`~traceana.errors.TraceanaError` ends here as one line on stderr and its exit code, a
+    closed pipe in silence, an interrupt in code 130, and what is a fault of ours in one line that
+    says how to report it.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    parameters = [_parameter("context", typer.Context)]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            parameters += _options_of(hints[name])
+        else:
+            parameters.append(_parameter(name, hints[name], parameter.default))
+
+    @wraps(function)
+    def command(context: typer.Context, **given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        raise typer.Exit(_run(function, given, debug=context.find_root().params["debug"]))
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def _options_of(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [_parameter(field.name, hints[field.name], field.default) for field in fields(group)]
+
+
+def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: bool) -> int:
+    try:
+        code = function(**given)
+        sys.stdout.flush()
+    except TraceanaError as error:
+        if debug:
+            raise
+        _say(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has seen enough. Python would complain at its own exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return ExitCode.INTERRUPTED
+    except typer.BadParameter:
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        _report(error)
+    return code
+
+
+def _report(error: Exception) -> NoReturn:
+    _say(
+        f"internal error, a fault of traceana and not yours: {type(error).__name__}: {error} "
+        "(run `traceana --debug ...` for the traceback, and report it with the file's format)"
+    )
+    raise typer.Exit(ExitCode.INTERNAL)
+
+
+def _say(message: str) -> None:
+    from traceana.report.text import plain
+
+    typer.echo(f"traceana: {plain(message)}", err=True)

@@ -1,0 +1,1 @@
+"""Renderers: from the results of analyses to text and bytes. They compute no figure."""

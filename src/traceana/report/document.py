@@ -1,0 +1,39 @@
+"""What a renderer is given: the rows, and what a reader of them has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from traceana.analyze.arrange import Arranged
+    from traceana.analyze.overview import Overview
+
+JSON_SCHEMA_VERSION: Final = 1
+"""Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One table to show.
+
+    ``verb`` names it; ``source`` holds the facts of the input for the JSON's ``meta``; ``columns``
+    are those for a table of text (all: empty). ``overview`` is there when the table is that of the
+    report, ``facts`` when the JSON is one object of facts and no table.
+    """
+
+    verb: str
+    table: Arranged
+    source: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    overview: Overview | None = None
+    facts: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What the text is written on: its width in characters, and whether it takes colours."""
+
+    width: int = 100
+    colour: bool = False

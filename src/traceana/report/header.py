@@ -1,0 +1,114 @@
+"""The head of the report: what ran, on what, how long a step takes, how busy the device is."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+import polars as pl
+from rich.text import Text
+
+from traceana.analyze.overview import Overview
+from traceana.report import human
+from traceana.report.text import plain
+from traceana.trace.schema import CPU_DEVICE
+
+
+def header(overview: Overview) -> Text:
+    """Return the lines of the head."""
+    lines = [_what(overview), _counts(overview)]
+    if overview.steps.frame.height:
+        lines.append(_step(overview))
+    if overview.busy.frame.height:
+        lines += _busy(overview)
+    return Text("\n").join(lines)
+
+
+def _what(overview: Overview) -> Text:
+    facts = overview.facts
+    line = Text(plain(PurePath(facts["file"]).name), style="bold")
+    told = [overview.model, facts["framework"], _gpus(overview), _format(overview)]
+    for fact in told:
+        if fact:
+            line.append(f" · {plain(fact)}", style="not bold")
+    return line
+
+
+def _format(overview: Overview) -> str:
+    facts = overview.facts
+    version = facts["format_version"]
+    return f"{facts['format']} {version}" if version else str(facts["format"])
+
+
+def _gpus(overview: Overview) -> str:
+    """Return the devices that worked: ``2 x NVIDIA H100``."""
+    working: dict[str, int] = {}
+    for device in overview.facts["devices"]:
+        if device["activities"] and device["device"] is not None:
+            unnamed = "CPU" if device["device"] == CPU_DEVICE else "GPU of unknown name"
+            name = device["name"] or unnamed
+            working[name] = working.get(name, 0) + 1
+    return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in working.items())
+
+
+def _counts(overview: Overview) -> Text:
+    facts = overview.facts
+    told = []
+    if facts["kernels"]:
+        told.append(
+            f"{human.counted(facts['kernels'], 'kernel')} of "
+            f"{human.counted(facts['distinct_kernel_names'], 'name')}"
+        )
+    elif facts["cpu_operators"]:
+        told.append(f"no device work; {human.counted(facts['cpu_operators'], 'leaf operator')}")
+    else:
+        told.append(overview.breakdown.notes[-1])
+    if facts["steps"]:
+        told.append(f"{human.counted(facts['steps'], 'step')}: {facts['step_numbers']}")
+    else:
+        told.append("no steps marked")
+    if facts["rank"] is not None:
+        of = "" if facts["world_size"] is None else f" of {facts['world_size']}"
+        told.append(f"rank {facts['rank']}{of}")
+    return Text(plain(" · ".join(told)), style="dim")
+
+
+def _step(overview: Overview) -> Text:
+    frame = overview.steps.frame.filter(~pl.col("warm_up"))
+    figures = overview.step_figures
+    line = Text("step     ", style="dim")
+    line.append(f"{human.duration(figures['wall_ns'])} ", style="bold")
+    spread = f"median of {frame.height}"
+    if frame.height > 1:
+        walls = frame["wall_ns"]
+        spread += f", {_range(walls.min(), walls.max())}"
+    line.append(spread, style="not bold")
+    if figures["busy_share"] is not None:
+        line.append(f"; {overview.place} busy {human.share(figures['busy_share'])} of it")
+    return line
+
+
+def _range(least: Any, most: Any) -> str:
+    return f"{human.duration(least)} to {human.duration(most)}"
+
+
+def _busy(overview: Overview) -> list[Text]:
+    frame = overview.busy.frame
+    totals = overview.busy.totals
+    line = Text(f"{overview.place}      ", style="dim")
+    share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
+    line.append(f"busy {human.share(share)}", style="bold")
+    line.append(
+        f" ({human.duration(totals['busy_ns'])} of {human.duration(totals['span_ns'])}), "
+        f"idle {human.duration(totals['idle_ns'])}; "
+        f"work adds up to {human.duration(totals['sum_ns'])}",
+        style="not bold",
+    )
+    if frame.height == 1:
+        return [line]
+    each = [
+        f"{device}: {human.share(busy / span)}"
+        for device, busy, span in frame.select("device", "busy_ns", "span_ns").iter_rows()
+        if span
+    ]
+    return [line, Text(f"         busy by device  {', '.join(each)}", style="dim")]

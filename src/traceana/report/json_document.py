@@ -1,0 +1,53 @@
+"""JSON output: one object a document; its keys are documented in docs/json.md."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from traceana import __version__
+from traceana.report.columns import unit_of
+from traceana.report.document import JSON_SCHEMA_VERSION, Document
+
+
+def render(document: Document) -> str:
+    """Return ``document`` as a JSON object, pretty-printed and in ASCII, so that no name in it can
+    steer the terminal it is shown on."""
+    return json.dumps(_object(document), indent=2, allow_nan=False) + "\n"
+
+
+def _object(document: Document) -> dict[str, Any]:
+    if document.facts is not None:
+        return {"schema_version": JSON_SCHEMA_VERSION, **document.facts}
+    whole: dict[str, Any] = {"meta": _meta(document), "rows": document.table.frame.to_dicts()}
+    if document.overview is not None:
+        whole["sections"] = {
+            name: result.frame.to_dicts() for name, result in document.overview.sections.items()
+        }
+    return whole
+
+
+def _meta(document: Document) -> dict[str, Any]:
+    table = document.table
+    frames = [table.frame]
+    if document.overview is not None:
+        frames += [result.frame for result in document.overview.sections.values()]
+    return {
+        "schema_version": JSON_SCHEMA_VERSION,
+        "traceana": __version__,
+        "verb": document.verb,
+        **document.source,
+        "units": _units(frames),
+        "totals": dict(table.totals),
+        "total_ns": table.totals.get("time_ns"),
+        "rows_total": table.frame.height + table.hidden,
+        "notes": list(table.notes),
+    }
+
+
+def _units(frames: list[pl.DataFrame]) -> dict[str, str]:
+    columns = dict.fromkeys(column for frame in frames for column in frame.columns)
+    units = {column: unit_of(column) for column in columns}
+    return {column: unit for column, unit in units.items() if unit is not None}

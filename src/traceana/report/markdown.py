@@ -1,0 +1,62 @@
+"""Markdown output, for pull requests and notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import polars as pl
+
+from traceana.analyze.arrange import arrange
+from traceana.report import human
+from traceana.report.columns import Shown, show
+from traceana.report.document import Document
+from traceana.report.text import plain
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
+
+
+def render(document: Document) -> str:
+    """Return ``document`` as a pipe table with its notes below; the report as one a section."""
+    if document.overview is None:
+        return _table(document.table.frame, document)
+    parts = []
+    for name, result in document.overview.sections.items():
+        section = Document(document.verb, arrange(result))
+        parts.append(f"## {name}\n\n{_table(result.frame, section)}")
+    return "\n".join(parts)
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` so that Markdown shows it as it is."""
+    return _MARKUP.sub(r"\\\1", text)
+
+
+def _table(frame: pl.DataFrame, document: Document) -> str:
+    table = document.table
+    wanted = [c for c in document.columns or frame.columns if frame[c].null_count() < frame.height]
+    columns = [show(frame[c], table.totals.get(c)) for c in wanted]
+    lines = []
+    if columns and frame.height:
+        lines.append(_line(escaped(column.title) for column in columns))
+        lines.append(_line("---:" if column.right else "---" for column in columns))
+        lines += [
+            _line(map(escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)
+        ]
+        if table.totals:
+            lines.append(_line(_totals(columns)))
+    notes = list(table.notes)
+    if table.hidden:
+        notes.append(f"{human.counted(table.hidden, 'row')} more: --limit 0 shows all")
+    if notes:
+        lines += ["", *(f"- {escaped(plain(note))}" for note in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _totals(columns: list[Shown]) -> list[str]:
+    cells = [f"**{column.total}**" if column.total else "" for column in columns]
+    return [cells[0] or "**total**", *cells[1:]]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,62 @@
+"""The report: one run on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+from traceana.analyze.overview import Overview
+from traceana.report import human
+from traceana.report.document import Paper
+from traceana.report.findings import sentence
+from traceana.report.header import header
+from traceana.report.screen_tables import classes, copies, top_layers
+from traceana.report.terminal import draw
+from traceana.report.text import plain
+
+WIDEST = 110
+"""The screen does not stretch beyond this many characters: lines would be hard to follow."""
+
+
+def render(overview: Overview, paper: Paper) -> str:
+    """Return the report on ``overview`` as text, at most :data:`WIDEST` characters wide."""
+    paper = Paper(min(paper.width, WIDEST), paper.colour)
+    parts: list[Any] = [header(overview)]
+    if overview.breakdown.frame.height:
+        parts += _section(f"{overview.place} time by class", classes(overview, paper.width))
+        parts += _section("Layers, most time first", top_layers(overview, paper.width))
+        parts += _section("Transfers", copies(overview))
+        parts += _section("Most worth looking at", _findings(overview))
+    parts += _notes(overview)
+    return draw(parts, paper)
+
+
+def _section(title: str, body: Sequence[Any]) -> list[Any]:
+    return [Text(""), Text(title, style="bold underline"), *body] if body else []
+
+
+def _findings(overview: Overview) -> list[Any]:
+    found = []
+    for number, row in enumerate(overview.attention.frame.to_dicts(), start=1):
+        says, look = sentence(row)
+        line = Text(f"{number}. {says} ")
+        found.append(line.append(f"Look at: {look}.", style="dim"))
+    return found or [Text(note) for note in overview.attention.notes]
+
+
+def _notes(overview: Overview) -> list[Any]:
+    notes = [Text(plain(note), style="dim") for note in overview.breakdown.notes]
+    lines: list[Any] = []
+    facts = overview.facts
+    problems = [entry for entry in facts["ledger"] if entry["severity"] == "problem"]
+    if problems:
+        listed = ", ".join(f"{human.count(e['count'])} {plain(e['reason'])}" for e in problems)
+        lines.append(Text(f"Integrity: {listed} (traceana info lists them)", style="yellow"))
+    if facts["truncated"]:
+        read = "an unknown part"
+        if facts["bytes_read"] is not None and facts["bytes_total"]:
+            read = human.share(facts["bytes_read"] / facts["bytes_total"])
+        lines.append(Text(f"The file ends in the middle: {read} of it was read.", style="yellow"))
+    return [Text(""), *notes, *lines] if notes or lines else []

@@ -1,0 +1,45 @@
+"""Text of a trace made safe to show: it may come from anywhere and hold anything."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HOSTILE: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, bidirectional
+    "\U000e0000-\U000e007f"  # tags
+    "]"
+)
+_SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+
+def plain(text: str) -> str:
+    """Return ``text`` with every character that could steer a terminal or hide text written out.
+
+    Control, bidirectional and invisible characters become ``\\x1b``, ``\\u202e`` ...; everything
+    else stays. The result is one line.
+    """
+    return _HOSTILE.sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    character = match.group()
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shortened(text: str, width: int) -> str:
+    """Return ``text`` cut to ``width`` characters, the middle replaced by an ellipsis.
+
+    Kernel names tell what they are at the beginning and of which variant at the end.
+    """
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

@@ -1,0 +1,53 @@
+"""What classes, algorithms and directions are called on the screen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traceana.report.text import plain
+
+CATEGORIES: Final[dict[str, str]] = {
+    "conv": "convolution",
+    "gemm": "matrix product",
+    "memcpy": "copies",
+    "memset": "memory sets",
+    "layout": "layout changes",
+    "collective": "collectives",
+    "fused": "fused by a compiler",
+    "other": "not classified",
+}
+
+PARTS: Final[dict[str, str]] = {
+    "implicit_gemm": "implicit GEMM",
+    "implicit_precomp_gemm": "implicit precomp GEMM",
+    "gemm": "GEMM",
+    "fft": "FFT",
+    "fft_tiling": "FFT tiling",
+    "winograd": "Winograd",
+    "winograd_nonfused": "Winograd nonfused",
+    "unknown": "unknown",
+    "relu": "ReLU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "nchw_to_nhwc": "NCHW to NHWC",
+    "nhwc_to_nchw": "NHWC to NCHW",
+    "h2d": "host to device",
+    "d2h": "device to host",
+    "d2d": "device to device",
+    "p2p": "peer to peer",
+    "h2h": "host to host",
+}
+
+
+def category(name: str) -> str:
+    """Return the name of a category for people."""
+    return CATEGORIES.get(name, name)
+
+
+def part(name: str) -> str:
+    """Return the name of a part of a category for people."""
+    if name in PARTS:
+        return PARTS[name]
+    for letter in "sdhicz":
+        name = name.replace(f"{letter}gemm", f"{letter.upper()}GEMM")
+    return plain(name.replace("_", " "))
