@@ -59,15 +59,18 @@ _ON_GPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
         Tool.TORCH_PROFILER,
         ("--network", "alexnet_2012", *_RECORD_FUNCTION),
     ),
-    ("alexnet-gpu-nsys", Tool.NSYS, _NVTX),
+    # nsys records the warm-up too, so there is less of it.
+    ("alexnet-gpu-nsys", Tool.NSYS, ("--steps", "2", "--warm-up", "1", *_NVTX)),
 )
 _GPU_ONLY = frozenset({"--precision=tf32", "--cudnn-benchmark"})
 
 _CPU_RUN = ("--batch", "8", "--steps", "3", "--warm-up", "2", "--threads", "2")
 # cudnn.benchmark times its algorithms in the warm-up.
 _GPU_RUN = ("--device", "cuda", "--batch", "128", "--steps", "3", "--warm-up", "10")
-_SMOKE_RUN = ("--batch", "1", "--steps", "1", "--warm-up", "1", "--threads", "1")
-_SMOKE_SIZE = ("--image-size", "67", "--width-divisor", "32", "--classes", "10")
+_SMOKE_RUN = (
+    *("--batch", "1", "--steps", "1", "--warm-up", "1", "--threads", "1"),
+    *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
+)
 
 PLANS: Mapping[str, tuple[Recording, ...]] = {
     "cpu": tuple(Recording(name, tool, (*_CPU_RUN, *own)) for name, tool, own in _ON_CPU),
@@ -75,9 +78,9 @@ PLANS: Mapping[str, tuple[Recording, ...]] = {
     # The GPU's plan on the CPU, tiny and without what only a GPU can do, to try the machinery.
     "smoke": tuple(
         Recording(
-            name,
+            name.replace("-gpu-", "-smoke-"),
             tool,
-            (*_SMOKE_RUN, *_SMOKE_SIZE, *(word for word in own if word not in _GPU_ONLY)),
+            (*_SMOKE_RUN, *(word for word in own if word not in _GPU_ONLY)),
         )
         for name, tool, own in _ON_GPU
     ),

@@ -2,8 +2,8 @@
 
 nsys writes the environment, the command line and the name of every process that it sees into its
 export, both profilers the host's name, and file paths. So recordings that are to be published run
-in namespaces of their own (``unshare`` of util-linux, as root): no other process, host name
-``traceana``, Python under /srv/python, the workloads and the output under /srv/run.
+in namespaces of their own (``unshare`` of util-linux): no other process, host name ``traceana``,
+Python under /srv/python, the workloads and the output under /srv/run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 HOST_NAME = "traceana"
 _UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
+# As root; as any other user or in a container, where the kernel lets users have namespaces.
+_WAYS = (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user"))
 # $1 Python's prefix, $2 the workloads, $3 where output goes, $4 nsys' folder; the rest: command.
 _SCRIPT = f"""
 set -e
@@ -31,77 +34,100 @@ mount --bind "$4" /srv/nsys
 mount -t tmpfs none /tmp
 cd /srv/run
 shift 4
-# No exec: as process 1 of its namespace the command would share its number with a GPU in Kineto.
-"$@"
-exit $?
+# A shell of its own: process 1's command line forgets the folders above, and the command is not
+# process 1, a number that Kineto gives to a GPU too.
+exec sh -c '"$@"; exit $?' sh "$@"
 """
 # What CUDA may need to be found; absent on a machine without it.
 _PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 
 
 class RoomError(RuntimeError):
-    """The namespaces cannot be made here, or a command in them failed."""
+    """A command failed or took too long."""
 
 
-def check_room() -> None:
-    """Raise :class:`RoomError` where this process may not make namespaces."""
-    if shutil.which("unshare") is None:
-        raise RoomError("there is no unshare command; install util-linux")
-    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        raise RoomError(
-            "recordings to be published need namespaces of their own, which this user may not "
-            f"make ({tried.stderr.strip()}); run as root, in a container with --privileged"
-        )
+@dataclass(frozen=True)
+class Room:
+    """Where commands run: in namespaces made by ``unshare``, or beside everything else if None."""
+
+    unshare: tuple[str, ...] | None
+
+    @property
+    def closed(self) -> bool:
+        """Whether a profiler sees nothing of the machine."""
+        return self.unshare is not None
+
+    def run(
+        self, command: Sequence[str], output: Path, nsys: Path | None = None, timeout: float = 300
+    ) -> str:
+        """Run ``command`` with ``output`` as its current directory and return what it printed.
+
+        Its words ``python`` and ``nsys`` mean this Python and the executable ``nsys``. Raises
+        :class:`RoomError` with the last line of its messages when it fails or takes ``timeout`` s.
+        """
+        if self.closed:
+            words = self._inside(command, output, nsys)
+        else:
+            words = _meant(command, sys.executable, nsys)
+        try:
+            done = subprocess.run(
+                words,
+                # The shell within exports the directory that it starts in.
+                cwd="/" if self.closed else output,
+                env=_environment(self.closed),
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RoomError(f"{' '.join(command)}: not done after {timeout:.0f} s") from error
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+            raise RoomError(f"{' '.join(command)}: exit {done.returncode}: {last}")
+        return done.stdout
+
+    def _inside(self, command: Sequence[str], output: Path, nsys: Path | None) -> list[str]:
+        tool_folder = output
+        if nsys is not None and not _says_nothing(nsys):
+            tool_folder = nsys.parent
+            nsys = Path("/srv/nsys", nsys.name)
+        python = f"/srv/python/bin/{Path(sys.executable).name}"
+        folders = (sys.prefix, str(_WORKLOADS), str(output), str(tool_folder))
+        script = [*(self.unshare or ()), "sh", "-c", _SCRIPT, "sh", *folders]
+        return script + _meant(command, python, nsys)
 
 
-def run_in_room(
-    command: Sequence[str], output: Path, nsys: Path | None = None, timeout: float = 300
-) -> str:
-    """Run ``command`` with the current directory, /srv/run, being ``output``; returns its stdout.
-
-    ``python`` and ``nsys`` as first words mean this Python and the executable ``nsys``. Raises
-    :class:`RoomError` with the command's last line when it fails or takes over ``timeout`` s.
-    """
-    words = list(command)
-    if nsys is not None and words[0] == "nsys":
-        words[0] = str(nsys) if _is_installed(nsys) else f"/srv/nsys/{nsys.name}"
-    script = [
-        *_UNSHARE,
-        *("sh", "-c", _SCRIPT, "sh", sys.prefix, str(Path(__file__).parent), str(output)),
-        str(output if nsys is None or _is_installed(nsys) else nsys.parent),
-        *words,
-    ]
-    try:
-        done = subprocess.run(
-            script,
-            # The shell exports the directory that it starts in.
-            cwd="/",
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RoomError(f"{' '.join(command)}: not done after {timeout:.0f} s") from error
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        raise RoomError(f"{' '.join(command)}: exit {done.returncode}: {last}")
-    return done.stdout
+_WORKLOADS = Path(__file__).resolve().parent
 
 
-def _is_installed(nsys: Path) -> bool:
-    """Whether its path says nothing of this machine's owner (and so may stand in a trace)."""
+def find_room() -> Room:
+    """The most closed room that this process may make."""
+    if shutil.which("unshare") is not None:
+        for way in _WAYS:
+            # Only a whole try tells: containers allow some of these calls and refuse others.
+            tried = [*way, "sh", "-c", "hostname x && mount -t tmpfs none /srv"]
+            if subprocess.run(tried, capture_output=True, check=False).returncode == 0:
+                return Room(way)
+    return Room(None)
+
+
+def _meant(command: Sequence[str], python: str, nsys: Path | None) -> list[str]:
+    meaning = {"python": python, "nsys": str(nsys)}
+    return [meaning.get(word, word) for word in command]
+
+
+def _says_nothing(nsys: Path) -> bool:
+    """Whether its path is one that any machine could have, and so may stand in a trace."""
     return nsys.parts[1] in ("usr", "opt")
 
 
-def _environment() -> Mapping[str, str]:
+def _environment(closed: bool) -> Mapping[str, str]:
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {
-        "PATH": "/srv/python/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-        "HOME": "/srv/run",
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **passed,
-    }
+    if closed:
+        passed |= {"PATH": "/srv/python/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
+        passed |= {"HOME": "/srv/run"}
+    else:
+        passed |= {"PATH": os.environ.get("PATH", os.defpath)}
+        passed |= {"PYTHONPATH": str(_WORKLOADS.parent)}
+    return {**passed, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

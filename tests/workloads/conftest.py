@@ -1,0 +1,8 @@
+"""``workloads`` is no part of the installed package: it is imported from the repository."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

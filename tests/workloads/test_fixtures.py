@@ -1,0 +1,107 @@
+"""The recordings in fixtures/ are what their provenance says, and name no machine."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workloads.manifest import layer_manifest
+from workloads.options import RunOptions
+from workloads.recordings import PLANS
+from workloads.room import HOST_NAME
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
+KINETO = sorted(FOLDER.glob("*.json.gz"))
+NSYS = sorted(FOLDER.glob("*.sqlite"))
+RECORDINGS = KINETO + NSYS
+
+# Folders of people and of machines; what the recording's own room and nsys bring is beside it.
+PRIVATE = re.compile(rb"/(?:home|root|Users|work|workspace|mnt|data|scratch)/|PIP_|SSL_CERT|@[a-z]")
+TEMPORARY = re.compile(rb"/tmp/(?!nvidia/nsight_systems/)")
+
+by_name = pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.name)
+
+
+def sidecar(file: Path, kind: str) -> dict[str, Any]:
+    stem = file.name.removesuffix(".json.gz").removesuffix(".sqlite")
+    facts: dict[str, Any] = json.loads((FOLDER / f"{stem}.{kind}.json").read_text("utf-8"))
+    return facts
+
+
+def content(file: Path) -> bytes:
+    return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+
+
+def test_there_is_a_recording_for_each_of_the_cpu_plan() -> None:
+    for recording in PLANS["cpu"]:
+        assert list(FOLDER.glob(f"{recording.name}*{recording.suffix}")), recording.name
+
+
+def test_nothing_lies_there_unexplained() -> None:
+    table = (FOLDER / "README.md").read_text("utf-8")
+    stems = {file.name.removesuffix(".json.gz").removesuffix(".sqlite") for file in RECORDINGS}
+    expected = {file.name for file in RECORDINGS} | {"README.md"}
+    expected |= {f"{stem}.{kind}.json" for stem in stems for kind in ("provenance", "layers")}
+    assert {path.name for path in FOLDER.iterdir()} == expected
+    for file in RECORDINGS:
+        assert f"| `{file.name}` |" in table
+
+
+@by_name
+def test_provenance(file: Path) -> None:
+    facts = sidecar(file, "provenance")
+    assert facts["file"] == file.name
+    assert facts["bytes"] == file.stat().st_size < 1_000_000
+    assert facts["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert facts["licence"] == "Apache-2.0"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["recorded"])
+    assert facts["commands"]
+    assert facts["versions"]["torch"]
+    assert facts["recorder"]["version"]
+    assert facts["cpu"]["model"]
+
+
+@by_name
+def test_the_layers_beside_it_are_those_of_its_options(file: Path) -> None:
+    options = RunOptions(**sidecar(file, "provenance")["options"])
+    assert sidecar(file, "layers") == layer_manifest(options)
+
+
+@by_name
+def test_no_machine_is_named(file: Path) -> None:
+    for data in (content(file), json.dumps(sidecar(file, "provenance")).encode()):
+        assert PRIVATE.search(data) is None
+        assert TEMPORARY.search(data) is None
+
+
+@pytest.mark.parametrize("file", KINETO, ids=lambda file: file.name)
+def test_kineto_names_the_rooms_host(file: Path) -> None:
+    trace = json.loads(content(file))
+    assert trace["host_name"] == HOST_NAME
+    steps = sidecar(file, "provenance")["options"]["steps"]
+    names = [event["name"] for event in trace["traceEvents"]]
+    assert sum(name.startswith("ProfilerStep#") for name in names) == steps
+
+
+@pytest.mark.parametrize("file", NSYS, ids=lambda file: file.name)
+def test_nsys_names_the_rooms_host_and_saw_only_its_own_processes(file: Path) -> None:
+    layers = [layer["path"] for layer in sidecar(file, "layers")["layers"]]
+    options = sidecar(file, "provenance")["options"]
+    database = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
+    query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
+    assert database.execute(query).fetchall() == [(HOST_NAME,)]
+    processes = {Path(name).name for (name,) in database.execute("SELECT name FROM PROCESSES")}
+    assert processes <= {"sh", "python", "nsys", "nsys-launcher", "nsys-tee"}
+    query = "SELECT value, count(*) FROM NVTX_EVENTS JOIN StringIds ON id = textId GROUP BY value"
+    counts = dict(database.execute(query).fetchall())
+    database.close()
+    for layer in layers:
+        for direction in ("forward", "backward"):
+            assert counts[f"{direction}: {layer}"] == options["steps"] + options["warm_up"]

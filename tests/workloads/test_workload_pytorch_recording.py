@@ -1,0 +1,140 @@
+"""Tiny runs, really recorded by torch.profiler on the CPU, hold the events that name layers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from workloads.networks import NETWORKS
+from workloads.pytorch.__main__ import main
+
+TINY = ["--batch=1", "--image-size=67", "--width-divisor=16", "--classes=10", "--threads=1"]
+LAYERS = [layer.name for layer in NETWORKS["alexnet"]().layers]
+
+Event = dict[str, Any]
+
+
+def record(folder: Path, *options: str) -> list[Event]:
+    file = folder / "tiny.json.gz"
+    assert main([*TINY, "--trace", str(file), *options]) == 0
+    assert [path.name for path in folder.iterdir()] == [file.name]
+    events: list[Event] = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    return events
+
+
+def named(events: list[Event], start: str) -> list[Event]:
+    found = [
+        event for event in events if event.get("ph") == "X" and event["name"].startswith(start)
+    ]
+    return sorted(found, key=lambda event: float(event["ts"]))
+
+
+def within(inner: Event, outer: Event) -> bool:
+    start, end = float(outer["ts"]), float(outer["ts"]) + float(outer["dur"])
+    return start <= float(inner["ts"]) and float(inner["ts"]) + float(inner["dur"]) <= end + 0.001
+
+
+def test_ranges_name_every_layer_forward_and_backward_in_every_step(tmp_path: Path) -> None:
+    events = record(tmp_path, "--steps=2", "--warm-up=2", "--ranges=record-function")
+    steps = named(events, "ProfilerStep#")
+    assert [step["name"] for step in steps] == ["ProfilerStep#2", "ProfilerStep#3"]
+    forward = [event["name"] for event in named(events, "forward: ")]
+    backward = [event["name"] for event in named(events, "backward: ")]
+    assert forward == [f"forward: {layer}" for layer in LAYERS] * 2
+    assert backward == [f"backward: {layer}" for layer in reversed(LAYERS)] * 2
+    assert [each["name"] for each in named(events, "iteration ")] == ["iteration 0", "iteration 1"]
+    assert not named(events, "warm-up")
+
+
+def test_a_layers_work_lies_in_its_ranges(tmp_path: Path) -> None:
+    events = record(tmp_path, "--steps=1", "--warm-up=1", "--ranges=record-function")
+    work = {
+        "conv": ("aten::conv2d", "ConvolutionBackward0"),
+        "fc": ("aten::addmm", "AddmmBackward0"),
+    }
+    for kind, (forward_operator, backward_operator) in work.items():
+        layers = [layer for layer in LAYERS if layer.startswith(kind)]
+        for direction, operator in (("forward", forward_operator), ("backward", backward_operator)):
+            order = layers if direction == "forward" else layers[::-1]
+            for layer, event in zip(order, named(events, operator), strict=True):
+                (range_,) = [
+                    each
+                    for each in named(events, f"{direction}: ")
+                    if each["name"] == f"{direction}: {layer}"
+                ]
+                assert within(event, range_), (direction, layer)
+    # Of the first layer too, whose input has no gradient, the parameters' gradients are inside.
+    (first,) = (each for each in named(events, "backward: ") if each["name"] == "backward: conv1")
+    end = float(first["ts"]) + float(first["dur"])
+    inside = [
+        float(first["ts"]) < float(each["ts"]) < end
+        for each in named(events, "torch::autograd::AccumulateGrad")
+    ]
+    assert inside == [False] * 14 + [True] * 2
+
+
+def test_shapes_are_recorded(tmp_path: Path) -> None:
+    events = record(tmp_path, "--steps=1", "--warm-up=1", "--channels-last")
+    first = named(events, "aten::conv2d")[0]["args"]
+    assert first["Input Dims"][:2] == [[1, 3, 67, 67], [4, 3, 11, 11]]
+    assert first["Input Strides"][0] == [3 * 67 * 67, 1, 3 * 67, 3]
+
+
+def test_stacks_name_modules_by_class_and_number(tmp_path: Path) -> None:
+    events = record(tmp_path, "--steps=1", "--warm-up=1", "--stack", "--precision=amp")
+    modules = [event["name"] for event in named(events, "nn.Module: ")]
+    assert [name for name in modules if "Conv2d" in name] == [
+        f"nn.Module: Conv2d_{number}" for number in range(5)
+    ]
+    assert len(modules) == len(LAYERS) + 2  # and the container and the loss
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_torchscript_names_layers_in_the_module_hierarchy(tmp_path: Path) -> None:
+    events = record(tmp_path, "--steps=1", "--warm-up=2", "--torchscript")
+    paths = {event["args"].get("Module Hierarchy") for event in named(events, "aten::")}
+    assert "TOP(Sequential)::forward.conv1(Conv2d)::forward." in paths
+
+
+def test_a_plain_run_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "--steps=2", "--warm-up=0", "--network=alexnet_2012"]) == 0
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("alexnet_2012, batch 1, cpu: ")
+    assert len(line.removesuffix(" ms a step").partition("cpu: ")[2].split(", ")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stack"], "--stack is part of a recording; add --trace FILE"),
+        (["--trace", "x.txt"], "must end in .json or .json.gz"),
+        (["--trace", "/no/such/folder/x.json"], "there is no directory /no/such/folder"),
+        (["--trace", "x.json", "--warm-up=0"], "--trace needs --warm-up 1 or more"),
+        (["--torchscript", "--ranges=record-function"], "--torchscript runs no hooks"),
+        (["--image-size=20"], "does not fit into"),
+        (["--precision=tf32"], "--precision tf32 is for GPUs"),
+        (["--network=lenet"], "invalid choice: 'lenet'"),
+    ],
+)
+def test_options_that_cannot_be_served(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*TINY, *options])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        main([*TINY, "--device=cuda"])
+    assert "PyTorch finds no CUDA device here; use --device cpu" in capsys.readouterr().err

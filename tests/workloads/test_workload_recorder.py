@@ -1,0 +1,145 @@
+"""The command that records fixtures, and the GPU script's machinery on the CPU."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from workloads.options import parse_run_options
+from workloads.record_fixtures import main
+from workloads.recorder import Recorder
+from workloads.recordings import PLANS, Recording, Tool
+from workloads.room import HOST_NAME, Room, RoomError, find_room
+
+SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
+NSYS = shutil.which("nsys")
+
+
+def run_script(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    return subprocess.run(
+        ["sh", str(SCRIPT), *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_gpu_script_on_the_cpu(tmp_path: Path) -> None:
+    name = "alexnet-smoke-channels_last"
+    done = run_script("--device", "cpu", "--only", name, "--output", str(tmp_path / "new"))
+    assert done.returncode == 0, done.stderr
+    assert f"{name}.json.gz: " in done.stdout
+    made = {path.name for path in (tmp_path / "new").iterdir()}
+    assert made == {f"{name}.{end}" for end in ("json.gz", "layers.json", "provenance.json")}
+    trace = json.loads(gzip.decompress((tmp_path / "new" / f"{name}.json.gz").read_bytes()))
+    assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devise", "cpu"], "unknown option --devise"),
+        (["--device"], "--device needs a value"),
+        (["--device", "tpu"], "--device is cuda or cpu, not tpu"),
+    ],
+)
+def test_the_gpu_script_refuses_what_it_does_not_know(words: list[str], message: str) -> None:
+    done = run_script(*words)
+    assert done.returncode == 2
+    assert done.stderr.strip() == f"record_gpu.sh: {message}" or message in done.stderr
+
+
+def test_every_plan_has_options_that_hold_and_names_of_its_own() -> None:
+    names = [recording.name for plan in PLANS.values() for recording in plan]
+    assert len(set(names)) == len(names)
+    for plan in PLANS.values():
+        for recording in plan:
+            parse_run_options(recording.arguments).describe_network()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output", "no-such-directory"], "no such directory; make it first"),
+        (["--only", "nothing"], "plan cpu has no nothing; it has alexnet-cpu-stack"),
+        (["--nsys", "no-such-nsys"], "--nsys no-such-nsys: no such executable"),
+    ],
+)
+def test_record_fixtures_refuses(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fixtures").mkdir()
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_cannot_be_recorded_leaves_nothing(tmp_path: Path) -> None:
+    broken = Recording("broken", Tool.TORCH_PROFILER, ("--image-size", "9", "--batch", "1"))
+    with pytest.raises(RoomError, match=r"exit 2: .*does not fit"):
+        Recorder(tmp_path, Room(None), None).record(broken)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_open_room_knows_its_python_and_stops_in_time(tmp_path: Path) -> None:
+    room = Room(None)
+    assert (
+        room.run(["python", "-c", "import sys; print(sys.prefix)"], tmp_path).strip() == sys.prefix
+    )
+    with pytest.raises(RoomError, match=r"sleep 9: not done after 0 s"):
+        room.run(["sleep", "9"], tmp_path, timeout=0.1)
+
+
+@pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
+def test_a_closed_room_shows_nothing_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEANA_TEST_SECRET", "secret")
+    command = ["sh", "-c", "hostname; pwd; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"]
+    host, folder, *rest = find_room().run(command, tmp_path).splitlines()
+    assert (host, folder) == (HOST_NAME, "/srv/run")
+    for word in ("secret", "pytest", str(tmp_path), str(SCRIPT.parent)):
+        assert word not in "".join(rest)
+
+
+def test_without_nsys_its_recordings_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    words = ["--plan", "smoke", "--only", "alexnet-smoke-nsys", "--output", str(tmp_path)]
+    assert main(words) == 0
+    assert "passed over, nsys is not installed" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(NSYS is None, reason="nsys is not installed")
+@pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
+def test_nsys_records_the_ranges(tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    assert NSYS is not None
+    (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
+    made = Recorder(tmp_path, find_room(), Path(NSYS)).record(recording)
+    database = sqlite3.connect(made)
+    query = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId ORDER BY start"
+    texts = [text for (text,) in database.execute(query)]
+    database.close()
+    assert [text for text in texts if text.startswith(("warm-up", "iteration"))] == [
+        "warm-up 0",
+        "iteration 0",
+        "iteration 1",
+    ]
+    assert texts.count("forward: conv1") == texts.count("backward: fc8") == 3

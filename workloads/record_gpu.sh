@@ -1,0 +1,65 @@
+#!/bin/sh
+# Record the GPU fixtures on a CUDA machine that has PyTorch and NumPy; nothing else is needed.
+#
+#   sh workloads/record_gpu.sh                  into fixtures/
+#   sh workloads/record_gpu.sh --output DIR     somewhere else
+#   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
+#                                               directory: tiny runs, no use as fixtures
+#   … --only NAME                               the one recording of this name
+#
+# PYTHON names the interpreter (python3). Stops after ten minutes. nsys is used where it is
+# installed (and the namespaces it needs can be made, see room.py). Recordings of JAX are not
+# part of it yet: there is no JAX builder.
+# As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.
+set -eu
+
+fail() {
+    echo "record_gpu.sh: $*" >&2
+    exit 2
+}
+
+python=${PYTHON:-python3}
+device=cuda
+output=
+only=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --device | --output | --only) [ $# -gt 1 ] || fail "$1 needs a value" ;;
+        *) fail "unknown option $1; there are --device, --output and --only" ;;
+    esac
+    case $1 in
+        --device) device=$2 ;;
+        --output) output=$2 ;;
+        --only) only=$2 ;;
+    esac
+    shift 2
+done
+case $device in
+    cuda) plan=gpu ;;
+    cpu) plan=smoke ;;
+    *) fail "--device is cuda or cpu, not $device" ;;
+esac
+"$python" -c 'import numpy, torch' 2>/dev/null ||
+    fail "$python has no PyTorch or no NumPy; name one that has: PYTHON=/path/to/python3"
+
+case $python in
+    */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;;
+esac
+repository=$(cd "$(dirname "$0")/.." && pwd)
+if [ -z "$output" ]; then
+    output=$repository/fixtures
+    [ $plan = gpu ] || output=$(mktemp -d)
+fi
+mkdir -p "$output"
+output=$(cd "$output" && pwd)
+
+if [ $plan = gpu ] && command -v nvidia-smi >/dev/null; then
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+fi
+cd "$repository"
+set -- --plan $plan --output "$output"
+[ -z "$only" ] || set -- "$@" --only "$only"
+status=0
+timeout 600 "$python" -m workloads.record_fixtures "$@" || status=$?
+[ $status -ne 124 ] || fail "stopped after ten minutes; what was made is in $output"
+exit $status
