@@ -1,0 +1,135 @@
+"""The attribution pass over a whole trace: each source of knowledge in its turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceana.attribute.backward import forward_of
+from traceana.attribute.cpu import DEVICE_WORK, leaf_activities
+from traceana.attribute.launches import with_calls
+from traceana.attribute.layers.resolve import LayerResolution, layer_table, resolve
+from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
+from traceana.attribute.operators import from_nvtx, with_nesting
+from traceana.attribute.ranges import Surroundings
+from traceana.attribute.steps import step_of, steps
+from traceana.trace import Ledger, Trace
+from traceana.trace.schema import CPU_DEVICE, conform
+
+
+def attribute(trace: Trace) -> Trace:
+    """Return ``trace`` with the attribution columns of its activities filled in.
+
+    Also filled: ``steps`` and ``layers``; parent, depth and direction of ``ops``; parent and depth
+    of ``ranges``; the operators that only NVTX tells of. Activities keep their order and number,
+    but on a trace without device work the leaf operators become the activities.
+    """
+    host = _Host.of(trace)
+    ledger = Ledger()
+    activities, names, devices = trace.activities, trace.names, trace.devices
+    if host.ops.height and not activities["kind"].is_in(DEVICE_WORK).any():
+        activities, names = leaf_activities(host.ops)
+        devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
+    activities = with_calls(activities, trace.calls, ledger)
+    activities, layers = _placed(activities, trace.calls, host)
+    return trace.with_tables(
+        activities=activities,
+        names=conform("names", names),
+        devices=devices,
+        ops=host.ops,
+        ranges=host.ranges,
+        steps=host.steps,
+        layers=conform("layers", layers),
+        ledger=pl.concat([trace.ledger, ledger.frame()]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What the threads of the host were doing, ready to be asked."""
+
+    ops: pl.DataFrame
+    op_key: Ints
+    op_nesting: Nesting
+    ranges: pl.DataFrame
+    surroundings: Surroundings
+    call_key: Ints
+    steps: pl.DataFrame
+    layers: LayerResolution
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Host:
+        ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
+        op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
+        op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
+        ops = conform("ops", with_nesting(ops, op_nesting))
+        surroundings = Surroundings.of(trace.ranges, range_key)
+        step_table = conform("steps", steps(trace.ranges))
+        layers = resolve(
+            ops,
+            op_key,
+            op_nesting,
+            step_of(step_table, ops["process"], ops["start"]),
+            forward_of(ops, op_nesting, trace.links),
+            trace.ranges,
+            range_key,
+        )
+        return cls(
+            ops,
+            op_key,
+            op_nesting,
+            surroundings.nested(trace.ranges),
+            surroundings,
+            call_key,
+            step_table,
+            layers,
+        )
+
+
+def _placed(
+    activities: pl.DataFrame, calls: pl.DataFrame, host: _Host
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the activities with operator, range, layer, step and direction, and the layers."""
+    key, time = _cause(activities, calls, host)
+    known = from_rows(activities["op"])
+    op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
+    layer = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
+    table, layer_row = layer_table(host.layers.layers, layer, time)
+    when = np.where(key == NONE, activities["start"].to_numpy(), time)
+    placed = activities.with_columns(
+        to_rows(op).alias("op"),
+        to_rows(host.surroundings.innermost(key, time)).alias("range"),
+        to_rows(layer_row).alias("layer"),
+        to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
+    )
+    role = table["role"].gather(placed["layer"])
+    told_by_op = host.ops["direction"].cast(pl.String).gather(placed["op"])
+    told_by_range = host.surroundings.direction_at(key, time)
+    direction = pl.select(
+        pl.when(role == "optimizer")
+        .then(pl.lit("optimizer"))
+        .otherwise(pl.coalesce(told_by_op, told_by_range))
+        .alias("direction")
+    )
+    return placed.with_columns(direction.to_series()), table
+
+
+def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:
+    """Return the thread and the moment that caused each activity; thread NONE where unknown.
+
+    Device work was caused where it was launched, an operator by its own thread when it began.
+    """
+    call, op = from_rows(activities["call"]), from_rows(activities["op"])
+    key = np.where(call == NONE, _of(host.op_key, op), _of(host.call_key, call))
+    launched = _of(calls["start"].to_numpy(), call)
+    began = activities["start"].to_numpy()
+    return key, np.where(call == NONE, began, launched)
+
+
+def _of(values: Ints, rows: Ints) -> Ints:
+    """Return ``values[rows]``, NONE for rows that are NONE."""
+    if not len(values):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    return np.where(rows == NONE, NONE, values[rows])

@@ -1,0 +1,1 @@
+"""Which layer of the model every operator and every activity belongs to."""

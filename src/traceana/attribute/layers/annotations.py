@@ -1,0 +1,89 @@
+"""Layers told by ranges that the program itself set: NVTX push/pop, record_function."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.attribute.layers.places import SEPARATOR, Layer, Places, codes, nest
+from traceana.attribute.layers.roles import role_of
+from traceana.attribute.layers.tree import PathTree
+from traceana.attribute.nesting import NONE, Ints, Nesting
+from traceana.attribute.operators import OPERATOR_TEXT
+from traceana.attribute.steps import STEP_TEXT
+
+_DIRECTION: Final = re.compile(
+    r"(?i)^(?:## ?)?(?:forward|backward|fwd|bwd|fprop|bprop)(?: ?##)?$"
+    r"|[ ._:/-](?:forward|backward|fwd|bwd|fprop|bprop)$"
+)
+WEIGHTED: Final = (
+    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm|mm|bmm|matmul|"
+    r"(?:native_)?(?:batch|layer|group)_norm|embedding|scaled_dot_product_attention|lstm|gru)$"
+)
+"""Operators of which a layer has one: a range around many of them is no layer."""
+
+
+def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints) -> Places:
+    """Return as layers the innermost named ranges, by the path of the ranges around them.
+
+    Left out are ranges that mark steps, roles or single operators. A word for the direction is no
+    part of the path, so that both directions of a layer meet in one row. Where the trace has
+    operators, a range counts only if it never holds more than one weighted operator of its own:
+    ``## forward ##`` around a whole network is no layer.
+    """
+    texts = ranges.select("text").unique().with_columns(_judgement())
+    judged = ranges.select("text", "kind", "start", "duration").join(
+        texts, on="text", how="left", maintain_order="left"
+    )
+    wanted = (
+        judged.select(
+            pl.col("named").fill_null(False) & pl.col("kind").is_in(["annotation", "nvtx"])
+        )
+        .to_series()
+        .to_numpy()
+    )
+    chosen = judged.filter(wanted)
+    nesting = nest(chosen, key[wanted])
+    code, names = codes(chosen["text"])
+    tree = PathTree.of(nesting, code)
+    paths = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
+    crowded = _crowded(nesting, tree, ops, op_key)
+    layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
+    layers: dict[str, int] = {}
+    for node, path in enumerate(paths):
+        if path and not crowded[node]:
+            layer_of_node[node] = layers.setdefault(path, len(layers))
+    rows: list[Layer] = [(path, None, "layer") for path in layers]
+    layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
+    return Places(nesting, layer, rows)
+
+
+def _judgement() -> pl.Expr:
+    text = pl.col("text").cast(pl.String)
+    return ~(
+        text.str.contains(STEP_TEXT)
+        | role_of(text).is_not_null()
+        | text.str.contains(OPERATOR_TEXT)
+        | (text.str.strip_chars() == "")
+    ).alias("named")
+
+
+def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) -> np.ndarray:
+    """Tell the nodes of which some range is the innermost around two weighted operators."""
+    crowded = np.zeros(len(tree.parent), dtype=np.bool_)
+    heavy = (
+        ops.select("name")
+        .unique()
+        .filter(pl.col("name").cast(pl.String).str.contains(WEIGHTED))["name"]
+    )
+    weighted = (ops["name"].is_in(heavy.implode()) & (ops["direction"] == "forward")).to_numpy()
+    # Of nested spellings of one operator (conv2d > convolution) the outermost counts.
+    parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
+    outermost = weighted & ~((parent != NONE) & weighted[parent])
+    around = nesting.innermost(op_key[outermost], ops["start"].to_numpy()[outermost])
+    instance, count = np.unique(around[around != NONE], return_counts=True)
+    crowded[tree.node[instance[count > 1]]] = True
+    return crowded

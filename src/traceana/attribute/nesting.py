@@ -1,0 +1,175 @@
+"""Nested intervals on threads: who encloses whom, and what was running at a moment.
+
+Everything here works on whole columns; the passes are counted in levels of nesting, never in
+events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+
+NONE: Final = -1
+"""The row number that stands for no row within numpy arrays."""
+
+_PATIENCE: Final = 16
+"""Vectorised passes spent on one level before intervals that overlap without nesting are walked."""
+
+
+def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
+    """Number the (process, thread) pairs of ``frames`` alike, from 0; one array a frame."""
+    pairs = pl.concat([frame.select("process", "thread") for frame in frames])
+    keys = (
+        pairs.select(
+            pl.struct(pl.col("process").fill_null(NONE), pl.col("thread").fill_null(NONE))
+            .rank("dense")
+            .cast(pl.Int64)
+            - 1
+        )
+        .to_series()
+        .to_numpy()
+    )
+    return np.split(keys, np.cumsum([frame.height for frame in frames])[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """Intervals with the interval around each.
+
+    ``parent[i]`` is the row of the innermost interval that was running on its thread when interval
+    ``i`` began, :data:`NONE` where there was none; ``depth[i]`` counts the intervals around it.
+    Intervals that overlap without nesting count as nested while both run.
+    """
+
+    key: Ints
+    start: Ints
+    end: Ints
+    parent: Ints
+    depth: Ints
+    _order: Ints
+
+    @classmethod
+    def of(cls, key: Ints, start: Ints, duration: Ints) -> Nesting:
+        """Nest intervals given as columns; times in nanoseconds, all of one length."""
+        end = start + duration
+        order = np.lexsort((-end, start, key))
+        timeline_start, timeline_end = _timeline(key[order], start[order], end[order])
+        parent, depth = _peel(timeline_start, timeline_end)
+        rows_parent = np.full(len(order), NONE, dtype=np.int64)
+        rows_depth = np.zeros(len(order), dtype=np.int64)
+        rows_parent[order] = np.where(parent == NONE, NONE, order[parent])
+        rows_depth[order] = depth
+        return cls(key, start, end, rows_parent, rows_depth, order)
+
+    def innermost(self, key: Ints, time: Ints) -> Ints:
+        """Return, for each (thread, moment), the row of the innermost interval then running.
+
+        An interval runs from its start up to, not including, its end.
+        """
+        if not len(self.start):
+            return np.full(len(time), NONE, dtype=np.int64)
+        order = self._order
+        here, there = (
+            _timeline(
+                np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
+            )[0],
+            len(order),
+        )
+        found = np.searchsorted(here[:there], here[there:], side="right") - 1
+        row = np.where(found == NONE, NONE, order[found])
+        row[(row != NONE) & (self.key[row] != key)] = NONE
+        waiting = np.flatnonzero((row != NONE) & (self.end[row] <= time))
+        while len(waiting):
+            row[waiting] = self.parent[row[waiting]]
+            at = row[waiting]
+            waiting = waiting[(at != NONE) & (self.end[at] <= time[waiting])]
+        return row
+
+    def renumbered(self, key: Ints) -> Nesting:
+        """Return the same nesting with its threads numbered by ``key``."""
+        order = np.lexsort((-self.end, self.start, key))
+        return Nesting(key, self.start, self.end, self.parent, self.depth, order)
+
+    def levels(self) -> Sequence[Ints]:
+        """Return the rows of every depth, outermost first."""
+        order = np.argsort(self.depth, kind="stable")
+        bounds = np.searchsorted(
+            self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 1)
+        )
+        return np.split(order, bounds)
+
+
+def _timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
+    """Lay the threads one behind the other: (thread, time) as one number that keeps the order."""
+    distinct, rank = np.unique(np.concatenate(times), return_inverse=True)
+    offset = key * np.int64(len(distinct))
+    return tuple(offset + part for part in np.split(rank, len(times)))
+
+
+def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Take off the outermost intervals, then those that are outermost among the rest, and so on.
+
+    ``start`` is sorted; of equal starts the longer comes first.
+    """
+    end = end.copy()
+    parent = np.full(len(start), NONE, dtype=np.int64)
+    depth = np.zeros(len(start), dtype=np.int64)
+    rest = np.arange(len(start))
+    level = 0
+    while len(rest):
+        outer = _outermost(start, end, rest)
+        depth[rest[outer]] = level
+        owner = rest[outer][np.cumsum(outer) - 1]
+        inner = ~outer
+        parent[rest[inner]] = owner[inner]
+        end[rest[inner]] = np.minimum(end[rest[inner]], end[owner[inner]])
+        rest = rest[inner]
+        level += 1
+    return parent, depth
+
+
+def _outermost(start: Ints, end: Ints, rest: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which of ``rest`` begin when none of the outermost before them runs any more."""
+    begins, ends = start[rest], end[rest].copy()
+    for _ in range(_PATIENCE):
+        before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
+        outer = begins >= before
+        owner_end = ends[outer][np.cumsum(outer) - 1]
+        # An interval that outlasts its owner hides what comes after: cut it and look again.
+        if not np.any(~outer & (begins >= owner_end)):
+            return outer
+        ends = np.minimum(ends, owner_end)
+    outer = np.zeros(len(rest), dtype=np.bool_)
+    running_until = NONE
+    for i, (begin, finish) in enumerate(zip(begins.tolist(), end[rest].tolist(), strict=True)):
+        if begin >= running_until:
+            outer[i] = True
+            running_until = finish
+    return outer
+
+
+def inherit(nesting: Nesting, value: Ints) -> Ints:
+    """Return ``value`` with :data:`NONE` replaced by the nearest enclosing row's value."""
+    result = value.copy()
+    for rows in nesting.levels()[1:]:
+        lacking = rows[result[rows] == NONE]
+        result[lacking] = result[nesting.parent[lacking]]
+    return result
+
+
+def to_rows(rows: Ints) -> pl.Series:
+    """Return row numbers as a polars column, :data:`NONE` as null."""
+    series = pl.Series(rows, dtype=pl.Int64)
+    return pl.select(pl.when(series >= 0).then(series)).to_series().cast(pl.UInt32)
+
+
+def from_rows(column: pl.Series) -> Ints:
+    """Return a column of row numbers as an array, null as :data:`NONE`."""
+    return column.cast(pl.Int64).fill_null(NONE).to_numpy()

@@ -1,0 +1,84 @@
+"""Iterations: from the ranges that mark them, and which activity belongs to which."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.attribute.nesting import NONE, Ints, Nesting, thread_keys
+
+STEP_TEXT: Final = (
+    r"(?i)^(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?)?"
+    r"(?:step|iter|iteration|batch))[ _#:=\[-]*(\d*)\]?$"
+)
+"""Ranges that mark an iteration: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``."""
+
+
+def steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``steps`` table of the ranges that mark iterations.
+
+    Where such ranges nest (``step`` around ``batch``) the outermost count. Unnumbered ones are
+    numbered in order of time, per process.
+    """
+    text = pl.col("text").cast(pl.String)
+    marks = ranges.filter(
+        pl.col("kind").is_in(["step", "annotation", "nvtx", "nvtx_start"])
+        & text.str.contains(STEP_TEXT)
+    )
+    if marks.is_empty():
+        return pl.DataFrame()
+    (keys,) = thread_keys(marks)
+    nesting = Nesting.of(keys, marks["start"].to_numpy(), marks["duration"].to_numpy())
+    outermost = marks.filter(pl.Series(nesting.depth == 0))
+    digits = text.str.extract(STEP_TEXT, 1)
+    return (
+        outermost.select(
+            digits.cast(pl.Int64, strict=False).alias("number"),
+            "start",
+            "duration",
+            "process",
+            text.str.extract(r"^(\D*?)[ _#:=\[-]*\d*\]?$", 1).alias("source"),
+        )
+        .sort("process", "start", maintain_order=True)
+        .with_columns(
+            pl.when(pl.col("number").is_null().any().over("process"))
+            .then(pl.int_range(pl.len()).over("process"))
+            .otherwise("number")
+            .alias("number")
+        )
+    )
+
+
+def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
+    """Return the row in ``table`` of the step that was running in ``process`` at ``time``.
+
+    A null process is looked up among all steps, whatever their process.
+    """
+    if table.is_empty():
+        return np.full(len(time), NONE, dtype=np.int64)
+    one_process = table["process"].n_unique() <= 1
+    lookup = pl.DataFrame({"process": process, "time": time}).with_row_index("row")
+    marks = table.with_row_index("step").with_columns(
+        (pl.col("start") + pl.col("duration")).alias("end")
+    )
+    found = (
+        lookup.sort("time")
+        .join_asof(
+            marks.select("step", "start", "end", "process").sort("start"),
+            left_on="time",
+            right_on="start",
+            by=None if one_process else "process",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .sort("row")
+        .select(
+            pl.when(pl.col("time") < pl.col("end"))
+            .then(pl.col("step").cast(pl.Int64))
+            .otherwise(NONE)
+            .fill_null(NONE)
+        )
+    )
+    return found.to_series().to_numpy()
