@@ -6,6 +6,8 @@
 #   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
 #                                               directory: tiny runs, no use as fixtures
 #   … --only NAME                               the one recording of this name
+#   … --open                                    without namespaces (room.py), should CUDA not be
+#                                               found in them; recordings then name the host
 #
 # PYTHON names the interpreter (python3). Stops after ten minutes. nsys is used where it is
 # installed (and the namespaces it needs can be made, see room.py). Recordings of JAX are not
@@ -22,10 +24,16 @@ python=${PYTHON:-python3}
 device=cuda
 output=
 only=
+open=
 while [ $# -gt 0 ]; do
     case $1 in
         --device | --output | --only) [ $# -gt 1 ] || fail "$1 needs a value" ;;
-        *) fail "unknown option $1; there are --device, --output and --only" ;;
+        --open)
+            open=$1
+            shift
+            continue
+            ;;
+        *) fail "unknown option $1; there are --device, --output, --only and --open" ;;
     esac
     case $1 in
         --device) device=$2 ;;
@@ -59,6 +67,7 @@ fi
 cd "$repository"
 set -- --plan $plan --output "$output"
 [ -z "$only" ] || set -- "$@" --only "$only"
+[ -z "$open" ] || set -- "$@" --open
 status=0
 timeout 600 "$python" -m workloads.record_fixtures "$@" || status=$?
 [ $status -ne 124 ] || fail "stopped after ten minutes; what was made is in $output"

@@ -32,9 +32,11 @@ def run_script(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_gpu_script_on_the_cpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--open",)], ids=["room", "open"])
+def test_the_gpu_script_on_the_cpu(options: tuple[str, ...], tmp_path: Path) -> None:
     name = "alexnet-smoke-channels_last"
-    done = run_script("--device", "cpu", "--only", name, "--output", str(tmp_path / "new"))
+    words = ("--device", "cpu", "--only", name, "--output", str(tmp_path / "new"))
+    done = run_script(*options, *words)
     assert done.returncode == 0, done.stderr
     assert f"{name}.json.gz: " in done.stdout
     made = {path.name for path in (tmp_path / "new").iterdir()}
