@@ -1,0 +1,125 @@
+"""The GPUs of an nsys export, and which GPU a synchronization belongs to."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.ingest.nsys.database import Database
+from traceana.ingest.nsys.ids import as_int
+from traceana.trace.schema import DEVICES
+
+GPU_TABLES: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
+"""Since 2021.2 and before; a file stripped of both does not tell what ran."""
+
+_CUDA_DEVICE: Final = "TARGET_INFO_CUDA_DEVICE"
+_CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
+_LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
+
+
+def devices(database: Database, used: pl.Series) -> pl.DataFrame:
+    """Return the devices that did work, or all that the file lists when none did.
+
+    ``used`` holds the device numbers of the activities; one that the file does not describe gets
+    a row without properties.
+    """
+    gpus = [row for table in GPU_TABLES for row in database.records(table)]
+    numbers = _cuda_numbers(database, gpus)
+    described = (
+        pl.DataFrame(
+            [_device(number, gpu) for number, gpu in numbers], schema=DEVICES, orient="row"
+        )
+        .filter(pl.col("device").is_not_null())
+        .unique("device", keep="first", maintain_order=True)
+        .sort("device")
+    )
+    wanted = used.drop_nulls().unique().sort().cast(DEVICES["device"]).alias("device")
+    if not len(wanted):
+        return described
+    return wanted.to_frame().join(described, on="device", how="left", maintain_order="left")
+
+
+def _cuda_numbers(
+    database: Database, gpus: list[dict[str, Any]]
+) -> list[tuple[int | None, dict[str, Any]]]:
+    """Pair each GPU with the number that CUDA calls it by, which is what activities carry.
+
+    ``TARGET_INFO_CUDA_DEVICE`` tells it by process, ``cuDevice`` for the machine; the oldest
+    exports number the GPUs themselves so.
+    """
+    by_id = {gpu.get("id"): gpu for gpu in gpus}
+    pairs = [
+        (as_int(row.get("cudaId")), by_id[row.get("gpuId")])
+        for row in database.records(_CUDA_DEVICE)
+        if row.get("gpuId") in by_id
+    ]
+    if pairs:
+        return pairs
+    keys = ("cuDevice", "deviceId", "id")
+    return [
+        (next((as_int(gpu[key]) for key in keys if gpu.get(key) is not None), None), gpu)
+        for gpu in gpus
+    ]
+
+
+def _device(number: int | None, gpu: dict[str, Any]) -> tuple[Any, ...]:
+    def first(column: str, *keys: str) -> int | None:
+        limit = _LARGEST[DEVICES[column]]  # type: ignore[index]
+        values = (as_int(gpu.get(key)) for key in keys)
+        return next((v for v in values if v is not None and 0 < v <= limit), None)
+
+    name = gpu.get("name")
+    major = first("multiprocessors", "computeMajor", "computeCapabilityMajor")
+    minor = as_int(gpu.get("computeMinor", gpu.get("computeCapabilityMinor")))
+    hertz = first("clock_khz", "clockRate")
+    # TARGET_INFO_CUDA_GPU is CUPTI's device record: kHz there, Hz in TARGET_INFO_GPU.
+    khz = first("clock_khz", "coreClockRate") if hertz is None else hertz // 1000
+    return (
+        number if number is not None and 0 <= number <= _LARGEST[pl.Int32] else None,
+        name if isinstance(name, str) and name else None,
+        "NVIDIA",
+        None if major is None or minor is None else f"{major}.{minor}",
+        first("multiprocessors", "smCount", "numMultiprocessors"),
+        khz,
+        first("memory_bytes", "totalMemory", "globalMemorySize"),
+        first("bandwidth_bytes_per_s", "memoryBandwidth"),
+        first("warp_size", "threadsPerWarp", "numThreadsPerWarp"),
+    )
+
+
+def devices_of_contexts(database: Database, work: pl.DataFrame) -> pl.DataFrame:
+    """Return the device of each context: columns process, context, device.
+
+    ``work`` holds the activities that know their device. Told by them where they agree, else by
+    the file's list of contexts.
+    """
+    seen = (
+        work.select("process", "context", "device")
+        .drop_nulls()
+        .unique(maintain_order=True)
+        .filter(~pl.struct("process", "context").is_duplicated())
+    )
+    keys = ("processId", "contextId", "deviceId")
+    listed = [
+        tuple(as_int(row.get(key)) for key in keys)
+        for table in _CONTEXTS
+        for row in database.records(table)
+    ]
+    return pl.concat([seen, pl.DataFrame(listed, schema=seen.schema, orient="row")]).unique(
+        ["process", "context"], keep="first", maintain_order=True
+    )
+
+
+def placed(syncs: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
+    """Return synchronizations with the device of their context.
+
+    CUPTI's record of a synchronization has no device, and nsys writes 0 there whatever the
+    context.
+    """
+    known = contexts.rename({"device": "_device"})
+    return (
+        syncs.join(known, on=["process", "context"], how="left", maintain_order="left")
+        .with_columns(pl.coalesce("_device", "device").alias("device"))
+        .drop("_device")
+    )

@@ -1,0 +1,233 @@
+"""Annotations of an nsys export: NVTX, library calls, operating-system calls, overhead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.ingest.nsys.bulk import Query, decoded, integer, text
+from traceana.ingest.nsys.database import Database
+from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
+from traceana.ingest.nsys.strings import Strings
+from traceana.trace import Ledger
+
+NVTX: Final = "NVTX_EVENTS"
+API_TABLES: Final = {
+    # table: kind and domain of its ranges. cuDNN's and cuBLAS's calls nest on their thread as
+    # NVTX ranges do, and newer libraries do write them as NVTX ranges of a domain of their own.
+    "CUDNN_EVENTS": ("nvtx", "cuDNN"),
+    "CUBLAS_EVENTS": ("nvtx", "cuBLAS"),
+    "OSRT_API": ("osrt", None),
+    "PROFILER_OVERHEAD": ("overhead", None),
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": ("overhead", None),
+}
+
+_TYPES: Final = {
+    34: "NvtxMark",
+    59: "NvtxPushPopRange",
+    60: "NvtxStartEndRange",
+    65: "NvtxtMark",
+    70: "NvtxtPushPopRange",
+    71: "NvtxtStartEndRange",
+    33: "NvtxCategory",
+    39: "NvtxThread",
+    64: "NvtxtCategory",
+    72: "NvtxtMetaThread",
+    73: "NvtxtMetaProcess",
+    74: "NvtxtMetaFileDisplay",
+    75: "NvtxDomainCreate",
+    76: "NvtxDomainDestroy",
+    97: "NvtxNameCudaDevice",
+    98: "NvtxNameCudaContext",
+    99: "NvtxNameCudaStream",
+}
+"""ENUM_NSYS_EVENT_TYPE, for exports of schema 2, which do not have it."""
+
+_KINDS: Final = {
+    "NvtxPushPopRange": "nvtx",
+    "NvtxtPushPopRange": "nvtx",
+    "NvtxStartEndRange": "nvtx_start",
+    "NvtxtStartEndRange": "nvtx_start",
+    "NvtxMark": "mark",
+    "NvtxtMark": "mark",
+}
+_METADATA: Final = frozenset(_TYPES.values()) - frozenset(_KINDS)
+_DOMAIN: Final = "NvtxDomainCreate"
+_OVERHEADS: Final = {
+    # number, name in ENUM_CUPTI_OVERHEAD_TYPE, words
+    2: ("OVERHEAD_DRIVER_COMPILER", "JIT compilation by the driver"),
+    3: ("OVERHEAD_CUPTI_BUFFER_FLUSH", "CUPTI buffer flush"),
+    4: ("OVERHEAD_CUPTI_INSTRUMENTATION", "CUPTI instrumentation"),
+    5: ("OVERHEAD_CUPTI_RESOURCE", "CUPTI resource creation or destruction"),
+    6: ("OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING", "module loading by the runtime"),
+    7: ("OVERHEAD_LAZY_FUNCTION_LOADING", "lazy function loading"),
+    8: ("OVERHEAD_COMMAND_BUFFER_FULL", "command buffer full"),
+}
+
+
+def nvtx_query(database: Database) -> Query:
+    """Return the query for NVTX events; the table must be there."""
+    columns = ("start", "end", "eventType", "globalTid", "endGlobalTid", "domainId", "textId")
+    return Query(
+        NVTX,
+        {
+            **{column: integer(database, NVTX, column) for column in columns},
+            "text": text(database, NVTX, "text"),
+        },
+        _nvtx_shape,
+    )
+
+
+def _nvtx_shape(page: pl.DataFrame) -> pl.DataFrame:
+    other_end = (pl.col("endGlobalTid") != pl.col("globalTid")) & (pl.col("endGlobalTid") != 0)
+    # An export before schema 2 has no nulls: a range that was never closed ends at 0.
+    ended = pl.when(pl.col("end") != 0).then("end")
+    return page.select(
+        decoded(page["text"]).cast(pl.Categorical).alias("text"),
+        pl.col("textId").alias("text_id"),
+        pl.col("eventType").cast(pl.Int32, strict=False).alias("type"),
+        pl.col("domainId").alias("domain_id"),
+        process_of("globalTid").alias("process"),
+        pl.when(other_end.not_().fill_null(value=True))
+        .then(thread_of("globalTid"))
+        .alias("thread"),
+        "start",
+        (ended - pl.col("start")).alias("duration"),
+    )
+
+
+def nvtx(database: Database, frame: pl.DataFrame, strings: Strings, ledger: Ledger) -> pl.DataFrame:
+    """Return columns of ``ranges`` for a result of :func:`nvtx_query`.
+
+    The duration of a range that was never closed is null: see :func:`close_open`. Names of
+    domains, threads and categories are no ranges; they are counted in ``ledger``. A text that the
+    program did not give is empty, one whose number the file does not know is null.
+    """
+    types = enumeration(database, "ENUM_NSYS_EVENT_TYPE", _TYPES)
+    named = _with_text(frame, strings)
+    kinds = {code: _KINDS[name] for code, name in types.items() if name in _KINDS}
+    # Without a type, as minimal exports have it, an event with an end is a range.
+    untyped = pl.when(pl.col("duration").is_null()).then(pl.lit("mark")).otherwise(pl.lit("nvtx"))
+    events = named.with_columns(
+        pl.when(pl.col("type").is_null())
+        .then(untyped)
+        .otherwise(pl.col("type").replace_strict(kinds, default=None, return_dtype=pl.String))
+        .alias("kind")
+    )
+    others = events.filter(pl.col("kind").is_null()).group_by("type").len().sort("type")
+    for code, count in others.iter_rows():
+        name = types.get(code, f"type {code}")
+        reason = "metadata" if name in _METADATA else "unknown_category"
+        ledger.add(reason, count, table="ranges", detail=f"{NVTX}: {name}")
+    ranges = events.filter(pl.col("kind").is_not_null())
+    ledger.add("unnamed", ranges["text"].null_count(), table="ranges", kept=True, detail=NVTX)
+    is_mark = pl.col("kind") == "mark"
+    return ranges.select(
+        "text",
+        "kind",
+        _domain(ranges, named.filter(pl.col("type").is_in(_codes(types, _DOMAIN)))),
+        "process",
+        "thread",
+        "start",
+        pl.when(is_mark).then(pl.lit(0, pl.Int64)).otherwise("duration").alias("duration"),
+    )
+
+
+def _with_text(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
+    """Resolve registered strings; text given in place comes first."""
+    refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
+    registered = strings.of(frame["text_id"])
+    # Where 0 stands for no text, there may be no text of number 0.
+    lacking = pl.when(pl.col("text_id") == 0).then("text")
+    return frame.with_columns(
+        pl.when(refers).then(pl.coalesce(registered, lacking)).otherwise("text").alias("text")
+    ).drop("text_id")
+
+
+def _codes(types: dict[int, str], wanted: str) -> list[int]:
+    return [code for code, name in types.items() if name == wanted]
+
+
+def _domain(ranges: pl.DataFrame, created: pl.DataFrame) -> pl.Series:
+    """Name the domain of each range: null for the default one, a number where it has no name."""
+    keys = ["process", "domain_id"]
+    names = created.select(*keys, pl.col("text").alias("domain")).unique(keys, keep="last")
+    numbered = (
+        pl.when(pl.col("domain_id") != 0)
+        .then(pl.format("domain {}", "domain_id"))
+        .cast(pl.Categorical)
+    )
+    return (
+        ranges.select(keys)
+        .join(names, on=keys, how="left", maintain_order="left")
+        .select(pl.coalesce("domain", numbered).alias("domain"))
+        .to_series()
+    )
+
+
+def close_open(ranges: pl.DataFrame, last_ns: int, ledger: Ledger) -> pl.DataFrame:
+    """End the ranges that were never closed at ``last_ns``, the end of the last event."""
+    is_open = pl.col("duration").is_null() & pl.col("start").is_not_null()
+    ledger.add(
+        "missing_time",
+        ranges.select(is_open.sum()).item(),
+        table="ranges",
+        kept=True,
+        detail="never closed: they end with the last event",
+    )
+    until_then = pl.max_horizontal(pl.lit(last_ns) - pl.col("start"), pl.lit(0, pl.Int64))
+    return ranges.with_columns(
+        pl.when(is_open).then(until_then).otherwise("duration").alias("duration")
+    )
+
+
+def api_query(database: Database, table: str) -> Query:
+    """Return the query for one of :data:`API_TABLES`, a table that ``database`` has."""
+    columns = {
+        "name": "nameId",
+        "overhead": "overheadType",
+        "start": "start",
+        "end": "end",
+        "thread": "globalTid",
+    }
+    return Query(
+        table,
+        {name: integer(database, table, source) for name, source in columns.items()},
+        _api_shape,
+    )
+
+
+def _api_shape(page: pl.DataFrame) -> pl.DataFrame:
+    return page.select(
+        "name",
+        pl.col("overhead").cast(pl.Int32, strict=False),
+        "start",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        process_of("thread").alias("process"),
+        thread_of("thread").alias("thread"),
+    )
+
+
+def api(
+    database: Database, table: str, frame: pl.DataFrame, strings: Strings, ledger: Ledger
+) -> pl.DataFrame:
+    """Return columns of ``ranges`` for a result of :func:`api_query`."""
+    kind, domain = API_TABLES[table]
+    by_name = dict(_OVERHEADS.values())
+    codes = enumeration(
+        database, "ENUM_CUPTI_OVERHEAD_TYPE", {code: name for code, (name, _) in _OVERHEADS.items()}
+    )
+    words = {code: by_name[name] for code, name in codes.items() if name in by_name}
+    told = frame["overhead"].replace_strict(words, default=None, return_dtype=pl.String)
+    ranges = frame.select(
+        pl.coalesce(strings.of(frame["name"]), told.cast(pl.Categorical)).alias("text"),
+        pl.lit(kind).alias("kind"),
+        pl.lit(domain, pl.Categorical).alias("domain"),
+        "process",
+        "thread",
+        "start",
+        "duration",
+    )
+    ledger.add("unnamed", ranges["text"].null_count(), table="ranges", kept=True, detail=table)
+    return ranges

@@ -1,0 +1,74 @@
+"""Events of an nsys export that no canonical table is for, and tables that should be there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import polars as pl
+
+from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
+from traceana.ingest.nsys.database import Database
+from traceana.ingest.nsys.devices import GPU_TABLES
+from traceana.ingest.nsys.session import DIAGNOSTICS
+from traceana.ingest.nsys.strings import TABLE as STRINGS
+from traceana.trace import Ledger
+
+_NO_EVENTS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_")
+_TIMES: Final = frozenset({"start", "timestamp", "rawTimestamp"})
+_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
+_EXPECTED: Final = {
+    # table: the calls that leave a row in it
+    KERNEL: r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel)",
+    MEMCPY: r"^(?:cudaMemcpy|cuMemcpy)",
+    MEMSET: r"^(?:cudaMemset|cuMemset)",
+}
+
+
+def count_unread(database: Database, read: Collection[str], ledger: Ledger) -> int:
+    """Count in ``ledger`` the rows of all event tables but ``read``; return their sum.
+
+    A table holds events when it has a time, or when it is one of CUPTI's activity kinds.
+    """
+    total = 0
+    for table, columns in sorted(database.tables.items()):
+        if table in read or table.startswith(_NO_EVENTS):
+            continue
+        if not _TIMES.intersection(columns) and not table.startswith(_CUPTI):
+            continue
+        count = database.count(table)
+        total += count
+        ledger.add(_reason(table), count, table="-", detail=table)
+    return total
+
+
+def _reason(table: str) -> str:
+    if table == DIAGNOSTICS:
+        return "instant"
+    if table.endswith("_METRICS") or "_COUNTER" in table:
+        return "counter"
+    return "unknown_category"
+
+
+def count_missing(
+    database: Database, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
+) -> None:
+    """Count in ``ledger`` the tables without which the export cannot be whole.
+
+    nsys leaves out tables that would be empty. So a table of device work is missed only where the
+    calls say that there was such work, and the GPUs' description only where there was any. The
+    entries count tables, not events: ``kept`` is true.
+    """
+    missing = [] if STRINGS in database.tables else [STRINGS]
+    called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
+    for table, pattern in _EXPECTED.items():
+        recorded_whole = table == KERNEL and GRAPH in database.tables
+        if table not in database.tables and not recorded_whole:
+            missing += [table] * int(called.str.contains(pattern).any())
+    if activities.height:
+        if not any(table in database.tables for table in GPU_TABLES):
+            missing.append(GPU_TABLES[0])
+        if calls.is_empty():
+            missing.append("CUPTI_ACTIVITY_KIND_RUNTIME")
+    for table in missing:
+        ledger.add("missing_table", 1, table="-", kept=True, detail=table)
