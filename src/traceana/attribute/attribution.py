@@ -30,7 +30,7 @@ def attribute(trace: Trace) -> Trace:
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
     if host.ops.height and not activities["kind"].is_in(DEVICE_WORK).any():
-        activities, names = leaf_activities(host.ops)
+        activities, names = leaf_activities(host.ops, host.op_nesting)
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities = with_calls(activities, trace.calls, ledger)
     activities, layers = _placed(activities, trace.calls, host)

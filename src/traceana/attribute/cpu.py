@@ -1,21 +1,36 @@
-"""A trace without device work: its leaf operators are what ran."""
+"""A trace without device work: the operators that did the computing are what ran."""
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
 import polars as pl
 
+from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.trace.schema import CPU_DEVICE, conform
 
-DEVICE_WORK = ("kernel", "memcpy", "memset")
+DEVICE_WORK: Final = ("kernel", "memcpy", "memset")
+
+EXPLAINED: Final = 0.9
+"""Operators of one name are entered when those directly inside them take this much of their time.
+
+``aten::conv2d`` only hands on to ``aten::convolution``; ``aten::mkldnn_convolution`` computes, and
+allocates its output on the way: counting only operators without any other inside would leave out
+the convolution and keep the ``aten::empty``.
+"""
 
 
-def leaf_activities(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (activities, names) made of the operators that enclose no other.
+def leaf_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (activities, names) made of the operators that did the computing.
 
-    Their own ``op`` column points at the operator; ``stream`` is its thread.
+    From the outermost operator inwards, each is one activity, unless operators within it explain
+    its time (:data:`EXPLAINED`); then those are looked at. The decision is one for all operators
+    of a name, so that equal operators are counted alike. No two activities of a thread overlap.
+    Their ``op`` column points at the operator; ``stream`` is its thread.
     """
-    parents = ops["parent"].drop_nulls().unique()
-    leaves = ops.with_row_index("op").filter(~pl.col("op").is_in(parents.implode()))
+    chosen = np.flatnonzero(_computing(ops, nesting))
+    leaves = ops.with_row_index("op")[chosen]
     names = leaves.select(pl.col("name").unique(maintain_order=True)).with_row_index("name_id")
     activities = leaves.join(names, on="name", maintain_order="left").select(
         "name_id",
@@ -32,3 +47,28 @@ def leaf_activities(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         conform("activities", activities),
         names.select(pl.col("name").cast(pl.String)),
     )
+
+
+def _computing(ops: pl.DataFrame, nesting: Nesting) -> np.ndarray:
+    parent, duration = nesting.parent, ops["duration"].to_numpy()
+    inside = np.zeros(len(parent), dtype=np.int64)
+    children = np.flatnonzero(parent != NONE)
+    np.add.at(inside, parent[children], duration[children])
+    has_children = np.zeros(len(parent), dtype=np.bool_)
+    has_children[parent[children]] = True
+    by_name = pl.DataFrame({"name": ops["name"], "duration": duration, "inside": inside})
+    explained = by_name.select(
+        pl.col("inside").sum().over("name") >= EXPLAINED * pl.col("duration").sum().over("name")
+    ).to_series()
+    entered = explained.to_numpy() & has_children
+    reached = _reached(nesting, entered)
+    return reached & ~entered
+
+
+def _reached(nesting: Nesting, entered: np.ndarray) -> np.ndarray:
+    reached = np.ones(len(entered), dtype=np.bool_)
+    levels: list[Ints] = list(nesting.levels())
+    for rows in levels[1:]:
+        above = nesting.parent[rows]
+        reached[rows] = reached[above] & entered[above]
+    return reached

@@ -13,8 +13,8 @@ from traceana.attribute.nesting import NONE, Ints, Nesting, inherit, to_rows
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that say what a thread was at; a Python frame or an OS call says too much."""
 
-_BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##)?$"
-_FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##)?$"
+_BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
+_FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
 
 
 @dataclass(frozen=True, slots=True)

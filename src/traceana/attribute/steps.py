@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting, thread_keys
+from traceana.trace.schema import empty
 
 STEP_TEXT: Final = (
     r"(?i)^(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?)?"
@@ -16,19 +17,29 @@ STEP_TEXT: Final = (
 """Ranges that mark an iteration: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``."""
 
 
+_OPTIMIZER_STEP: Final = "Optimizer.step#"
+"""torch.profiler draws this range by itself around every ``optimizer.step()``."""
+
+
 def steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the ``steps`` table of the ranges that mark iterations.
 
     Where such ranges nest (``step`` around ``batch``) the outermost count. Unnumbered ones are
-    numbered in order of time, per process.
+    numbered in order of time, per process. A training run that marks none ends an iteration with
+    each step of its optimizer.
     """
+    marked = _marked(ranges)
+    return _between_optimizer_steps(ranges) if marked.is_empty() else marked
+
+
+def _marked(ranges: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("text").cast(pl.String)
     marks = ranges.filter(
         pl.col("kind").is_in(["step", "annotation", "nvtx", "nvtx_start"])
         & text.str.contains(STEP_TEXT)
     )
     if marks.is_empty():
-        return pl.DataFrame()
+        return empty("steps")
     (keys,) = thread_keys(marks)
     nesting = Nesting.of(keys, marks["start"].to_numpy(), marks["duration"].to_numpy())
     outermost = marks.filter(pl.Series(nesting.depth == 0))
@@ -48,6 +59,24 @@ def steps(ranges: pl.DataFrame) -> pl.DataFrame:
             .otherwise("number")
             .alias("number")
         )
+    )
+
+
+def _between_optimizer_steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    ends = (
+        ranges.filter(pl.col("text").cast(pl.String).str.starts_with(_OPTIMIZER_STEP))
+        .select("process", (pl.col("start") + pl.col("duration")).alias("end"))
+        .sort("process", "end")
+        .with_columns(pl.col("end").shift(1).over("process").fill_null(0).alias("start"))
+    )
+    if ends.height < 2:
+        return empty("steps")
+    return ends.select(
+        pl.int_range(pl.len()).over("process").alias("number"),
+        "start",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        "process",
+        pl.lit(_OPTIMIZER_STEP.rstrip("#")).alias("source"),
     )
 
 

@@ -238,6 +238,8 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     unknown = [column for column in frame.columns if column not in schema]
     if unknown:
         raise KeyError(f"{table} has no column {', '.join(unknown)}")
+    if not frame.width:
+        return empty(table)
     return frame.select(
         pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
         for name, dtype in schema.items()

@@ -15,10 +15,12 @@ from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.attribute.operators import OPERATOR_TEXT
 from traceana.attribute.steps import STEP_TEXT
 
+_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
 _DIRECTION: Final = re.compile(
-    r"(?i)^(?:## ?)?(?:forward|backward|fwd|bwd|fprop|bprop)(?: ?##)?$"
-    r"|[ ._:/-](?:forward|backward|fwd|bwd|fprop|bprop)$"
+    rf"(?i)^(?:## ?)?{_WORD}(?: ?##)?$|^{_WORD} ?[:/.] ?|[ ._:/-]{_WORD}$"
 )
+"""A direction alone, before or behind a layer: ``forward``, ``backward: conv1``, ``conv1.bwd``."""
+
 WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm|mm|bmm|matmul|"
     r"(?:native_)?(?:batch|layer|group)_norm|embedding|scaled_dot_product_attention|lstm|gru)$"

@@ -21,6 +21,11 @@ _ROLES: Final = {
 """Outermost operators that are no layer wherever they stand."""
 
 
+def short_name(names: pl.Series) -> pl.Series:
+    """Return operator names without the namespace: ``aten::conv2d`` is ``conv2d``."""
+    return names.str.replace(_SHORT, "").alias("name")
+
+
 def position_layers(ops: pl.DataFrame, root: Ints, step: Ints) -> tuple[Ints, list[Layer]]:
     """Return, for every operator, a layer by the position of its outermost operator in the step.
 
@@ -35,7 +40,9 @@ def position_layers(ops: pl.DataFrame, root: Ints, step: Ints) -> tuple[Ints, li
         ops.select("name", "process", "thread", "start")
         .with_columns(pl.Series("step", step), pl.int_range(pl.len()).alias("row"))
         .filter(pl.Series(is_root))
-        .with_columns(pl.col("name").cast(pl.String).str.replace(_SHORT, "").alias("short"))
+        .with_columns(
+            short_name(ops["name"].cast(pl.String)).filter(pl.Series(is_root)).alias("short")
+        )
         .sort("start", maintain_order=True)
         .with_columns(
             pl.int_range(pl.len()).over("process", "thread", "step", "short").alias("position")

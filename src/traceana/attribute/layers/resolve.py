@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.layers.annotations import annotation_places
+from traceana.attribute.layers.hierarchy import hierarchy_layers
 from traceana.attribute.layers.modules import module_places
 from traceana.attribute.layers.places import SEPARATOR, Layer, Places
-from traceana.attribute.layers.positions import position_layers
+from traceana.attribute.layers.positions import position_layers, short_name
 from traceana.attribute.layers.roles import collective_layers, role_places
 from traceana.attribute.nesting import NONE, Ints, Nesting, inherit
 from traceana.trace.schema import empty
@@ -33,7 +34,8 @@ class LayerResolution:
         """Return the layer in which each thread was at a moment, by ranges alone."""
         found = np.full(len(time), NONE, dtype=np.int64)
         for places, base in self._places:
-            found = _first(found, _shifted(places.at(key, time), base))
+            here = places.at(key, time)
+            found = _first(found, np.where(here == NONE, NONE, here + base))
         return found
 
 
@@ -49,33 +51,64 @@ def resolve(
     """Find the layer of every operator.
 
     The first source that answers decides: a role (optimizer, collective), the module being
-    called on the thread, for backward operators the layer of their forward operator, the program's
+    called on the thread or named by the operator, for backward operators the layer of their forward
+    operator, the program's
     own named ranges, the position in the step. ``nesting`` is of the operators, ``forward`` of
     :func:`traceana.attribute.backward.forward_of`.
     """
+    start = ops["start"].to_numpy()
     roles = role_places(ranges, range_key)
     modules = module_places(ranges, range_key)
-    communication, collectives = collective_layers(ops, nesting)
     named = annotation_places(ranges, range_key, ops, op_key)
-    bases = np.cumsum(
-        [0, len(roles.layers), len(modules.layers), len(named.layers), len(collectives)]
-    )
-    start = ops["start"].to_numpy()
+    layers: list[Layer] = []
+    bases: list[int] = []
 
-    by_role = _shifted(roles.at(op_key, start), int(bases[0]))
-    by_module = _shifted(modules.at(op_key, start), int(bases[1]))
-    by_name = _shifted(named.at(op_key, start), int(bases[2]))
-    position, positions = position_layers(ops, _roots(nesting), op_step)
-    own = _first(_first(by_role, _shifted(communication, int(bases[3]))), by_module)
-    fallback = _first(by_name, _shifted(position, int(bases[4])))
-    of_forward_op = _first(own, fallback)
-    of_forward = np.where(forward == NONE, NONE, of_forward_op[forward]) if len(forward) else own
-    of_op = _first(_first(own, of_forward), fallback)
+    def number(found: Ints, rows: list[Layer]) -> Ints:
+        bases.append(len(layers))
+        layers.extend(rows)
+        return np.where(found == NONE, NONE, found + bases[-1])
+
+    by_role = number(roles.at(op_key, start), roles.layers)
+    by_module = number(modules.at(op_key, start), modules.layers)
+    by_name = number(named.at(op_key, start), named.layers)
+    by_collective = number(*collective_layers(ops, nesting))
+    by_hierarchy = number(*hierarchy_layers(ops, nesting))
+    by_position = number(*position_layers(ops, _roots(nesting), op_step))
+
+    own = _first(by_role, by_collective, by_module, by_hierarchy)
+    fallback = _first(by_name, by_position)
+    of_forward = _first(own, fallback)[forward] if len(forward) else own
+    of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
     return LayerResolution(
-        [*roles.layers, *modules.layers, *named.layers, *collectives, *positions],
+        _typed(layers, ops, of_op),
         of_op,
-        [(roles, int(bases[0])), (modules, int(bases[1])), (named, int(bases[2]))],
+        list(zip((roles, modules, named), bases, strict=False)),
     )
+
+
+def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints) -> list[Layer]:
+    """Give layers that have no type the name of the operator that takes most of their forward."""
+    heaviest = (
+        pl.DataFrame(
+            {
+                "layer": of_op,
+                "name": short_name(ops["name"].cast(pl.String)),
+                "duration": ops["duration"],
+                "forward": ops["direction"] == "forward",
+            }
+        )
+        .filter((pl.col("layer") != NONE) & pl.col("forward"))
+        .group_by("layer", "name")
+        .agg(pl.col("duration").sum())
+        # Of nested operators the outermost takes most, and of equals any will do, but always one.
+        .sort("duration", "name", descending=[True, False])
+        .unique("layer", keep="first", maintain_order=True)
+    )
+    types = dict(heaviest.select("layer", "name").iter_rows())
+    return [
+        (path, kind or (types.get(i) if role == "layer" else None), role)
+        for i, (path, kind, role) in enumerate(layers)
+    ]
 
 
 def _roots(nesting: Nesting) -> Ints:
@@ -84,12 +117,11 @@ def _roots(nesting: Nesting) -> Ints:
     return inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
 
 
-def _first(first: Ints, second: Ints) -> Ints:
-    return np.where(first == NONE, second, first)
-
-
-def _shifted(layer: Ints, base: int) -> Ints:
-    return np.where(layer == NONE, NONE, layer + base)
+def _first(*sources: Ints) -> Ints:
+    found = sources[0]
+    for source in sources[1:]:
+        found = np.where(found == NONE, source, found)
+    return found
 
 
 def layer_table(layers: list[Layer], used: Ints, time: Ints) -> tuple[pl.DataFrame, Ints]:
