@@ -19,8 +19,8 @@ SCHEMA: Final = {
     "rule": pl.String,  # the finding's id
     "subject": pl.String,  # the layer, kernel or direction it is about
     "time_ns": pl.Int64,  # the time at stake
-    "share": pl.Float64,  # of all work; of the span for `idle`
-    "count": pl.Int64,  # activities concerned
+    "share": pl.Float64,  # of all work; of the time looked at for `idle`
+    "count": pl.Int64,  # activities concerned; measured steps for `idle`
     "bytes": pl.Int64,  # bytes concerned
 }
 
@@ -34,6 +34,7 @@ class Figures:
     layers: pl.DataFrame
     transfers: pl.DataFrame
     busy: pl.DataFrame
+    steps: pl.DataFrame
     on_cpu: bool
 
     @property
@@ -64,11 +65,18 @@ def attention(figures: Figures, limit: int = 3) -> Result:
 
 
 def idle(figures: Figures) -> Finding | None:
-    """The devices are idle for a tenth of their span or more."""
-    span, idle_ns = int(figures.busy["span_ns"].sum()), int(figures.busy["idle_ns"].sum())
-    if figures.on_cpu or not span or idle_ns < 0.10 * span:
+    """The devices are idle a tenth of the measured steps, or of their span where none are."""
+    if figures.on_cpu:
         return None
-    return Finding("idle", None, idle_ns, idle_ns / span)
+    measured = figures.steps.filter(~pl.col("warm_up") & (pl.col("devices") > 0))
+    if measured.height:
+        available = int((measured["wall_ns"] * measured["devices"]).sum())
+        idle_ns = available - int(measured["busy_ns"].sum())
+    else:
+        available, idle_ns = (int(figures.busy[c].sum()) for c in ("span_ns", "idle_ns"))
+    if not available or idle_ns < 0.10 * available:
+        return None
+    return Finding("idle", None, idle_ns, idle_ns / available, measured.height or None)
 
 
 def layout_around_convolutions(figures: Figures) -> Finding | None:

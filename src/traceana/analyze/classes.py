@@ -22,7 +22,7 @@ BLAS_LETTER: Final[dict[str, str]] = {
 }
 """BLAS's names of the products by operand type; TF32 runs behind SGEMM's interface."""
 
-PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective", "normalization")
+PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
 
 def classified_work(trace: Trace) -> pl.DataFrame:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from traceana.analyze.arrange import Arranged, arrange
 from traceana.analyze.attention import Figures, attention
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
+from traceana.analyze.condensed import Line, condensed
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
@@ -21,6 +23,8 @@ from traceana.analyze.work import place
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+MOST_LAYERS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +56,14 @@ class Overview:
         }
 
     @property
-    def by_category(self) -> list[dict[str, Any]]:
-        """The breakdown by category, most time first.
+    def by_class(self) -> list[Line]:
+        """The breakdown, condensed."""
+        return condensed(self.breakdown.frame)
 
-        Each has ``category``, ``calls``, ``time_ns``, ``step_ns``, ``share`` and ``parts``, the
-        rows of the breakdown that add up to it.
-        """
-        frame = self.breakdown.frame
-        groups = []
-        for (category,), rows in frame.partition_by(
-            "category", as_dict=True, maintain_order=True
-        ).items():
-            sums = rows.select(pl.col("calls", "time_ns", "step_ns", "share").sum()).row(
-                0, named=True
-            )
-            groups.append({"category": category, **sums, "parts": rows.to_dicts()})
-        return groups
+    @property
+    def top_layers(self) -> Arranged:
+        """The layers and roles with the most time."""
+        return arrange(self.layers, sort="time_ns", limit=MOST_LAYERS)
 
     @property
     def step_figures(self) -> dict[str, Any]:
@@ -87,20 +83,21 @@ class Overview:
 def overview(trace: Trace) -> Overview:
     """Return the report on ``trace``."""
     by_class, by_kernel, by_layer = breakdown(trace), kernels(trace), layers(trace)
-    copies, by_device = transfers(trace), busy(trace)
+    copies, by_device, by_step = transfers(trace), busy(trace), steps(trace)
     figures = Figures(
         breakdown=by_class.frame,
         kernels=by_kernel.frame,
         layers=by_layer.frame,
         transfers=copies.frame,
         busy=by_device.frame,
+        steps=by_step.frame,
         on_cpu=trace.on_cpu,
     )
     return Overview(
         facts=facts(trace),
         place=place(trace),
         model=_model(trace),
-        steps=steps(trace),
+        steps=by_step,
         breakdown=by_class,
         layers=by_layer,
         busy=by_device,

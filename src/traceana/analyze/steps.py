@@ -65,6 +65,8 @@ def _note(numbers: pl.Series, skipped: int) -> str:
             f"per-step figures are of {steps - skipped} of {steps} steps: warm-up {plural} "
             f"{left_out} left out (over {WARM_UP_RATIO} times the median)"
         )
+    if steps == 1:
+        return "per-step figures are of one step: it may be warm-up"
     if steps < FEWEST_STEPS:
         return f"per-step figures are of all {steps} steps: too few to tell warm-up"
     return f"per-step figures are of all {steps} steps: none looks like warm-up"

@@ -18,6 +18,7 @@ COLUMNS = (
     "min_ns",
     "max_ns",
 )
+OPTIONAL = ("max_ns", "min_ns", "mean_ns")
 
 
 def kernels(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
@@ -28,7 +29,7 @@ def kernels(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writin
     """
     from traceana.analyze import kernels as analysis
 
-    output = Output(tabling, writing, reads=file)
+    output = Output(tabling, writing, reads=file, screenful=30)
     trace = open_trace(file, reading)
-    output.show("kernels", analysis.kernels(trace), trace, columns=COLUMNS)
+    output.show("kernels", analysis.kernels(trace), trace, columns=COLUMNS, optional=OPTIONAL)
     return exit_code(trace, reading)

@@ -23,6 +23,7 @@ COLUMNS = (
     "share",
     "algorithm",
 )
+OPTIONAL = ("other_ns", "calls", "type")
 
 ByDirection = Annotated[
     bool, typer.Option("--direction", help="One row a layer and direction, not one a layer.")
@@ -48,5 +49,5 @@ def layers(
     trace = open_trace(file, reading)
     result = (layers_by_direction if direction else by_layer)(trace)
     columns = tuple(column for column in COLUMNS if column in result.frame.columns)
-    output.show("layers", result, trace, columns=columns)
+    output.show("layers", result, trace, columns=columns, optional=OPTIONAL)
     return exit_code(trace, reading)

@@ -22,22 +22,32 @@ if TYPE_CHECKING:
     from traceana.report.document import Document, Paper
     from traceana.trace import Trace
 
-ROWS_OF_A_SCREEN = 30
-
 
 class Output:
     """The output of one run of a verb.
 
-    Made before the trace is read, so that an output that cannot be written is told at once.
-    Raises ``typer.BadParameter`` and :class:`~traceana.errors.CannotWriteError`.
+    Made before the trace is read, so that an output that cannot be written is told at once:
+    raises ``typer.BadParameter`` and :class:`~traceana.errors.CannotWriteError`.
     """
 
-    def __init__(self, tabling: Tabling, writing: Writing, *, reads: Path | None = None) -> None:
+    def __init__(
+        self,
+        tabling: Tabling,
+        writing: Writing,
+        *,
+        reads: Path | None = None,
+        screenful: int | None = None,
+    ) -> None:
+        """Check the options.
+
+        ``reads`` is the input, which is never written over; ``screenful`` the number of rows that
+        text shows where no limit is given (``None``: all).
+        """
         self._writing = writing
         self._sort = tabling.sort
         self._format = tabling.format or _by_suffix(writing.output)
         text = self._format in (Format.TABLE, Format.MARKDOWN)
-        limit = ROWS_OF_A_SCREEN if tabling.limit is None and text else tabling.limit
+        limit = screenful if tabling.limit is None and text else tabling.limit
         self._limit = limit or None
         if self._format is Format.PARQUET and writing.output is None:
             raise typer.BadParameter(
@@ -53,10 +63,14 @@ class Output:
         trace: Trace | None = None,
         *,
         columns: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
         overview: Overview | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write ``result`` as the options have it; ``columns`` are those of a table of text."""
+        """Write ``result`` as the options have it; ``columns`` are those of a table of text.
+
+        The rest as in :class:`~traceana.report.document.Document`.
+        """
         from traceana.analyze.arrange import arrange
         from traceana.report.document import Document
         from traceana.report.source import source_of
@@ -67,6 +81,7 @@ class Output:
                 arrange(result, sort=self._sort, limit=self._limit),
                 {} if trace is None else source_of(trace),
                 columns,
+                optional,
                 overview,
                 facts,
             )

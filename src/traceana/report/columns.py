@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
 
 from traceana.report import human
+from traceana.report.names import brief
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
 
@@ -18,7 +20,9 @@ class Kind(Enum):
     """What the values of a column are."""
 
     TEXT = auto()
-    NAME = auto()  # text that may be long: takes the width that is left
+    LONG = auto()  # text that may be long: takes the width that is left
+    KERNEL = auto()  # a kernel's name
+    PATH = auto()  # a layer's path
     NUMBER = auto()  # an ordinal or identifier: no thousands set apart
     COUNT = auto()
     TIME = auto()
@@ -29,6 +33,8 @@ class Kind(Enum):
     DEVICE = auto()
 
 
+_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH)
+
 UNITS: Final[dict[Kind, str]] = {
     Kind.TIME: "ns",
     Kind.BYTES: "B",
@@ -36,14 +42,17 @@ UNITS: Final[dict[Kind, str]] = {
     Kind.SHARE: "fraction of 1",
 }
 
+PER_CALL: Final = frozenset({"mean_ns", "median_ns", "min_ns", "max_ns"})
+
 _KINDS: Final[dict[str, Kind]] = {
-    "name": Kind.NAME,
-    "layer": Kind.NAME,
-    "subject": Kind.NAME,
-    "reason": Kind.NAME,
-    "also_matched": Kind.NAME,
-    "value": Kind.NAME,
+    "name": Kind.KERNEL,
+    "layer": Kind.PATH,
+    "subject": Kind.KERNEL,
+    "reason": Kind.LONG,
+    "also_matched": Kind.LONG,
+    "value": Kind.LONG,
     "calls": Kind.COUNT,
+    "algorithm": Kind.LONG,
     "count": Kind.COUNT,
     "devices": Kind.COUNT,
     "bytes": Kind.BYTES,
@@ -62,17 +71,23 @@ _KINDS: Final[dict[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A column made ready for a table of text: its title and its cells."""
+    """A column made ready for a table of text: its title, unit (may be empty) and cells."""
 
     title: str
     kind: Kind
     cells: list[str]
-    total: str
+    total: str = ""
+    unit: str = ""
 
     @property
     def right(self) -> bool:
         """Whether the column is of numbers."""
-        return self.kind not in (Kind.TEXT, Kind.NAME, Kind.FLAG)
+        return self.kind not in (Kind.TEXT, *_LONG, Kind.FLAG)
+
+    @property
+    def long(self) -> bool:
+        """Whether the cells may be too long for a line."""
+        return self.kind in _LONG
 
 
 def kind_of(column: str) -> Kind:
@@ -87,24 +102,49 @@ def unit_of(column: str) -> str | None:
     return UNITS.get(kind_of(column))
 
 
-def show(values: pl.Series, total: int | None = None) -> Shown:
-    """Return the column ``values`` for people; durations share one unit, named in the title."""
-    column, kind = values.name, kind_of(values.name)
-    title = column.replace("_", " ")
-    if kind is Kind.TIME:
-        unit = human.time_unit([*values, total])
-        cells = ["" if value is None else human.in_unit(value, unit) for value in values]
-        footer = "" if total is None else human.in_unit(total, unit)
-        return Shown(f"{title.removesuffix(' ns')} ({unit[1]})", kind, cells, footer)
-    write = _WRITERS[kind]
-    cells = ["" if value is None else write(value) for value in values]
-    title = title.replace("bytes per s", "throughput")
-    return Shown(title, kind, cells, "" if total is None else write(total))
+def title_of(column: str) -> str:
+    """Return what ``column`` is called in a table of text; its unit is told apart."""
+    return column.removesuffix("_ns").replace("bytes_per_s", "throughput").replace("_", " ")
+
+
+def tells(values: pl.Series) -> bool:
+    """Tell whether a column is worth its width: not all null, and no durations that are all 0."""
+    if values.null_count() == len(values):
+        return False
+    return kind_of(values.name) is not Kind.TIME or bool((values != 0).any())
+
+
+def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str]) -> list[Shown]:
+    """Return those of ``columns`` of ``frame`` that tell something, for people.
+
+    Durations that belong beside each other share one unit: those of single calls, and the others.
+    """
+    wanted = [column for column in columns if tells(frame[column])]
+    times = [column for column in wanted if kind_of(column) is Kind.TIME]
+    units: dict[str, human.Unit] = {}
+    for group in (set(times) & PER_CALL, set(times) - PER_CALL):
+        values = [value for c in group for value in (frame[c].max(), totals.get(c))]
+        units |= dict.fromkeys(group, human.time_unit(values))  # type: ignore[arg-type]
+    return [_shown(frame[column], totals.get(column), units.get(column)) for column in wanted]
+
+
+def _shown(values: pl.Series, total: int | None, unit: human.Unit | None) -> Shown:
+    kind = kind_of(values.name)
+    write = _WRITERS[kind] if unit is None else partial(human.in_unit, unit=unit)
+    return Shown(
+        title_of(values.name),
+        kind,
+        ["" if value is None else write(value) for value in values],
+        "" if total is None else write(total),
+        "" if unit is None else unit[1],
+    )
 
 
 _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.TEXT: lambda value: plain(str(value)),
-    Kind.NAME: lambda value: plain(str(value)),
+    Kind.LONG: lambda value: plain(str(value)),
+    Kind.PATH: lambda value: plain(str(value)),
+    Kind.KERNEL: lambda value: brief(str(value)),
     Kind.NUMBER: str,
     Kind.COUNT: human.count,
     Kind.BYTES: human.size,

@@ -19,7 +19,8 @@ class Document:
     """One table to show.
 
     ``verb`` names it; ``source`` holds the facts of the input for the JSON's ``meta``; ``columns``
-    are those for a table of text (all: empty). ``overview`` is there when the table is that of the
+    are those for a table of text (all: empty), of which a narrow terminal goes without the
+    ``optional`` ones, the first first. ``overview`` is there when the table is that of the
     report, ``facts`` when the JSON is one object of facts and no table.
     """
 
@@ -27,6 +28,7 @@ class Document:
     table: Arranged
     source: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     overview: Overview | None = None
     facts: Mapping[str, Any] | None = None
 

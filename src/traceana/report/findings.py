@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from traceana.report import human
-from traceana.report.text import plain, shortened
+from traceana.report.names import brief
+from traceana.report.text import cut_end
 
 Row = dict[str, Any]
 
@@ -21,14 +22,16 @@ def _time(row: Row) -> str:
 
 
 def _subject(row: Row) -> str:
-    return shortened(plain(row["subject"] or "?"), 48)
+    return cut_end(brief(row["subject"] or "?"), 60)
 
 
 def _idle(row: Row) -> tuple[str, str]:
+    when = "from its first to its last work"
+    if row["count"] is not None:
+        when = f"of {human.counted(row['count'], 'measured step')}"
     return (
-        f"The GPU is idle {human.share(row['share'])} of the time between its first and last "
-        f"work: {human.duration(row['time_ns'])}.",
-        "the host, data loading, synchronization",
+        f"The GPU is idle {human.share(row['share'])} {when}: {human.duration(row['time_ns'])}.",
+        "Look at the host: data loading, launches, synchronization.",
     )
 
 
@@ -36,28 +39,28 @@ def _layout(row: Row) -> tuple[str, str]:
     return (
         f"Layout changes in a network of convolutions take {_time(row)} in "
         f"{human.counted(row['count'], 'kernel')}.",
-        "one memory format throughout (channels_last, or NCHW)",
+        "Keep one memory format throughout (channels_last or NCHW).",
     )
 
 
 def _bias(row: Row) -> tuple[str, str]:
     return (
         f"Bias and activation kernels of their own take {_time(row)}: they only move memory.",
-        "fusion into the convolution or matrix product before them",
+        "Fuse them into the convolution or product before them.",
     )
 
 
 def _collectives(row: Row) -> tuple[str, str]:
     return (
         f"Collectives take {_time(row)} in {human.counted(row['count'], 'call')}.",
-        "whether they overlap with computing",
+        "See that they overlap with computing.",
     )
 
 
 def _unclassified(row: Row) -> tuple[str, str]:
     return (
         f"{_time(row)} of the work is of no known class.",
-        "traceana kernels, and a rule file of your own (--rules)",
+        "`traceana kernels` names it; --rules takes classes of your own.",
     )
 
 
@@ -65,7 +68,7 @@ def _pageable(row: Row) -> tuple[str, str]:
     return (
         f"Copies from or to pageable host memory ({human.count(row['count'])}) "
         f"take {_time(row)}{_moved(row)}.",
-        "pinned memory (pin_memory=True)",
+        "Pin it (pin_memory=True).",
     )
 
 
@@ -73,7 +76,7 @@ def _small(row: Row) -> tuple[str, str]:
     return (
         f"{human.count(row['count'])} small copies between host and device take "
         f"{_time(row)}{_moved(row)}.",
-        "one larger copy in place of many",
+        "Make one larger copy of many.",
     )
 
 
@@ -84,14 +87,17 @@ def _moved(row: Row) -> str:
 
 
 def _layer(row: Row) -> tuple[str, str]:
-    return (f"Layer {_subject(row)} alone takes {_time(row)}.", "traceana layers")
+    return (
+        f"Layer {_subject(row)} alone takes {_time(row)}.",
+        "`traceana layers` shows it among the others.",
+    )
 
 
 def _kernel(row: Row) -> tuple[str, str]:
     return (
         f"One kernel, {_subject(row)}, takes {_time(row)} in "
         f"{human.counted(row['count'], 'call')}.",
-        "traceana kernels",
+        "`traceana kernels` shows it among the others.",
     )
 
 

@@ -27,8 +27,7 @@ def header(overview: Overview) -> Text:
 def _what(overview: Overview) -> Text:
     facts = overview.facts
     line = Text(plain(PurePath(facts["file"]).name), style="bold")
-    told = [overview.model, facts["framework"], _gpus(overview), _format(overview)]
-    for fact in told:
+    for fact in (overview.model, facts["framework"], _gpus(overview)):
         if fact:
             line.append(f" · {plain(fact)}", style="not bold")
     return line
@@ -70,6 +69,7 @@ def _counts(overview: Overview) -> Text:
     if facts["rank"] is not None:
         of = "" if facts["world_size"] is None else f" of {facts['world_size']}"
         told.append(f"rank {facts['rank']}{of}")
+    told.append(_format(overview))
     return Text(plain(" · ".join(told)), style="dim")
 
 
@@ -78,10 +78,10 @@ def _step(overview: Overview) -> Text:
     figures = overview.step_figures
     line = Text("step     ", style="dim")
     line.append(f"{human.duration(figures['wall_ns'])} ", style="bold")
-    spread = f"median of {frame.height}"
+    spread = "the only one"
     if frame.height > 1:
         walls = frame["wall_ns"]
-        spread += f", {_range(walls.min(), walls.max())}"
+        spread = f"median of {frame.height}, {_range(walls.min(), walls.max())}"
     line.append(spread, style="not bold")
     if figures["busy_share"] is not None:
         line.append(f"; {overview.place} busy {human.share(figures['busy_share'])} of it")
@@ -99,9 +99,8 @@ def _busy(overview: Overview) -> list[Text]:
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
     line.append(f"busy {human.share(share)}", style="bold")
     line.append(
-        f" ({human.duration(totals['busy_ns'])} of {human.duration(totals['span_ns'])}), "
-        f"idle {human.duration(totals['idle_ns'])}; "
-        f"work adds up to {human.duration(totals['sum_ns'])}",
+        f": {human.duration(totals['busy_ns'])} of {human.duration(totals['span_ns'])}, "
+        f"first to last work; durations sum to {human.duration(totals['sum_ns'])}",
         style="not bold",
     )
     if frame.height == 1:

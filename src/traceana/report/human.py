@@ -22,7 +22,7 @@ def time_unit(durations: Iterable[int | None]) -> Unit:
 
 
 def in_unit(duration: int, unit: Unit) -> str:
-    """Return ``duration`` (ns) in ``unit`` without the unit: ``1,234.5``."""
+    """Return ``duration`` (ns) in ``unit`` without the unit, to three decimals: ``1,234.500``."""
     size, _ = unit
     if size == 1:
         return f"{duration:,}"
@@ -58,9 +58,9 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, noun: str) -> str:
+def counted(value: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun: ``1 step``, ``1,200 steps``."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
 
 
 def _digits(value: float) -> str:

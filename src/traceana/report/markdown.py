@@ -34,11 +34,10 @@ def escaped(text: str) -> str:
 
 def _table(frame: pl.DataFrame, document: Document) -> str:
     table = document.table
-    wanted = [c for c in document.columns or frame.columns if frame[c].null_count() < frame.height]
-    columns = [show(frame[c], table.totals.get(c)) for c in wanted]
+    columns = show(frame, table.totals, document.columns or frame.columns)
     lines = []
-    if columns and frame.height:
-        lines.append(_line(escaped(column.title) for column in columns))
+    if columns:
+        lines.append(_line(escaped(_title(column)) for column in columns))
         lines.append(_line("---:" if column.right else "---" for column in columns))
         lines += [
             _line(map(escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)
@@ -51,6 +50,10 @@ def _table(frame: pl.DataFrame, document: Document) -> str:
     if notes:
         lines += ["", *(f"- {escaped(plain(note))}" for note in notes)]
     return "\n".join(lines) + "\n"
+
+
+def _title(column: Shown) -> str:
+    return f"{column.title} ({column.unit})" if column.unit else column.title
 
 
 def _totals(columns: list[Shown]) -> list[str]:

@@ -40,6 +40,10 @@ def _table(document: Document, paper: Paper) -> str:
         from traceana.report.screen import render as render_screen
 
         return render_screen(document.overview, paper)
+    if document.facts is not None:
+        from traceana.report.facts_screen import render as render_facts
+
+        return render_facts(document.facts, paper)
     from traceana.report.terminal import render as render_terminal
 
     return render_terminal(document, paper)

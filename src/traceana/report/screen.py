@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from traceana.analyze.overview import Overview
@@ -25,7 +26,7 @@ def render(overview: Overview, paper: Paper) -> str:
     paper = Paper(min(paper.width, WIDEST), paper.colour)
     parts: list[Any] = [header(overview)]
     if overview.breakdown.frame.height:
-        parts += _section(f"{overview.place} time by class", classes(overview, paper.width))
+        parts += _section(f"{overview.place} time by class", classes(overview))
         parts += _section("Layers, most time first", top_layers(overview, paper.width))
         parts += _section("Transfers", copies(overview))
         parts += _section("Most worth looking at", _findings(overview))
@@ -38,12 +39,14 @@ def _section(title: str, body: Sequence[Any]) -> list[Any]:
 
 
 def _findings(overview: Overview) -> list[Any]:
-    found = []
-    for number, row in enumerate(overview.attention.frame.to_dicts(), start=1):
+    rows = overview.attention.frame.to_dicts()
+    if not rows:
+        return [Text(plain(note)) for note in overview.attention.notes]
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for number, row in enumerate(rows, start=1):
         says, look = sentence(row)
-        line = Text(f"{number}. {says} ")
-        found.append(line.append(f"Look at: {look}.", style="dim"))
-    return found or [Text(note) for note in overview.attention.notes]
+        table.add_row(f"{number}.", Text(f"{says} ").append(look, style="dim"))
+    return [table]
 
 
 def _notes(overview: Overview) -> list[Any]:

@@ -7,13 +7,14 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
+from traceana.analyze.condensed import Line
 from traceana.analyze.overview import Overview
 from traceana.report import human, words
-from traceana.report.text import plain, shortened
+from traceana.report.columns import Kind, Shown, show
+from traceana.report.grid import grid
+from traceana.report.text import plain
 
-LEAST_SHARE: Final = 0.005
-MOST_CLASSES: Final = 18
-MOST_LAYERS: Final = 6
+BAR: Final = 24
 MOST_COPIES: Final = 4
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
@@ -27,78 +28,66 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def classes(overview: Overview, width: int) -> list[Any]:
+def classes(overview: Overview) -> list[Any]:
     """Return time by category with bars, the parts of a category below it."""
-    groups = overview.by_category
-    steps = bool(overview.steps.frame.height)
-    unit = human.time_unit([group["time_ns"] for group in groups])
-    step_unit = human.time_unit([group["step_ns"] for group in groups])
-    table = _table(width)
-    table.add_column("class", no_wrap=True, min_width=26)
+    lines = overview.by_class
+    steps = any(line.step_ns != line.time_ns for line in lines if line.step_ns is not None)
+    unit = human.time_unit(line.time_ns for line in lines)
+    step_unit = human.time_unit(line.step_ns for line in lines)
+    largest = max(line.share for line in lines) or 1.0
+    table = _table(None)
+    table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=42)
     table.add_column("calls", justify="right")
     if steps:
         table.add_column(f"a step ({step_unit[1]})", justify="right")
     table.add_column(f"time ({unit[1]})", justify="right")
     table.add_column("share", justify="right")
-    table.add_column("", ratio=1, no_wrap=True)
-    bar_width = max(10, width - (66 if steps else 54))
-    largest = max((group["share"] or 0.0 for group in groups), default=1.0) or 1.0
-
-    def add(label: Text, row: Row, style: str) -> None:
-        cells: list[Text | str] = [label, human.count(row["calls"])]
+    table.add_column("", no_wrap=True, min_width=BAR)
+    for line in lines:
+        cells: list[Text | str] = [_class_name(line), human.count(line.calls)]
         if steps:
-            cells.append(human.in_unit(row["step_ns"], step_unit))
-        share = row["share"] or 0.0
-        cells += [human.in_unit(row["time_ns"], unit), human.share(share)]
-        table.add_row(*cells, Text(bar(share / largest, bar_width), style=style))
-
-    for group in groups:
-        parts = group["parts"]
-        label = Text(words.category(group["category"]))
-        if len(parts) == 1 and parts[0]["part"] is not None:
-            label.append(f": {words.part(parts[0]['part'])}")
-        add(label, group, "cyan")
-        if len(parts) > 1:
-            for part in parts:
-                name = "other" if part["part"] is None else words.part(part["part"])
-                add(Text(f"  {name}", style="dim"), part, "blue")
+            cells.append("" if line.step_ns is None else human.in_unit(line.step_ns, step_unit))
+        cells += [human.in_unit(line.time_ns, unit), human.share(line.share)]
+        style = "blue" if line.depth else "cyan"
+        table.add_row(*cells, Text(bar(line.share / largest, BAR), style=style))
     return [table]
+
+
+def _class_name(line: Line) -> Text:
+    if line.depth:
+        folded = f"{line.folded} others"
+        name = folded if line.folded else words.part(line.part or "other")
+        return Text(f"  {name}", style="dim")
+    if line.category is None:
+        return Text(f"{line.folded} other classes")
+    part = "" if line.part is None else f": {words.part(line.part)}"
+    return Text(f"{words.category(line.category)}{part}")
 
 
 def top_layers(overview: Overview, width: int) -> list[Any]:
     """Return the layers with the most time; one line that says why where there are none."""
-    frame = overview.layers.frame
-    if not (frame["role"] == "layer").any():
-        return [Text(plain(note), style="dim") for note in overview.layers.notes]
-    ranked = frame.sort("time_ns", descending=True)
-    rows = ranked.head(MOST_LAYERS).to_dicts()
-    unit = human.time_unit([row["time_ns"] for row in rows])
-    table = _table(width)
-    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=1)
-    for title in ("forward", "backward", "time"):
-        table.add_column(f"{title} ({unit[1]})", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("convolved by", no_wrap=True, overflow="ellipsis", max_width=30)
-    for row in rows:
-        table.add_row(
-            _layer_name(row),
-            *(human.in_unit(row[key], unit) for key in ("forward_ns", "backward_ns", "time_ns")),
-            human.share(row["share"] or 0.0),
-            ", ".join(words.part(part) for part in (row["algorithm"] or "").split(", ") if part),
-        )
-    rest = ranked.slice(MOST_LAYERS)
-    lines: list[Any] = [table]
-    if rest.height:
-        time = human.duration(int(rest["time_ns"].sum()))
-        lines.append(Text(f"… {human.counted(rest.height, 'row')} more with {time}", style="dim"))
+    top = overview.top_layers
+    if not (overview.layers.frame["role"] == "layer").any():
+        return [Text(plain(note), style="dim") for note in top.notes]
+    rows = top.frame.to_dicts()
+    shown = [
+        Shown("layer", Kind.PATH, [_layer_name(row) for row in rows]),
+        *show(top.frame, {}, ("forward_ns", "backward_ns", "time_ns", "share")),
+        Shown("convolved by", Kind.LONG, [_algorithms(row) for row in rows]),
+    ]
+    lines: list[Any] = list(grid(shown if any(shown[-1].cells) else shown[:-1], width))
+    if top.hidden:
+        rest = human.duration(top.hidden_totals["time_ns"])
+        lines.append(Text(f"… {human.counted(top.hidden, 'row')} more with {rest}", style="dim"))
     return lines
 
 
-def _layer_name(row: Row) -> Text:
-    if row["role"] != "layer":
-        return Text(f"({row['role']})", style="dim")
-    name = Text(shortened(plain(row["layer"] or "?"), 40))
-    return name.append(f" {plain(row['type'])}", style="dim") if row["type"] else name
+def _layer_name(row: Row) -> str:
+    return plain(row["layer"] or f"({row['role']})")
+
+
+def _algorithms(row: Row) -> str:
+    return ", ".join(words.part(part) for part in (row["algorithm"] or "").split(", ") if part)
 
 
 def copies(overview: Overview) -> list[Any]:
@@ -116,7 +105,7 @@ def copies(overview: Overview) -> list[Any]:
         table.add_row(
             words.part(row["direction"]),
             row["host_memory"] or "",
-            human.counted(row["count"], "time"),
+            human.counted(row["count"], "copy", "copies"),
             "" if row["bytes"] is None else human.size(row["bytes"]),
             "" if row["mean_bytes"] is None else f"{human.size(row['mean_bytes'])} each",
             human.duration(row["time_ns"]),

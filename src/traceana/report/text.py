@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rich.cells import cell_len, set_cell_size
+
 _HOSTILE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
@@ -34,12 +36,15 @@ def _written_out(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def shortened(text: str, width: int) -> str:
-    """Return ``text`` cut to ``width`` characters, the middle replaced by an ellipsis.
-
-    Kernel names tell what they are at the beginning and of which variant at the end.
-    """
-    if len(text) <= width:
+def cut_end(text: str, width: int) -> str:
+    """Return ``text`` cut at its end, with an ellipsis, to at most ``width`` terminal cells."""
+    if cell_len(text) <= width:
         return text
-    tail = (width - 1) // 3
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def cut_start(text: str, width: int) -> str:
+    """Return ``text`` cut at its start: of a path the end tells most."""
+    if cell_len(text) <= width:
+        return text
+    return "…" + set_cell_size(text[::-1], width - 1).rstrip()[::-1]

@@ -1,0 +1,79 @@
+"""The breakdown made short enough for one screen, without losing a nanosecond of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+LEAST_SHARE: Final = 0.005
+"""Rows below this share of all work are added up in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A category, a part of the one before it (``depth`` 1), or the rest of either.
+
+    ``category`` and ``part`` are null in a line of the rest, where ``folded`` says of how many
+    rows it is the sum.
+    """
+
+    depth: int
+    category: str | None
+    part: str | None
+    calls: int
+    time_ns: int
+    step_ns: int | None
+    share: float
+    folded: int = 0
+
+
+def condensed(breakdown: pl.DataFrame) -> list[Line]:
+    """Return the lines of ``breakdown``: those of depth 0 add up to it, those of depth 1 to the
+    line of depth 0 before them.
+
+    A category of one part is one line; parts and categories with less than 0.5 % of all work are
+    folded, unless they are the only one that would be.
+    """
+    groups = breakdown.partition_by("category", maintain_order=True)
+    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_SHARE]
+    small = groups[len(shown) :]
+    if len(small) == 1:
+        shown, small = groups, []
+    lines: list[Line] = []
+    for group in shown:
+        lines += _of_category(group)
+    if small:
+        lines.append(_line(0, None, None, pl.concat(small), folded=len(small)))
+    return lines
+
+
+def _of_category(group: pl.DataFrame) -> list[Line]:
+    category = group["category"][0]
+    if group.height == 1:
+        return [_line(0, category, group["part"][0], group)]
+    small = group.filter(pl.col("share") < LEAST_SHARE)
+    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_SHARE)
+    lines = [_line(0, category, None, group)]
+    if shown.height:
+        lines += [_line(1, category, row["part"][0], row) for row in shown.iter_slices(1)]
+        if shown.height < group.height:
+            lines.append(_line(1, None, None, small, folded=small.height))
+    return lines
+
+
+def _line(
+    depth: int, category: str | None, part: str | None, rows: pl.DataFrame, folded: int = 0
+) -> Line:
+    in_step = rows["step_ns"]
+    return Line(
+        depth=depth,
+        category=category,
+        part=part,
+        calls=int(rows["calls"].sum()),
+        time_ns=int(rows["time_ns"].sum()),
+        step_ns=None if in_step.null_count() else int(in_step.sum()),
+        share=float(rows["share"].sum() or 0.0),
+        folded=folded,
+    )

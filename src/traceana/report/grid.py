@@ -1,0 +1,97 @@
+"""Columns side by side: numbers whole, long text cut to the width that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from traceana.report.columns import Kind, Shown
+from traceana.report.text import cut_end, cut_start
+
+GAP: Final = 2
+WIDEST_TEXT: Final = 28
+NARROWEST_LONG: Final = 16
+COMFORTABLE_LONG: Final = 26
+
+_CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
+    Kind.TEXT: cut_end,
+    Kind.LONG: cut_end,
+    Kind.KERNEL: cut_end,
+    Kind.PATH: cut_start,
+}
+
+
+def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[Text]:
+    """Return the lines of a table: its header, a rule, the rows, and the totals in the end.
+
+    Long columns share what the others leave of ``width``, none getting fewer than 16 characters:
+    in a space too narrow for that the lines are longer than it.
+    """
+    widths = _widths(columns, width)
+    rule = Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
+    lines = [_line(columns, [column.title for column in columns], widths, "bold")]
+    units = [column.unit for column in columns]
+    if any(units):
+        lines.append(_line(columns, units, widths, "dim"))
+    lines.append(rule)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        lines.append(_line(columns, cells, widths))
+    if footer:
+        totals = [column.total for column in columns]
+        totals[0] = totals[0] or "total"
+        lines += [rule, _line(columns, totals, widths, "bold")]
+    return lines
+
+
+def narrowed(columns: Sequence[Shown], width: int, optional: Sequence[str]) -> list[Shown]:
+    """Return ``columns`` without as many of ``optional`` (titles, the first goes first) as it
+    takes for long columns to have 26 characters or all they need."""
+    kept = list(columns)
+    for title in optional:
+        widths = _widths(kept, width)
+        cramped = any(
+            column.long and got < min(COMFORTABLE_LONG, _natural(column))
+            for column, got in zip(kept, widths, strict=True)
+        )
+        if not cramped:
+            break
+        kept = [column for column in kept if column.title != title]
+    return kept
+
+
+def _natural(column: Shown) -> int:
+    return max(map(cell_len, (column.title, column.unit, column.total, *column.cells)))
+
+
+def _widths(columns: Sequence[Shown], width: int) -> list[int]:
+    natural = [_natural(column) for column in columns]
+    if columns[0].total == "":
+        natural[0] = max(natural[0], len("total"))
+    widths = [
+        min(wide, max(WIDEST_TEXT, cell_len(column.title))) if column.kind is Kind.TEXT else wide
+        for column, wide in zip(columns, natural, strict=True)
+    ]
+    long = [number for number, column in enumerate(columns) if column.long]
+    taken = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
+    left = width - taken
+    # The narrowest first: what it does not need is the others'.
+    for done, number in enumerate(sorted(long, key=lambda number: widths[number])):
+        widths[number] = min(widths[number], max(NARROWEST_LONG, left // (len(long) - done)))
+        left -= widths[number]
+    return widths
+
+
+def _line(
+    columns: Sequence[Shown], cells: Sequence[str], widths: Sequence[int], style: str = ""
+) -> Text:
+    line = Text(style=style, no_wrap=True)
+    for number, (column, cell, width) in enumerate(zip(columns, cells, widths, strict=True)):
+        shown = _CUT[column.kind](cell, width) if column.kind in _CUT else cell
+        space = " " * (width - cell_len(shown))
+        line.append(" " * GAP if number else "")
+        line.append(space + shown if column.right else shown + space)
+    line.rstrip()
+    return line
