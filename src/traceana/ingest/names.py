@@ -22,13 +22,13 @@ class NameTable:
 
     def ids(self, texts: pl.Series) -> pl.Series:
         """Return the UInt32 numbers of ``texts``; a null text is :data:`UNNAMED`."""
-        if texts.is_empty():
-            return pl.Series(dtype=pl.UInt32)
-        named = texts.cast(pl.String).fill_null(UNNAMED)
-        distinct = named.unique(maintain_order=True)
-        numbers = [self._ids.setdefault(text, len(self._ids)) for text in distinct]
-        return named.replace_strict(
-            distinct, pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
+        labels = texts.cast(pl.Categorical)
+        distinct = labels.unique(maintain_order=True)
+        names = distinct.cast(pl.String).fill_null(UNNAMED)
+        numbers = [self._ids.setdefault(name, len(self._ids)) for name in names]
+        # The physical number of a label is the key: no event's name is compared as text.
+        return labels.to_physical().replace_strict(
+            distinct.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
         )
 
     def frame(self) -> pl.DataFrame:

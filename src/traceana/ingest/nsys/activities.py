@@ -10,7 +10,7 @@ from traceana.ingest.nsys.bulk import Column, Query, integer
 from traceana.ingest.nsys.database import Database
 from traceana.ingest.nsys.ids import enumeration, nonzero, process_of
 from traceana.ingest.nsys.strings import Strings
-from traceana.trace.schema import ACTIVITIES
+from traceana.trace.schema import ACTIVITIES, ActivityKind
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -163,8 +163,8 @@ def named(
             names = _syncs(database, frame["code"])
         case _:
             names = frame.select(pl.format("CUDA graph {}", "code")).to_series()
-    known = [name for name in frame.columns if name in ACTIVITIES]
-    return frame.select(*known, pl.lit(KINDS[table]).alias("kind")), names
+    known = [pl.col(name).cast(ACTIVITIES[name]) for name in frame.columns if name in ACTIVITIES]
+    return frame.select(*known, pl.lit(KINDS[table], ActivityKind).alias("kind")), names
 
 
 def _copies(database: Database, frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:

@@ -19,7 +19,8 @@ import polars as pl
 from traceana.ingest.nsys.database import Database, damaged, identifier
 from traceana.ingest.progress import Progress
 
-PAGE_ROWS: Final = 1 << 17
+PAGE_ROWS: Final = 1 << 16
+_PART_ROWS: Final = 4 * PAGE_ROWS
 _MOST_PARTS: Final = 256
 _MOST_THREADS: Final = 4
 _ROW: Final = "_row"
@@ -93,50 +94,50 @@ def read_tables(
     total = sum(last - first + 1 for _, first, last in parts)
     done = 0
     progress(done, total)
-    pages: dict[int, list[pl.DataFrame]] = {}
+    read: dict[int, pl.DataFrame] = {}
     # SQLite steps through a page on one core; a third and fourth thread hide the shaping.
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads, thread_name_prefix="traceana-sqlite") as pool:
-        futures: dict[Future[list[pl.DataFrame]], int] = {
+        futures: dict[Future[pl.DataFrame], int] = {
             pool.submit(_read_part, database, queries[index], first, last): number
             for number, (index, first, last) in enumerate(parts)
         }
         try:
             for future in as_completed(futures):
                 number = futures[future]
-                pages[number] = future.result()
+                read[number] = future.result()
                 done += parts[number][2] - parts[number][1] + 1
                 progress(done, total)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return [
-        _concat(query, [page for n, part in enumerate(parts) if part[0] == i for page in pages[n]])
+        _concat(query, [read[n] for n, (of, _, _) in enumerate(parts) if of == i])
         for i, query in enumerate(queries)
     ]
 
 
-def _concat(query: Query, pages: list[pl.DataFrame]) -> pl.DataFrame:
-    if pages:
-        return pl.concat(pages)
+def _concat(query: Query, frames: list[pl.DataFrame], *, copy: bool = False) -> pl.DataFrame:
+    if frames:
+        return pl.concat(frames, rechunk=copy)
     schema = {name: column.dtype for name, column in query.columns.items()}
     return query.shape(pl.DataFrame(schema=schema))
 
 
 def _parts(database: Database, table: str) -> list[tuple[int, int]]:
-    """Cut the row numbers of ``table`` into stretches (first, last) of about a page each."""
+    """Cut the row numbers of ``table`` into stretches (first, last) of some pages each."""
     name = identifier(table)
     # Two queries: SQLite looks up one end of the index at once, both ends by a scan.
     low = database.rows(f"SELECT min(rowid) FROM {name}")[0][0]
     high = database.rows(f"SELECT max(rowid) FROM {name}")[0][0]
     if low is None:
         return []
-    count = min(-(-(high - low + 1) // PAGE_ROWS), _MOST_PARTS)
+    count = min(-(-(high - low + 1) // _PART_ROWS), _MOST_PARTS)
     edges = [low + (high - low + 1) * i // count for i in range(count + 1)]
     return [(first, after - 1) for first, after in pairwise(edges)]
 
 
-def _read_part(database: Database, query: Query, first: int, last: int) -> list[pl.DataFrame]:
+def _read_part(database: Database, query: Query, first: int, last: int) -> pl.DataFrame:
     import adbc_driver_manager
     import adbc_driver_sqlite
 
@@ -163,7 +164,9 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> list[
                 pages.append(query.shape(page.select(typed)))
     except (adbc_driver_manager.Error, pl.exceptions.ComputeError) as error:
         raise damaged(database.path, error) from error
-    return pages
+    # A column that is kept as the driver made it holds on to its whole batch: copied, the pages
+    # free their memory.
+    return _concat(query, pages, copy=True)
 
 
 def _fetch(connection: object, sql: str) -> pl.DataFrame:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from traceana.ingest.nsys.database import Database
 from traceana.ingest.nsys.ids import as_int
-from traceana.trace.schema import DEVICES
+from traceana.trace.schema import ACTIVITIES, DEVICES
 
-GPU_TABLES: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
+_GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 """Since 2021.2 and before; a file stripped of both does not tell what ran."""
 
 _CUDA_DEVICE: Final = "TARGET_INFO_CUDA_DEVICE"
@@ -24,7 +25,7 @@ def devices(database: Database, used: pl.Series) -> pl.DataFrame:
     ``used`` holds the device numbers of the activities; one that the file does not describe gets
     a row without properties.
     """
-    gpus = [row for table in GPU_TABLES for row in database.records(table)]
+    gpus = [row for table in _GPUS for row in database.records(table)]
     numbers = _cuda_numbers(database, gpus)
     described = (
         pl.DataFrame(
@@ -88,26 +89,32 @@ def _device(number: int | None, gpu: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def devices_of_contexts(database: Database, work: pl.DataFrame) -> pl.DataFrame:
+def devices_of_contexts(database: Database, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the device of each context: columns process, context, device.
 
     ``work`` holds the activities that know their device. Told by them where they agree, else by
     the file's list of contexts.
     """
+    columns = {name: ACTIVITIES[name] for name in ("process", "context", "device")}
+    met = [frame.select(*columns).drop_nulls().unique() for frame in work]
     seen = (
-        work.select("process", "context", "device")
-        .drop_nulls()
-        .unique(maintain_order=True)
+        pl.concat([pl.DataFrame(schema=columns), *met])
+        .unique()
         .filter(~pl.struct("process", "context").is_duplicated())
     )
     keys = ("processId", "contextId", "deviceId")
     listed = [
-        tuple(as_int(row.get(key)) for key in keys)
+        [as_int(row.get(key)) for key in keys]
         for table in _CONTEXTS
         for row in database.records(table)
     ]
-    return pl.concat([seen, pl.DataFrame(listed, schema=seen.schema, orient="row")]).unique(
-        ["process", "context"], keep="first", maintain_order=True
+    told = pl.DataFrame(listed, schema=dict.fromkeys(columns, pl.Int64), orient="row").select(
+        pl.col(name).cast(dtype, strict=False) for name, dtype in columns.items()
+    )
+    return (
+        pl.concat([seen, told])
+        .drop_nulls()
+        .unique(["process", "context"], keep="first", maintain_order=True)
     )
 
 

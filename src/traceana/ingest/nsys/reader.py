@@ -17,7 +17,7 @@ from traceana.ingest.nsys.unread import count_missing, count_unread
 from traceana.ingest.progress import Progress
 from traceana.ingest.rebase import rebase
 from traceana.trace import Ledger, Trace, TraceMeta
-from traceana.trace.schema import conform, empty
+from traceana.trace.schema import empty
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -114,15 +114,11 @@ def _activities(
             continue
         frame = screen(frames.pop(table), "activities", ledger)
         if table == activities.SYNC:
-            work = [part.select("process", "context", "device") for part in parts]
-            known = pl.concat(work) if work else frame.clear()
-            frame = placed(frame, devices_of_contexts(database, known))
+            frame = placed(frame, devices_of_contexts(database, parts))
         shaped, texts_of = activities.named(database, table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
-        parts.append(
-            conform("activities", shaped.with_columns(names.ids(texts_of).alias("name_id")))
-        )
-    return (pl.concat(parts) if parts else empty("activities")), names
+        parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
+    return (pl.concat(parts, how="diagonal") if parts else empty("activities")), names
 
 
 def _ranges(

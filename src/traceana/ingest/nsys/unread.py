@@ -8,8 +8,8 @@ from typing import Final
 import polars as pl
 
 from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
+from traceana.ingest.nsys.calls import TABLES as CALLS
 from traceana.ingest.nsys.database import Database
-from traceana.ingest.nsys.devices import GPU_TABLES
 from traceana.ingest.nsys.session import DIAGNOSTICS
 from traceana.ingest.nsys.strings import TABLE as STRINGS
 from traceana.trace import Ledger
@@ -56,8 +56,9 @@ def count_missing(
     """Count in ``ledger`` the tables without which the export cannot be whole.
 
     nsys leaves out tables that would be empty. So a table of device work is missed only where the
-    calls say that there was such work, and the GPUs' description only where there was any. The
-    entries count tables, not events: ``kept`` is true.
+    calls say that there was such work, and the calls only where there was any. The entries count
+    tables, not events: ``kept`` is true. A missing description of the GPUs loses no event; it
+    shows in the devices, which have no name then.
     """
     missing = [] if STRINGS in database.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
@@ -65,10 +66,7 @@ def count_missing(
         recorded_whole = table == KERNEL and GRAPH in database.tables
         if table not in database.tables and not recorded_whole:
             missing += [table] * int(called.str.contains(pattern).any())
-    if activities.height:
-        if not any(table in database.tables for table in GPU_TABLES):
-            missing.append(GPU_TABLES[0])
-        if calls.is_empty():
-            missing.append("CUPTI_ACTIVITY_KIND_RUNTIME")
+    if activities.height and not any(table in database.tables for table in CALLS):
+        missing.append(CALLS[0])
     for table in missing:
         ledger.add("missing_table", 1, table="-", kept=True, detail=table)
