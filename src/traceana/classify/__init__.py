@@ -1,0 +1,34 @@
+"""From a kernel's name to what the kernel is.
+
+Rules are data (``rules/*.toml``, one file a library family); the engine that runs them is small and
+knows no library. See ``docs/classification.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traceana.classify.engine import classify_names
+    from traceana.classify.explain import Explanation, explain
+    from traceana.classify.load import load_rules
+    from traceana.classify.rules_model import RuleSet
+
+__all__ = ["Explanation", "RuleSet", "classify_names", "explain", "load_rules"]
+
+_HOMES = {
+    "classify_names": "engine",
+    "explain": "explain",
+    "Explanation": "explain",
+    "load_rules": "load",
+    "RuleSet": "rules_model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the engine imports polars and numpy, which a command line's --help must not wait for.
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"traceana.classify.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'traceana.classify' has no attribute {name!r}")

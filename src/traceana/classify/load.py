@@ -1,0 +1,217 @@
+"""Reads rule files and refuses what cannot run, naming the file and the rule or line."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.classify.rules_model import Attribute, ClassValue, Example, Rule, RuleSet
+from traceana.classify.schema import BOOLEAN_COLUMNS, CLASS_COLUMNS, CLOSED_SETS, SETTABLE_COLUMNS
+from traceana.errors import BadRulesError, NotFoundError
+
+_RULE_KEYS: Final = {"id", "reason", "head", "name", "unless", "examples", *SETTABLE_COLUMNS}
+_ATTRIBUTE_KEYS: Final = {
+    *("column", "pattern", "value", "part", "categories", "libraries", "values"),
+}
+
+
+@functools.cache
+def _own_rules() -> RuleSet:
+    folder = resources.files("traceana.classify") / "rules"
+    order = tomllib.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
+    parts = [parse_rules((folder / file).read_text(encoding="utf-8"), file) for file in order]
+    return _joined(parts)
+
+
+def load_rules(extra: Path | None = None) -> RuleSet:
+    """traceana's rules; with ``extra``, a user's TOML file, its rules and attributes come first.
+
+    Raises :class:`BadRulesError` where the file is no TOML, a key or value is unknown, a pattern
+    is none, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
+    """
+    own = _own_rules()
+    if extra is None:
+        return own
+    try:
+        text = extra.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"{extra}: no such rule file; give a TOML file of rules") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRulesError(f"{extra}: cannot be read as text ({error})") from None
+    return _joined([parse_rules(text, str(extra)), own])
+
+
+def parse_rules(text: str, file: str) -> RuleSet:
+    """The rules and attributes of one file's text; ``file`` is its name in messages."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRulesError(f"{file}: not valid TOML: {error}") from None
+    unknown = set(content) - {"library", "rule", "attribute"}
+    if unknown:
+        raise BadRulesError(f"{file}: unknown key {sorted(unknown)[0]!r} at the top of the file")
+    library = content.get("library")
+    rules = [
+        _rule(table, _Place(file, text, "rule", number), library)
+        for number, table in enumerate(_tables(content, "rule", file), start=1)
+    ]
+    attributes = [
+        _attribute(table, _Place(file, text, "attribute", number))
+        for number, table in enumerate(_tables(content, "attribute", file), start=1)
+    ]
+    return RuleSet(tuple(rules), tuple(attributes))
+
+
+def _joined(parts: Iterable[RuleSet]) -> RuleSet:
+    parts = tuple(parts)
+    rules = tuple(rule for part in parts for rule in part.rules)
+    seen: dict[str, str] = {}
+    for rule in rules:
+        if rule.id in seen:
+            where = seen[rule.id]
+            raise BadRulesError(f"{rule.file}: rule id {rule.id!r} is taken by {where}; rename it")
+        seen[rule.id] = rule.file
+    return RuleSet(rules, tuple(item for part in parts for item in part.attributes))
+
+
+class _Place:
+    """Where in a file something stands, for messages."""
+
+    def __init__(self, file: str, text: str, kind: str, number: int) -> None:
+        self._file, self._text, self._kind, self._number = file, text, kind, number
+
+    @property
+    def file(self) -> str:
+        return self._file
+
+    def error(self, table: Mapping[str, Any], problem: str) -> BadRulesError:
+        label = table.get("id") or table.get("column") or f"number {self._number}"
+        return BadRulesError(f"{self._file}:{self._line()}: {self._kind} {label}: {problem}")
+
+    def _line(self) -> int:
+        header = f"[[{self._kind}]]"
+        count = 0
+        for line, text in enumerate(self._text.splitlines(), start=1):
+            count += text.strip().startswith(header)
+            if count == self._number:
+                return line
+        return 1
+
+
+def _tables(content: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
+    tables = content.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadRulesError(f"{file}: write each {key} as a table headed [[{key}]]")
+    return tables
+
+
+def _rule(table: dict[str, Any], place: _Place, library: str | None) -> Rule:
+    _check_keys(table, _RULE_KEYS, ("id", "reason", "category"), place)
+    if "head" not in table and "name" not in table:
+        raise place.error(table, "needs a pattern: head, name or both")
+    for key in ("id", "reason"):
+        _text(table, key, place)
+    for key in ("head", "name", "unless"):
+        if key in table:
+            _check_pattern(table, key, place)
+    columns = {key: table[key] for key in SETTABLE_COLUMNS if key in table}
+    if library is not None:
+        columns.setdefault("library", library)
+    for column, value in columns.items():
+        _check_value(column, value, table, place)
+    if ("algorithm" in columns) != (columns["category"] == "conv"):
+        raise place.error(table, "algorithm belongs to category conv, and conv needs one")
+    return Rule(
+        id=table["id"],
+        reason=table["reason"],
+        file=place.file,
+        columns=columns,
+        head=table.get("head"),
+        name=table.get("name"),
+        unless=table.get("unless"),
+        examples=tuple(_example(item, table, place) for item in table.get("examples", [])),
+    )
+
+
+def _attribute(table: dict[str, Any], place: _Place) -> Attribute:
+    _check_keys(table, _ATTRIBUTE_KEYS, ("column", "pattern", "value"), place)
+    column = _text(table, "column", place)
+    if column not in SETTABLE_COLUMNS or column == "category":
+        raise place.error(table, f"no column {column!r} to read from a name")
+    _check_pattern(table, "pattern", place)
+    values = table.get("values", {})
+    outcomes = list(values.values()) if values else [table["value"]]
+    if values or "$" not in str(table["value"]):
+        for value in outcomes:
+            _check_value(column, value, table, place)
+    part = table.get("part", "name")
+    if part not in ("name", "head"):
+        raise place.error(table, f"part is {part!r}; it can be name or head")
+    return Attribute(
+        column=column,
+        pattern=table["pattern"],
+        value=table["value"],
+        file=place.file,
+        name_part=part,
+        categories=tuple(table.get("categories", ())),
+        libraries=tuple(table.get("libraries", ())),
+        values=values,
+    )
+
+
+def _example(item: Any, table: dict[str, Any], place: _Place) -> Example:
+    if isinstance(item, str):
+        return Example(item)
+    if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+        raise place.error(table, "an example is a name, or a table with a name and columns")
+    columns = {key: value for key, value in item.items() if key != "name"}
+    unknown = set(columns) - set(CLASS_COLUMNS)
+    if unknown:
+        raise place.error(table, f"example names an unknown column {sorted(unknown)[0]!r}")
+    return Example(item["name"], columns)
+
+
+def _check_keys(
+    table: dict[str, Any], known: set[str], needed: tuple[str, ...], place: _Place
+) -> None:
+    for key in table:
+        if key not in known:
+            raise place.error(table, f"unknown key {key!r}")
+    for key in needed:
+        if key not in table:
+            raise place.error(table, f"needs {key}")
+
+
+def _text(table: dict[str, Any], key: str, place: _Place) -> str:
+    value = table[key]
+    if not isinstance(value, str) or not value:
+        raise place.error(table, f"{key} must be text")
+    return value
+
+
+def _check_pattern(table: dict[str, Any], key: str, place: _Place) -> None:
+    pattern = _text(table, key, place)
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        # The engine's message draws the pattern over several lines; the last one says what is wrong.
+        problem = str(error).strip().splitlines()[-1].removeprefix("error: ")
+        raise place.error(table, f"{key} is no pattern: {problem}") from None
+
+
+def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _Place) -> None:
+    if column in BOOLEAN_COLUMNS:
+        if not isinstance(value, bool):
+            raise place.error(table, f"{column} is true or false, not {value!r}")
+        return
+    if not isinstance(value, str):
+        raise place.error(table, f"{column} must be text, not {value!r}")
+    allowed = CLOSED_SETS.get(column)
+    if allowed is not None and value not in allowed:
+        raise place.error(table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}")

@@ -1,0 +1,110 @@
+"""What a class is: the columns of the kernel taxonomy and the closed sets of their values.
+
+``docs/classification.md`` says what each value means. A new category or algorithm is added here
+first; a rule that names a value outside these sets does not load.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+CATEGORIES: Final[tuple[str, ...]] = (
+    "conv",
+    "gemm",
+    "bias",
+    "activation",
+    "pooling",
+    "normalization",
+    "softmax",
+    "loss",
+    "dropout",
+    "attention",
+    "rnn",
+    "embedding",
+    "elementwise",
+    "reduction",
+    "indexing",
+    "layout",
+    "fft",
+    "optimizer",
+    "random",
+    "collective",
+    "fused",
+    "image",
+    "memcpy",
+    "memset",
+    "other",
+)
+
+FAMILY_OF_ALGORITHM: Final[dict[str, str]] = {
+    "implicit_gemm": "gemm",
+    "implicit_precomp_gemm": "gemm",
+    "gemm": "gemm",
+    "algo_0": "gemm",
+    "algo_1": "gemm",
+    "algo_3": "gemm",
+    "direct": "direct",
+    "depthwise": "direct",
+    "fft": "fft",
+    "fft_tiling": "fft",
+    "winograd": "winograd",
+    "winograd_nonfused": "winograd",
+    "unknown": "unknown",
+}
+"""Convolution algorithms, in cuDNN's names, and the four families of Kim et al. (ISPASS 2017)."""
+
+ALGORITHMS: Final[tuple[str, ...]] = tuple(FAMILY_OF_ALGORITHM)
+FAMILIES: Final[tuple[str, ...]] = ("gemm", "direct", "fft", "winograd", "unknown")
+DIRECTIONS: Final[tuple[str, ...]] = ("fprop", "dgrad", "wgrad", "forward", "backward")
+PRECISIONS: Final[tuple[str, ...]] = (
+    "fp64",
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "fp4",
+    "int8",
+    "c64",
+    "c128",
+)
+GEMM_LAYOUTS: Final[tuple[str, ...]] = ("nn", "nt", "tn", "tt")
+
+CLASS_COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "category": pl.String,
+    "algorithm": pl.String,
+    "family": pl.String,
+    "direction": pl.String,
+    "batched": pl.Boolean,
+    "precision": pl.String,
+    "tensor_core": pl.Boolean,
+    "gemm_layout": pl.String,
+    "tile": pl.String,
+    "function": pl.String,
+    "epilogue": pl.String,
+    "library": pl.String,
+}
+"""The columns that say what a kernel is. ``category`` is never null."""
+
+CLASS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name": pl.String,
+    **CLASS_COLUMNS,
+    "rule": pl.String,
+}
+"""One row a name; ``rule`` is the id of the rule that decided and never null."""
+
+CLOSED_SETS: Final[dict[str, tuple[str, ...]]] = {
+    "category": CATEGORIES,
+    "algorithm": ALGORITHMS,
+    "direction": DIRECTIONS,
+    "precision": PRECISIONS,
+    "gemm_layout": GEMM_LAYOUTS,
+}
+"""Columns that a rule may set only to one of these values."""
+
+BOOLEAN_COLUMNS: Final[tuple[str, ...]] = ("batched", "tensor_core")
+
+SETTABLE_COLUMNS: Final[tuple[str, ...]] = tuple(c for c in CLASS_COLUMNS if c != "family")
+"""Columns that a rule may set; ``family`` follows from ``algorithm``."""
