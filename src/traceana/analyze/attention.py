@@ -110,6 +110,14 @@ def pageable_copies(figures: Figures) -> Finding | None:
     return _worth(figures, "pageable_copies", None, rows, "count", 0.01)
 
 
+def host_copies(figures: Figures) -> Finding | None:
+    """Copies between device and host memory that is not pageable take 10 % of the work or more."""
+    rows = figures.transfers.filter(
+        pl.col("direction").is_in(["h2d", "d2h"]) & (pl.col("host_memory") != "pageable")
+    )
+    return _worth(figures, "host_copies", None, rows, "count", 0.10)
+
+
 def small_copies(figures: Figures) -> Finding | None:
     """A hundred copies or more between host and device of less than 64 KiB take 1 % or more."""
     rows = figures.transfers.filter(
@@ -130,11 +138,12 @@ def one_layer(figures: Figures) -> Finding | None:
 
 
 def one_kernel(figures: Figures) -> Finding | None:
-    """One kernel takes 30 % of the work or more, and there are others."""
+    """One kernel (operator, on the CPU) takes 30 % of the work or more, and there are others."""
     if figures.kernels.height < 2:
         return None
     row = figures.kernels.head(1)
-    return _worth(figures, "one_kernel", row["name"].item(), row, "calls", 0.30)
+    rule = "one_operator" if figures.on_cpu else "one_kernel"
+    return _worth(figures, rule, row["name"].item(), row, "calls", 0.30)
 
 
 def _category(figures: Figures, category: str, rule: str, least: float) -> Finding | None:
@@ -160,6 +169,7 @@ RULES: Final[tuple[Callable[[Figures], Finding | None], ...]] = (
     exposed_collectives,
     unclassified,
     pageable_copies,
+    host_copies,
     small_copies,
     one_layer,
     one_kernel,

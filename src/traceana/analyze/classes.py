@@ -29,8 +29,10 @@ def classified_work(trace: Trace) -> pl.DataFrame:
     """Return the work of ``trace`` with the columns ``category`` and ``part``, both text.
 
     ``part`` splits convolutions by algorithm, matrix products by BLAS name (``sgemm``,
-    ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both), copies by
-    direction, and some categories by function. It is null in the others.
+    ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both; ``gemm``
+    for an unknown precision, ``unknown`` where neither is known), copies by direction, and some
+    categories by function; graphs recorded whole hold kernels and copies that are not apart. It
+    is null in the others.
     """
     classes = (
         trace.names.lazy()
@@ -57,6 +59,8 @@ def classified_work(trace: Trace) -> pl.DataFrame:
             .then(direction)
             .when(kind == "memset")
             .then(None)
+            .when(kind == "graph")
+            .then(pl.lit("CUDA graph recorded whole"))
             .otherwise(pl.col("named_part").cast(pl.String))
             .alias("part"),
         )
@@ -87,10 +91,13 @@ def _gemm() -> pl.Expr:
         .fill_null(precision + " gemm")
         .fill_null("gemm")
     )
+    either = pl.col("batched").is_null()
     return (
-        pl.when(pl.col("batched"))
-        .then("batched " + blas)
-        .when(pl.col("batched").is_null())
+        pl.when(either & precision.is_null())
+        .then(pl.lit("unknown"))
+        .when(either)
         .then(blas + " (plain or batched)")
+        .when(pl.col("batched"))
+        .then("batched " + blas)
         .otherwise(blas)
     )

@@ -77,5 +77,6 @@ def _until(intervals: tuple[Times, Times], moments: Times) -> Times:
     before = np.concatenate(([0], np.cumsum(ends - starts)))
     begun = np.searchsorted(starts, moments, side="right")
     # The interval begun last may reach beyond the moment: what lies behind it does not count.
-    beyond = np.where(begun > 0, np.maximum(ends[begun - 1] - moments, 0), 0)
+    reached = np.concatenate(([0], ends))[begun]
+    beyond = np.where(begun > 0, np.maximum(reached - moments, 0), 0)
     return np.asarray(before[begun] - beyond, dtype=np.int64)

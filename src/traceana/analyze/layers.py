@@ -9,6 +9,7 @@ import polars as pl
 from traceana.analyze.classes import classified_work
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work
+from traceana.trace.schema import Direction
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -101,9 +102,10 @@ def _algorithms(located: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
 
 def _result(trace: Trace, frame: pl.DataFrame, extra: list[str]) -> Result:
     times = [c for c in ("forward_ns", "backward_ns", "other_ns") if c in frame.columns]
+    in_order = [pl.col(column).cast(Direction) for column in extra]
     frame = frame.sort(
-        ["position", "layer", "role", *extra], nulls_last=True, maintain_order=True
-    ).select(*KEYS[:3], "position", *extra, "calls", *times, "time_ns", "share", "algorithm")
+        "position", "layer", "role", *in_order, nulls_last=True, maintain_order=True
+    ).select(*KEYS, *extra, "calls", *times, "time_ns", "share", "algorithm")
     return Result(frame, sums(frame, "calls", *times, "time_ns"), _notes(trace, frame))
 
 

@@ -61,6 +61,12 @@ class Overview:
         return condensed(self.breakdown.frame)
 
     @property
+    def unclassified(self) -> float:
+        """The share of all work that is of no known class."""
+        frame = self.breakdown.frame
+        return float(frame.filter(pl.col("category") == "other")["share"].sum())
+
+    @property
     def top_layers(self) -> Arranged:
         """The layers and roles with the most time."""
         return arrange(self.layers, sort="time_ns", limit=MOST_LAYERS)

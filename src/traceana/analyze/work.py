@@ -32,12 +32,12 @@ def place(trace: Trace) -> str:
 def why_no_work(trace: Trace) -> str:
     """Return the sentence that explains a trace without work."""
     if trace.activities.height:
-        waits = trace.activities.height
-        return f"no work: all {waits} activities are synchronization records"
-    if "selected_steps" in trace.meta.properties or "selected_devices" in trace.meta.properties:
+        return f"no work: all {trace.activities.height} activities are synchronization records"
+    if {"selected_steps", "selected_devices"} & trace.meta.properties.keys():
         return "no work in the selected steps and devices"
-    if trace.ops.height:
-        return f"the file holds no device work, only {trace.ops.height} operators of the host"
-    if trace.calls.height:
-        return f"the file holds no device work, only {trace.calls.height} runtime calls"
-    return "the file holds no device work: was the device's activity recorded?"
+    has = ", ".join(
+        f"{trace.table(table).height:,} {words}"
+        for table, words in (("ops", "operators"), ("calls", "runtime calls"), ("ranges", "ranges"))
+        if trace.table(table).height
+    )
+    return f"the file holds no device work{f', only {has}' if has else ''}"

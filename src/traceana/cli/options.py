@@ -62,6 +62,7 @@ class Tabling:
         typer.Option(
             "--format",
             "-f",
+            metavar="|".join(known.value for known in Format),
             help="Default: by the suffix of -o, else table. parquet needs -o.",
             show_default=False,
         ),

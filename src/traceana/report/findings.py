@@ -72,6 +72,14 @@ def _pageable(row: Row) -> tuple[str, str]:
     )
 
 
+def _host(row: Row) -> tuple[str, str]:
+    return (
+        f"Copies between host and device ({human.count(row['count'])}) take "
+        f"{_time(row)}{_moved(row)}.",
+        "Overlap them with computing, or move less.",
+    )
+
+
 def _small(row: Row) -> tuple[str, str]:
     return (
         f"{human.count(row['count'])} small copies between host and device take "
@@ -95,7 +103,7 @@ def _layer(row: Row) -> tuple[str, str]:
 
 def _kernel(row: Row) -> tuple[str, str]:
     return (
-        f"One kernel, {_subject(row)}, takes {_time(row)} in "
+        f"One {row['rule'].removeprefix('one_')}, {_subject(row)}, takes {_time(row)} in "
         f"{human.counted(row['count'], 'call')}.",
         "`traceana kernels` shows it among the others.",
     )
@@ -108,7 +116,9 @@ _SENTENCES: Final[dict[str, Callable[[Row], tuple[str, str]]]] = {
     "collectives": _collectives,
     "unclassified": _unclassified,
     "pageable_copies": _pageable,
+    "host_copies": _host,
     "small_copies": _small,
     "one_layer": _layer,
     "one_kernel": _kernel,
+    "one_operator": _kernel,
 }

@@ -61,7 +61,7 @@ def _counts(overview: Overview) -> Text:
     elif facts["cpu_operators"]:
         told.append(f"no device work; {human.counted(facts['cpu_operators'], 'leaf operator')}")
     else:
-        told.append(overview.breakdown.notes[-1])
+        told.append("no device work")
     if facts["steps"]:
         told.append(f"{human.counted(facts['steps'], 'step')}: {facts['step_numbers']}")
     else:

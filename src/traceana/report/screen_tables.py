@@ -14,7 +14,7 @@ from traceana.report.columns import Kind, Shown, show
 from traceana.report.grid import grid
 from traceana.report.text import plain
 
-BAR: Final = 24
+BAR: Final = 20
 MOST_COPIES: Final = 4
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
@@ -36,7 +36,7 @@ def classes(overview: Overview) -> list[Any]:
     step_unit = human.time_unit(line.step_ns for line in lines)
     largest = max(line.share for line in lines) or 1.0
     table = _table(None)
-    table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=42)
+    table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=36)
     table.add_column("calls", justify="right")
     if steps:
         table.add_column(f"a step ({step_unit[1]})", justify="right")
@@ -50,7 +50,8 @@ def classes(overview: Overview) -> list[Any]:
         cells += [human.in_unit(line.time_ns, unit), human.share(line.share)]
         style = "blue" if line.depth else "cyan"
         table.add_row(*cells, Text(bar(line.share / largest, BAR), style=style))
-    return [table]
+    unclassified = f"of no known class: {human.share(overview.unclassified)}"
+    return [table, Text(unclassified, style="dim")]
 
 
 def _class_name(line: Line) -> Text:
@@ -60,7 +61,8 @@ def _class_name(line: Line) -> Text:
         return Text(f"  {name}", style="dim")
     if line.category is None:
         return Text(f"{line.folded} other classes")
-    part = "" if line.part is None else f": {words.part(line.part)}"
+    untold = line.part is None or line.part == "unknown"
+    part = "" if untold else f": {words.part(line.part or '')}"
     return Text(f"{words.category(line.category)}{part}")
 
 
@@ -87,7 +89,8 @@ def _layer_name(row: Row) -> str:
 
 
 def _algorithms(row: Row) -> str:
-    return ", ".join(words.part(part) for part in (row["algorithm"] or "").split(", ") if part)
+    told = [part for part in (row["algorithm"] or "").split(", ") if part not in ("", "unknown")]
+    return ", ".join(words.part(part) for part in told)
 
 
 def copies(overview: Overview) -> list[Any]:

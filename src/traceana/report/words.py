@@ -8,7 +8,7 @@ from traceana.report.text import plain
 
 CATEGORIES: Final[dict[str, str]] = {
     "conv": "convolution",
-    "gemm": "matrix product",
+    "gemm": "GEMM",
     "memcpy": "copies",
     "memset": "memory sets",
     "layout": "layout changes",
@@ -50,6 +50,5 @@ def part(name: str) -> str:
     """Return the name of a part of a category for people."""
     if name in PARTS:
         return PARTS[name]
-    for letter in "sdhicz":
-        name = name.replace(f"{letter}gemm", f"{letter.upper()}GEMM")
-    return plain(name.replace("_", " "))
+    shown = [word.upper() if word.endswith("gemm") else word for word in name.split()]
+    return plain(" ".join(shown).replace("_", " "))

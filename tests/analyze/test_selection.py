@@ -1,0 +1,82 @@
+"""What ``--step``, ``--device``, ``--sort`` and ``--limit`` do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.analyze.arrange import arrange
+from traceana.analyze.breakdown import breakdown
+from traceana.analyze.kernels import kernels
+from traceana.analyze.selection import select
+from traceana.analyze.steps import steps
+from traceana.errors import NoSuchSelectionError
+
+
+def test_selected_steps_keep_their_numbers_and_their_work() -> None:
+    whole = cnn_steps()
+    some = select(whole, steps=[3, 2])
+    assert steps(some).frame.select("step", "work_ns").rows() == [(2, 4400), (3, 4400)]
+    assert breakdown(some).totals["time_ns"] == 2 * 4400
+    assert some.meta.properties["selected_steps"] == [2, 3]
+    assert "selected_steps" not in whole.meta.properties
+    assert breakdown(select(some, steps=[3])).totals["time_ns"] == 4400
+
+
+def test_a_device_is_selected_by_its_number() -> None:
+    builder = TraceBuilder()
+    builder.kernel("k", 0, 5)
+    builder.kernel("k", 0, 7, device=3)
+    trace = select(builder.build(), devices=[3])
+    assert trace.activities["duration"].to_list() == [7]
+    assert trace.meta.properties["selected_devices"] == [3]
+
+
+def test_a_known_device_without_work_gives_an_empty_result_that_says_so() -> None:
+    builder = TraceBuilder()
+    builder.row("devices", device=1, name="idle GPU")
+    builder.kernel("k", 0, 5)
+    result = kernels(select(builder.build(), devices=[1]))
+    assert result.notes == ("no work in the selected steps and devices",)
+
+
+def test_what_is_not_there_cannot_be_selected() -> None:
+    with pytest.raises(NoSuchSelectionError, match="no step 9: its steps are 1 to 3"):
+        select(cnn_steps(), steps=[2, 9])
+    with pytest.raises(NoSuchSelectionError, match="has no device cpu: it has 0"):
+        select(cnn_steps(), devices=[-1])
+    with pytest.raises(NoSuchSelectionError, match="marks no steps"):
+        select(TraceBuilder().build(), steps=[1])
+
+
+def test_rows_are_sorted_and_cut_and_the_totals_stay_of_all() -> None:
+    result = kernels(cnn_steps())
+    arranged = arrange(result, sort="calls", limit=2)
+    assert arranged.frame["name"].to_list() == ["scudnn", "winograd"]
+    assert arranged.totals == {"calls": 21, "time_ns": 12_900}
+    assert arranged.hidden == 4
+    assert arranged.hidden_totals == {"calls": 12, "time_ns": 2_100}
+    assert arrange(result).hidden == 0
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        ("time", "scudnn"),
+        ("time_ns", "scudnn"),
+        ("time:asc", "nchwToNhwc"),
+        ("mean:desc", "scudnn"),
+        ("name", "adam"),
+        ("name:desc", "winograd"),
+        ("algorithm", "scudnn"),  # nulls last
+    ],
+)
+def test_a_column_is_sorted_as_its_kind_is_read(sort: str, first: str) -> None:
+    assert arrange(kernels(cnn_steps()), sort=sort).frame["name"][0] == first
+
+
+def test_an_unknown_column_or_order_is_told() -> None:
+    with pytest.raises(NoSuchSelectionError, match="cannot sort by flops: the columns are name, "):
+        arrange(kernels(cnn_steps()), sort="flops")
+    with pytest.raises(NoSuchSelectionError, match="cannot sort up"):
+        arrange(kernels(cnn_steps()), sort="time:up")
