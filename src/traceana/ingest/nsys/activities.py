@@ -124,11 +124,11 @@ def _shape(page: pl.DataFrame) -> pl.DataFrame:
         pl.when((stream != _NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
     ).drop("end")
     if "static_memory" in frame.columns:
-        frame = frame.with_columns(
-            pl.sum_horizontal("static_memory", "dynamic_memory", ignore_nulls=True).alias(
-                "shared_memory"
-            )
-        ).drop("static_memory", "dynamic_memory")
+        static, dynamic = pl.col("static_memory"), pl.col("dynamic_memory")
+        both = pl.coalesce(static + dynamic, static, dynamic)
+        frame = frame.with_columns(both.alias("shared_memory")).drop(
+            "static_memory", "dynamic_memory"
+        )
     if "graph_node" in frame.columns:
         frame = frame.with_columns(nonzero("graph_node").alias("graph_node"))
     # What does not fit its column is no size or device that ever was: null, rather than a crash.

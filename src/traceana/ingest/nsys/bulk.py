@@ -57,7 +57,9 @@ def integer(database: Database, table: str, *columns: str) -> Column:
         for column in columns
         if column in database.tables[table]
     ]
-    return Column(f"coalesce({', '.join([*present, 'NULL', 'NULL'])})", pl.Int64)
+    several = len(present) > 1
+    sql = f"coalesce({', '.join(present)})" if several else next(iter(present), "NULL")
+    return Column(sql, pl.Int64)
 
 
 def text(database: Database, table: str, column: str) -> Column:
@@ -72,11 +74,11 @@ def text(database: Database, table: str, column: str) -> Column:
 
 def decoded(raw: pl.Series) -> pl.Series:
     """Return the text of a binary column; bytes that are no UTF-8 become U+FFFD."""
-    texts = raw.cast(pl.String, strict=False)
-    wrong = (texts.is_null() & raw.is_not_null()).arg_true()
-    if wrong.is_empty():
-        return texts
-    return texts.scatter(wrong, [value.decode("utf-8", "replace") for value in raw.gather(wrong)])
+    try:
+        return raw.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in raw]
+        return pl.Series(raw.name, texts, dtype=pl.String)
 
 
 def read_tables(

@@ -1,0 +1,196 @@
+"""Databases that are none of nsys, damaged, half written, or without what they should have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.nsys.writing import (
+    EXPORT,
+    KERNEL,
+    MEMCPY,
+    RUNTIME,
+    STRINGS,
+    Tables,
+    call,
+    copy,
+    export,
+    gid,
+    kernel,
+    ledger_of,
+    nvtx,
+    trace_of,
+    write,
+)
+from tests.support.manifest import TRACES
+from traceana.errors import (
+    CorruptError,
+    ForeignDatabaseError,
+    TraceanaError,
+    UnknownFormatError,
+    UnreadableError,
+)
+from traceana.ingest.names import UNNAMED
+from traceana.ingest.nsys.reader import read
+from traceana.ingest.progress import silent
+
+
+def refused(path: Path, error: type[TraceanaError]) -> str:
+    with pytest.raises(error) as caught:
+        read(path, silent)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def large(path: Path, kernels: int = 4000) -> Path:
+    rows = [kernel(i, i + 1, correlationId=i) for i in range(1, kernels + 1)]
+    return export(path, {KERNEL: rows, RUNTIME: [call(1, 2)]})
+
+
+def test_a_database_of_another_program(tmp_path: Path) -> None:
+    path = write(tmp_path / "places.sqlite", {"moz_places": [{"id": 1, "url": "x", "start": 3}]})
+    assert "no profiler" in refused(path, ForeignDatabaseError)
+
+
+def test_a_database_without_tables(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    refused(path, ForeignDatabaseError)
+
+
+def test_tables_of_unknown_modules_do_not_matter(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.sqlite", kernels=3)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "INSERT INTO sqlite_master VALUES "
+            "('table', 'v', 'v', 0, 'CREATE VIRTUAL TABLE v USING nosuchmodule(x)')"
+        )
+        connection.commit()
+    assert trace_of(path).activities.height == 3
+
+
+def test_nvprof_is_told_apart(tmp_path: Path) -> None:
+    tables = {KERNEL: [{"_id_": 1, "start": 1, "end": 2, "name": 3}], "StringTable": [{"_id_": 3}]}
+    assert "nvprof" in refused(write(tmp_path / "a.nvvp", tables), UnknownFormatError)
+
+
+@pytest.mark.skipif(not (TRACES / "nvprof").is_dir(), reason="no shared traces")
+def test_real_databases_of_nvprof_are_told_apart() -> None:
+    for path in sorted((TRACES / "nvprof").iterdir()):
+        assert "nvprof" in refused(path, UnknownFormatError)
+
+
+def test_a_file_that_ends_early(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.sqlite")
+    size = path.stat().st_size
+    for cut in (size - 1, size // 2, 4096, 60, 16):
+        os.truncate(path, cut)
+        assert f"after {cut:,} of" in refused(path, CorruptError)
+
+
+def test_damage_in_the_middle(tmp_path: Path) -> None:
+    whole = large(tmp_path / "whole.sqlite")
+    size = whole.stat().st_size
+    # Every page is of a table that is read: damage is noticed wherever it is.
+    for place in range(4096, size - 4096, 8192):
+        path = tmp_path / "a.sqlite"
+        shutil.copy(whole, path)
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(b"\xa5" * 4096)
+        assert "damaged" in refused(path, CorruptError)
+
+
+def test_a_damaged_schema(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.sqlite", kernels=3)
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(1) * 2000)
+    refused(path, CorruptError)
+
+
+def test_the_magic_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(b"SQLite format 3\x00" + bytes(range(256)) * 20)
+    refused(path, CorruptError)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_file_that_is_being_written(tmp_path: Path, suffix: str) -> None:
+    path = large(tmp_path / "a.sqlite", kernels=3)
+    beside = path.with_name(path.name + suffix)
+    beside.write_bytes(b"")
+    assert trace_of(path).activities.height == 3
+    beside.write_bytes(b"unfinished")
+    assert "written" in refused(path, UnreadableError)
+
+
+def test_a_lock_of_another_program_does_not_hinder(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.sqlite", kernels=3)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert trace_of(path).activities.height == 3
+
+
+def test_no_texts(tmp_path: Path) -> None:
+    tables = {"META_DATA_EXPORT": EXPORT, KERNEL: [kernel(1, 2)], RUNTIME: [call(1, 2)]}
+    trace = trace_of(write(tmp_path / "a.sqlite", tables))
+    assert trace.names["name"].to_list() == [UNNAMED]
+    assert ledger_of(trace)["missing_table", "StringIds"] == 1
+    assert ledger_of(trace)["unnamed", KERNEL] == 1
+
+
+def test_calls_without_the_work_that_they_launched(tmp_path: Path) -> None:
+    rows = [call(1, 2), call(3, 4, nameId=4, correlationId=9)]
+    trace = trace_of(export(tmp_path / "a.sqlite", {RUNTIME: rows}))
+    assert trace.activities.is_empty()
+    assert ledger_of(trace) == {("missing_table", KERNEL): 1, ("missing_table", MEMCPY): 1}
+
+
+def test_work_without_the_calls_that_launched_it(tmp_path: Path) -> None:
+    trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: [copy(1, 2, 1)]}))
+    assert trace.activities.height == 1
+    assert ledger_of(trace) == {("missing_table", RUNTIME): 1}
+
+
+def test_no_work_of_a_gpu_at_all(tmp_path: Path) -> None:
+    trace = trace_of(export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [nvtx(1, 2)]}))
+    assert trace.activities.is_empty()
+    assert trace.names.is_empty()
+    assert trace.devices.is_empty()
+    assert trace.ranges.height == 1
+    assert trace.ledger.is_empty()
+
+
+def test_no_event_of_any_kind(tmp_path: Path) -> None:
+    trace = trace_of(
+        write(tmp_path / "a.sqlite", {"META_DATA_EXPORT": EXPORT, "StringIds": STRINGS})
+    )
+    assert trace.meta.events == 0
+
+
+def test_events_that_no_table_is_for_are_counted_by_table(tmp_path: Path) -> None:
+    tables: Tables = {
+        "SCHED_EVENTS": [{"start": 1, "cpu": 0}, {"start": 2, "cpu": 0}],
+        "GPU_METRICS": [{"timestamp": 1, "value": 3}],
+        "DIAGNOSTIC_EVENT": [{"timestamp": 1, "severity": 1, "text": "fine"}],
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT": [{"deviceId": 0, "globalPid": gid(7)}],
+        "OSRT_CALLCHAINS": [{"id": 1, "symbol": 2}],
+    }
+    trace = trace_of(export(tmp_path / "a.sqlite", tables))
+    assert ledger_of(trace) == {
+        ("unknown_category", "SCHED_EVENTS"): 2,
+        ("counter", "GPU_METRICS"): 1,
+        ("instant", "DIAGNOSTIC_EVENT"): 1,
+        ("unknown_category", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"): 1,
+    }
+    assert trace.meta.events == 5
