@@ -1,0 +1,63 @@
+"""The traces that others recorded, with the exact counts that a reader must reproduce.
+
+They lie beside the repository, not in it; tests on them skip where the folder is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One row of the manifest: counts of kernels, copies by direction and sets."""
+
+    file: str
+    format: str
+    kernels: int
+    distinct_names: int
+    kernel_ns: int
+    memcpy: dict[str, int]
+    memset: int
+
+    @property
+    def path(self) -> Path:
+        """Where the trace lies."""
+        return TRACES / self.file
+
+
+def expected(*formats: str) -> list[Expected]:
+    """Return the rows of the given formats; none where the folder is missing."""
+    manifest = TRACES / "MANIFEST.tsv"
+    if not manifest.is_file():
+        return []
+    with manifest.open(newline="") as file:
+        return [
+            Expected(
+                row["file"],
+                row["format"],
+                int(row["kernels"]),
+                int(row["distinct_names"]),
+                int(row["kernel_ns"]),
+                {kind.lower(): int(n) for kind, n in (c.split(":") for c in row["memcpy"].split())},
+                int(row["memset"]),
+            )
+            for row in csv.DictReader(file, delimiter="\t")
+            if row["format"] in formats
+        ]
+
+
+def each(*formats: str) -> pytest.MarkDecorator:
+    """Parametrize a test over the traces of ``formats`` as ``want``; skip it without them."""
+    rows = expected(*formats)
+    if not rows:
+        return pytest.mark.parametrize(
+            "want", [pytest.param(None, marks=pytest.mark.skip(reason="no shared traces"))]
+        )
+    return pytest.mark.parametrize("want", rows, ids=[row.file for row in rows])

@@ -30,11 +30,11 @@ _MEMORY: Final = {
 }
 
 
-def activities(device: pl.DataFrame, calls: pl.DataFrame, process: int | None) -> pl.DataFrame:
+def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the activities with their name as text, in the order of the file.
 
-    ``device`` and ``calls`` are frames of :mod:`traceana.ingest.kineto.columns`. ``process`` is
-    the profiled process: the ``pid`` of a device row is the number of the device.
+    ``device`` and ``calls`` are frames of :mod:`traceana.ingest.kineto.columns`. The process stays
+    null, for a device row does not tell it: its ``pid`` is the number of the device.
     """
     copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
     kind = pl.col("category").cast(pl.String).replace_strict(_KINDS)
@@ -43,7 +43,6 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame, process: int | None) -
         kind.alias("kind"),
         "start",
         "duration",
-        pl.lit(process, pl.Int64).alias("process"),
         pl.coalesce("device", "pid").alias("device"),
         "context",
         pl.when(pl.coalesce("stream", "tid") != _NO_STREAM)

@@ -1,4 +1,4 @@
-"""The JSON document around the events: finds ``traceEvents``, whatever comes before and after it."""
+"""The JSON document around the events: finds ``traceEvents``, whatever stands around it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
     info = keys.get("distributedInfo")
     if not isinstance(info, dict):
         return None, None
-    return tuple(integers([info.get("rank"), info.get("world_size")]))  # type: ignore[return-value]
+    return tuple(integers([info.get("rank"), info.get("world_size")]))
 
 
 def facts(keys: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _end(head: Head, stream: EventStream) -> tuple[dict[str, Any], bool]:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    # Millions of short-lived structs: the cyclic collector finds nothing and takes most of the time.
+    # Millions of short-lived structs: the collector finds nothing and takes most of the time.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -91,12 +91,11 @@ def _assemble(
         )
     calls = columns.frame("call")
     ops, annotations = split_ops(columns.frame("op"))
-    process = _main_process(calls, ops)
     annotated = pl.concat(
         [columns.frame("range"), annotations.select(columns.frame("range").columns)]
     )
     timed = {
-        "activities": activities(columns.frame("device"), calls, process),
+        "activities": activities(columns.frame("device"), calls),
         "calls": _renamed(calls).drop("bytes"),
         "ops": _renamed(ops),
         "ranges": ranges(annotated),
@@ -148,13 +147,6 @@ def _memory(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
         .rename({"pid": "process", "tid": "thread"})
         .drop("device_type")
     )
-
-
-def _main_process(calls: pl.DataFrame, ops: pl.DataFrame) -> int | None:
-    """Return the process that launched most: a Kineto file is of one process."""
-    pids = calls["pid"] if calls.height else ops["pid"]
-    modes = pids.drop_nulls().mode()
-    return int(modes.sort()[0]) if len(modes) else None
 
 
 def _text(value: object) -> str | None:

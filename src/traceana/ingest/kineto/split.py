@@ -87,8 +87,5 @@ class EventStream:
 
 def _last_seam(text: bytes) -> int:
     """Return the position of the comma of the last ``}, {"``, 0 when there is none near the end."""
-    begin = max(0, len(text) - _SEAM_SEARCH)
-    seam = None
-    for seam in _SEAM.finditer(text, begin):
-        pass
-    return 0 if seam is None else text.index(b",", seam.start())
+    seams = list(_SEAM.finditer(text, max(0, len(text) - _SEAM_SEARCH)))
+    return text.index(b",", seams[-1].start()) if seams else 0

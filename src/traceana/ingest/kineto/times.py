@@ -1,4 +1,4 @@
-"""Decimal microseconds, as Kineto prints them, to integer nanoseconds, without a float on the way."""
+"""Decimal microseconds, as Kineto prints them, to integer nanoseconds; no float on the way."""
 
 from __future__ import annotations
 

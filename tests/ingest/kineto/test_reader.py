@@ -1,0 +1,191 @@
+"""What the reader makes of the fields of every generation of the format."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.ingest.kineto.writing import call, kernel, write
+from traceana.ingest import read
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+
+
+def test_times_are_exact_and_counted_from_the_first_event(tmp_path: Path) -> None:
+    events = [kernel("b", 1712195495519690.001, 0.7), kernel("a", 1712195495519689.5, 1)]
+    text = (
+        '{"traceEvents": [{"ph":"X","cat":"kernel","name":"b","pid":0,"tid":7,'
+        '"ts":1712195495519690.001,"dur":0.7},{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,'
+        '"ts":1712195495519689.123,"dur":1.25}]}'
+    )
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    trace = read(path)
+    assert trace.activities["start"].to_list() == [878, 0]
+    assert trace.activities["duration"].to_list() == [700, 1250]
+    assert trace.meta.epoch_ns == 1712195495519689123
+    assert len(events) == trace.meta.events
+
+
+def test_base_time_is_the_epoch_of_relative_times(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.json", [kernel("k", 12.5, 1)], baseTimeNanoseconds=1_700_000_000 * 10**9
+    )
+    assert read(path).meta.epoch_ns == 1_700_000_000 * 10**9 + 12_500
+
+
+def test_without_an_epoch_none_is_claimed(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "t.json", [kernel("k", 12.5, 1)])).meta.epoch_ns is None
+
+
+def test_the_oldest_spelling(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "Operator", "name": "aten::conv2d", "pid": 5, "tid": "42", "ts": 10,
+         "dur": 20, "args": {"Input dims": [[1, 3, 8, 8]], "External id": 2}},
+        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#3", "pid": 5, "tid": "42", "ts": 9,
+         "dur": 90, "args": {"Input dims": []}},
+        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "42", "ts": 12,
+         "dur": 3, "args": {"correlation": 2**60 + 1, "external id": 2, "external ts": 11}},
+        {"ph": "X", "cat": "Kernel", "name": "sgemm", "pid": 0, "tid": "stream 7", "ts": 20,
+         "dur": 4, "args": {"device": 0, "context": 1, "stream": 7, "correlation": 2**60 + 1,
+                            "grid": [8, 2, 1], "block": [128, 1, 1], "registers per thread": 90,
+                            "shared memory": 4096, "external id": 2}},
+    ]  # fmt: skip
+    trace = read(write(tmp_path / "t.json", events))
+    assert trace.ops["thread"].to_list() == [42]
+    assert trace.ops["input_shapes"].to_list() == ["[[1, 3, 8, 8]]"]
+    assert trace.ranges["kind"].cast(str).to_list() == ["step"]
+    row = trace.activities.row(0, named=True)
+    # Above 2**53 a float would have joined the wrong launch.
+    assert row["correlation"] == trace.calls["correlation"][0] == 2**60 + 1
+    assert (row["grid_x"], row["grid_y"], row["block_x"]) == (8, 2, 128)
+    assert (row["registers"], row["shared_memory"], row["stream"]) == (90, 4096, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "source", "destination"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", "h2d", "pinned", "device"),
+        ("Memcpy DtoH (Device -> Pageable)", "d2h", "device", "pageable"),
+        ("Memcpy DtoD (Device -> Device)", "d2d", "device", "device"),
+        ("Memcpy PtoP (Device -> Device)", "p2p", "device", "device"),
+        ("Memcpy HtoD (Host -> Device)", "h2d", "unknown", "device"),
+        ("Memcpy DtoA (Device Static -> Array)", "d2a", "device_static", "array"),
+        ("CopyHostToDevice", "unknown", "unknown", "unknown"),
+    ],
+)
+def test_copies(tmp_path: Path, name: str, kind: str, source: str, destination: str) -> None:
+    event = {**kernel(name, 5, 1, bytes=64), "cat": "gpu_memcpy"}
+    row = read(write(tmp_path / "t.json", [event])).activities.row(0, named=True)
+    assert row["kind"] == "memcpy"
+    assert (row["copy_kind"], row["source_memory"], row["destination_memory"]) == (
+        kind, source, destination,
+    )  # fmt: skip
+
+
+def test_amd_prints_the_size_on_the_call(tmp_path: Path) -> None:
+    events = [
+        {**call("hipMemcpyWithStream", 1, 2, 117), "args": {"correlation": 117, "size": "2560"}},
+        {**kernel("Memcpy HtoD (Host -> Device)", 2, 1, correlation=117), "cat": "gpu_memcpy"},
+    ]
+    assert read(write(tmp_path / "t.json", events)).activities["bytes"].to_list() == [2560]
+
+
+def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path) -> None:
+    event = {**kernel("Context Sync", 5, 1), "cat": "cuda_sync"}
+    event["args"]["stream"] = 4294967295
+    row = read(write(tmp_path / "t.json", [event])).activities.row(0, named=True)
+    assert row["kind"] == "sync"
+    assert row["stream"] is None
+
+
+def test_forward_backward_flows_become_links(tmp_path: Path) -> None:
+    flow = {"cat": "fwdbwd", "name": "fwdbwd", "pid": 1}
+    events = [
+        {**flow, "ph": "f", "id": 9, "tid": 2, "ts": 30, "bp": "e"},
+        {**flow, "ph": "s", "id": 9, "tid": 1, "ts": 10},
+        {**flow, "ph": "s", "id": 8, "tid": 1, "ts": 11},
+        {**flow, "cat": "ac2g", "ph": "s", "id": 1, "tid": 1, "ts": 12},
+    ]
+    trace = read(write(tmp_path / "t.json", events))
+    assert trace.links.select("from_thread", "from_time", "to_thread", "to_time").rows() == [
+        (1, 0, 2, 20_000)
+    ]
+    counted = dict(trace.ledger.group_by("reason").agg(pl.col("count").sum()).iter_rows())
+    assert counted == {"flow": 2, "launch_flow": 1}
+    assert trace.meta.events == 4
+
+
+def test_graph_nodes_devices_and_ranks(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.json",
+        [kernel("k", 1, 1, **{"graph node id": 77}), {**kernel("k", 2, 1), "args": {"device": 3}}],
+        deviceProperties=[
+            {"id": i, "name": name, "computeMajor": 8, "computeMinor": 6, "numSms": 84}
+            for i, name in enumerate(["NVIDIA A", "NVIDIA B", "NVIDIA C", "NVIDIA D"])
+        ],
+        distributedInfo={"rank": 3, "world_size": 4},
+    )
+    trace = read(path)
+    assert trace.activities["graph_node"].to_list() == [77, None]
+    assert trace.devices.select("device", "name", "compute_capability").rows() == [
+        (0, "NVIDIA A", "8.6"),
+        (3, "NVIDIA D", "8.6"),
+    ]
+    assert (trace.meta.rank, trace.meta.world_size) == (3, 4)
+    assert trace.meta.properties["devices_present"] == 4
+
+
+def test_lost_and_impossible_times_are_in_the_ledger_and_in_no_sum(tmp_path: Path) -> None:
+    events = [
+        kernel("good", 100, 5),
+        kernel("lost", 0, 0),
+        kernel("backwards", 50, -3),
+        kernel("twice", 120, 5, correlation=4),
+        kernel("twice", 120, 5, correlation=4),
+        {"ph": "X", "cat": "kernel", "name": "endless", "pid": 0, "tid": 7, "ts": 7},
+    ]
+    trace = read(write(tmp_path / "t.json", events))
+    assert trace.activities["duration"].sum() == 10_000
+    assert sorted(trace.ledger.select("reason", "count").iter_rows()) == [
+        ("duplicate", 1), ("missing_time", 1), ("negative_duration", 1), ("zero_timestamp", 1),
+    ]  # fmt: skip
+    assert trace.activities["start"].min() == 0
+
+
+def test_hostile_names_come_out_as_they_are(tmp_path: Path) -> None:
+    names = ["\x1b[31mred\x1b[0m", "[bold]x[/bold]", "a\nb", "\u202egnirts", "<script>", 'q"\\']
+    trace = read(write(tmp_path / "t.json", [kernel(n, i + 1, 1) for i, n in enumerate(names)]))
+    assert trace.names["name"].to_list() == names
+
+
+def test_concatenated_gzip_members_are_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel(f"k{i}", i + 1, 1) for i in range(50)])
+    text = path.read_bytes()
+    path.write_bytes(gzip.compress(text[:777]) + gzip.compress(text[777:]) + b"\0" * 100)
+    trace = read(path)
+    assert trace.activities.height == 50
+    assert not trace.meta.truncated
+
+
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel("k", 1, 1)], compress=True)
+    seen: list[tuple[int, int]] = []
+    read(path, lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+@pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
+def test_our_own_recordings(fixture: Path) -> None:
+    trace = read(fixture)
+    kept = sum(
+        trace.table(name).height
+        for name in ("activities", "calls", "ops", "ranges", "links", "memory")
+    )
+    assert kept + trace.ledger.filter(~pl.col("kept"))["count"].sum() == trace.meta.events
+    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert trace.meta.epoch_ns is not None
+    assert trace.ops.height > 0

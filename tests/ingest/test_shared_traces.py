@@ -1,0 +1,73 @@
+"""Every trace at hand: exact counts, and every event of the file accounted for."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from tests.support.manifest import Expected, each
+from traceana.attribute import attribute
+from traceana.ingest import read
+from traceana.trace import Trace
+
+EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
+
+
+@pytest.fixture(scope="module")
+def traces() -> dict[str, Trace]:
+    """Return the traces read so far: one reading serves several tests."""
+    return {}
+
+
+def read_once(want: Expected, traces: dict[str, Trace]) -> Trace:
+    if want.file not in traces:
+        traces[want.file] = read(want.path)
+    return traces[want.file]
+
+
+@each("kineto", "nsys-sqlite")
+def test_counts_equal_the_manifest(want: Expected, traces: dict[str, Trace]) -> None:
+    activities = read_once(want, traces).activities
+    kernels = activities.filter(pl.col("kind") == "kernel")
+    copies = activities.filter(pl.col("kind") == "memcpy")
+    assert kernels.height == want.kernels
+    assert kernels["name_id"].n_unique() == want.distinct_names
+    assert kernels["duration"].sum() == want.kernel_ns
+    assert dict(copies["copy_kind"].cast(pl.String).value_counts().iter_rows()) == want.memcpy
+    assert (activities["kind"] == "memset").sum() == want.memset
+
+
+@each("kineto", "nsys-sqlite")
+def test_every_event_is_in_a_table_or_in_the_ledger(
+    want: Expected, traces: dict[str, Trace]
+) -> None:
+    trace = read_once(want, traces)
+    kept = sum(trace.table(name).height for name in EVENT_TABLES)
+    left_out = trace.ledger.filter(~pl.col("kept"))["count"].sum()
+    assert kept + left_out == trace.meta.events
+    assert not trace.meta.truncated
+    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+
+
+@each("kineto", "nsys-sqlite")
+def test_attribution_neither_adds_nor_loses_time(want: Expected, traces: dict[str, Trace]) -> None:
+    raw = read_once(want, traces)
+    trace = attribute(raw)
+    same = ["start", "duration", "kind", "device", "stream", "correlation", "name_id"]
+    assert trace.activities.select(same).equals(raw.activities.select(same))
+    assert trace.activities["layer"].null_count() == 0
+    by_layer = trace.activities.group_by("layer").agg(pl.col("duration").sum())
+    assert by_layer["duration"].sum() == raw.activities["duration"].sum()
+    assert trace.activities["layer"].max() < trace.layers.height
+
+
+@each("kineto", "nsys-sqlite")
+def test_times_are_counted_from_the_first_event(want: Expected, traces: dict[str, Trace]) -> None:
+    trace = read_once(want, traces)
+    firsts = [
+        trace.table(name)["start"].min()
+        for name in ("activities", "calls", "ops", "ranges")
+        if trace.table(name).height
+    ]
+    assert min(firsts) >= 0
+    assert min([*firsts, *trace.links["from_time"], *trace.memory["time"]]) == 0
