@@ -1,0 +1,135 @@
+"""One way of reading a Kineto trace: ``python contender.py WAY FILE`` prints what it took as JSON.
+
+Runs in whatever environment has the way's packages, so it imports nothing of its own and nothing
+before it is asked for. Exit code 3: not installed here.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+Work = Callable[[], int]
+"""Reads the file and returns the number of rows that came of it."""
+
+NOT_INSTALLED = 3
+
+
+def traceana_read(path: str) -> tuple[Work, list[str]]:
+    """Read into the canonical tables: exact times, integrity ledger."""
+    read = import_module("traceana.ingest.kineto.reader").read
+    silent = import_module("traceana.ingest.progress").silent
+    return lambda: int(read(Path(path), silent).meta.events), ["traceana"]
+
+
+def traceana_open(path: str) -> tuple[Work, list[str]]:
+    """Read, classify the names and attribute every activity."""
+    opening = import_module("traceana.opening")
+    return lambda: int(opening.open_trace(path).meta.events), ["traceana"]
+
+
+def hta_parse(path: str, backend: str | None = None) -> tuple[Work, list[str]]:
+    """Parse one file into HTA's data frame, with its default backend unless told."""
+    parser = import_module("hta.common.trace_parser")
+    configs = import_module("hta.configs.parser_config")
+    config = configs.ParserConfig.get_default_cfg()
+    if backend is not None:
+        import_module("ijson")
+        config.set_parser_backend(configs.ParserBackend[backend])
+    return lambda: len(parser.parse_trace_dataframe(path, config)[1]), [
+        "HolisticTraceAnalysis",
+        "pandas",
+    ]
+
+
+def hta_parse_ijson(path: str) -> tuple[Work, list[str]]:
+    """Parse one file with the backend that HTA's own detection would choose where yajl is there."""
+    work, packages = hta_parse(path, "IJSON_BATCH_AND_COMPRESS")
+    return work, [*packages, "ijson"]
+
+
+def hta_analysis(path: str) -> tuple[Work, list[str]]:
+    """Open the file as HTA's users do: parse, align, index, iterations."""
+    analysis = import_module("hta.trace_analysis").TraceAnalysis
+    file = Path(path)
+
+    def work() -> int:
+        opened: Any = analysis(trace_files={0: file.name}, trace_dir=str(file.parent))
+        return len(opened.t.get_trace(0))
+
+    return work, ["HolisticTraceAnalysis", "pandas"]
+
+
+def json_load(path: str) -> tuple[Work, list[str]]:
+    """Decode into Python objects and do nothing with them."""
+
+    def work() -> int:
+        return len(json.loads(Path(path).read_bytes())["traceEvents"])
+
+    return work, []
+
+
+def orjson_polars(path: str) -> tuple[Work, list[str]]:
+    """Decode the whole file, then six columns with float times; the collector is off."""
+    orjson, polars = import_module("orjson"), import_module("polars")
+
+    def work() -> int:
+        gc.disable()
+        events = orjson.loads(Path(path).read_bytes())["traceEvents"]
+        columns = {key: [event.get(key) for event in events] for key in ("ph", "cat", "name")}
+        numbers = {key: [event.get(key) for event in events] for key in ("ts", "dur")}
+        correlation = [event.get("args", {}).get("correlation") for event in events]
+        schema = dict.fromkeys(columns, polars.Categorical) | dict.fromkeys(numbers, polars.Float64)
+        frame = polars.DataFrame(
+            {**columns, **numbers, "correlation": correlation},
+            schema={**schema, "correlation": polars.Int64},
+            strict=False,
+        )
+        return int(frame.height)
+
+    return work, ["orjson", "polars"]
+
+
+WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
+    way.__name__: way
+    for way in (
+        traceana_read,
+        traceana_open,
+        hta_parse,
+        hta_parse_ijson,
+        hta_analysis,
+        json_load,
+        orjson_polars,
+    )
+}
+
+
+def main() -> None:
+    """Prepare one way, time it alone and print seconds, rows and versions."""
+    # The peers' logs and warnings belong to nobody here.
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    way, path = sys.argv[1:]
+    try:
+        work, packages = WAYS[way](path)
+    except ModuleNotFoundError as error:
+        print(f"not installed: {error.name}", file=sys.stderr)
+        sys.exit(NOT_INSTALLED)
+    begin = time.perf_counter()
+    rows = work()
+    seconds = time.perf_counter() - begin
+    known = {package: version(package) for package in packages}
+    print("\n" + json.dumps({"seconds": seconds, "rows": rows, "versions": known}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Reading a large Kineto trace: traceana against HolisticTraceAnalysis and plain JSON decoders.
+
+Every way reads the same file in a fresh process, in turn, round after round, so that whatever else
+the machine does meets all of them alike. Ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import machine, peers
+from benchmarks.measure import FailedError, Run, run, significant, spread
+from benchmarks.outcome import Outcome, Target
+from benchmarks.source import SCRATCH
+
+_CONTENDER: Final = Path(__file__).with_name("contender.py")
+_SUBJECT: Final = "traceana_read"
+_PEERS: Final = ("hta_parse", "hta_parse_ijson")
+_TIMES_FASTER: Final = 4.0
+_MB_PER_MILLION_EVENTS: Final = 450.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A function of ``contender.py`` and how it is shown."""
+
+    name: str
+    label: str
+    peer: bool = True
+
+
+WAYS: Final = (
+    Way(_SUBJECT, "traceana, read", peer=False),
+    Way("hta_parse", "HTA parse, its default (json)"),
+    Way("traceana_open", "traceana, read + classify + attribute", peer=False),
+    Way("hta_parse_ijson", "HTA parse, ijson batches"),
+    Way("json_load", "json.loads, nothing kept"),
+    Way("orjson_polars", "orjson whole file -> polars, 6 columns"),
+)
+ANALYSIS: Final = Way("hta_analysis", "HTA TraceAnalysis(...)")
+
+
+def measure(
+    path: Path, ways: Sequence[Way], rounds: int, limit_s: float
+) -> dict[str, list[Run | str]]:
+    """Run every way in every round; a way that failed is not run again."""
+    costs: dict[str, list[Run | str]] = {way.name: [] for way in ways}
+    for number in range(rounds):
+        for way in ways:
+            if any(isinstance(cost, str) for cost in costs[way.name]):
+                continue
+            cost = _once(way, path, limit_s)
+            costs[way.name].append(cost)
+            shown = cost if isinstance(cost, str) else f"{cost.said['seconds']:.1f} s"
+            print(f"round {number + 1} of {rounds}, {way.label}: {shown}", file=sys.stderr)
+    return costs
+
+
+def _once(way: Way, path: Path, limit_s: float) -> Run | str:
+    python = peers.PYTHON if way.peer else Path(sys.executable)
+    if not python.exists():
+        return "not installed: python -m benchmarks.peers"
+    try:
+        return run([python, "-P", _CONTENDER, way.name, path], limit_s)
+    except FailedError as error:
+        return str(error)
+
+
+def outcome(
+    trace: dict[str, Any], costs: dict[str, list[Run | str]], ways: Sequence[Way]
+) -> Outcome:
+    """Turn costs into rows, ratios and verdicts; ``trace`` is what the generator said of it."""
+    rows = [_row(way, costs, trace) for way in ways if costs[way.name]]
+    path = Path(trace["path"])
+    return Outcome(
+        "ingest_kineto",
+        {"file": path.name, "mb": round(trace["bytes"] / 1e6), "events": trace["events"]},
+        rows,
+        _targets(costs, trace),
+        [
+            "seconds: the reading alone, imports done before; process: from start to end",
+            "ratio: seconds of this way over those of traceana's read in the same round",
+        ],
+        {**machine.facts(), "peers": _versions(costs)},
+    )
+
+
+def _row(way: Way, costs: dict[str, list[Run | str]], trace: dict[str, Any]) -> dict[str, Any]:
+    runs = _runs(costs[way.name])
+    row: dict[str, Any] = {"way": way.label}
+    if not runs:
+        return {**row, "seconds": str(costs[way.name][-1])}
+    seconds = statistics.median(cost.said["seconds"] for cost in runs)
+    return {
+        **row,
+        "seconds": spread(cost.said["seconds"] for cost in runs),
+        "process": significant(statistics.median(cost.wall_s for cost in runs)),
+        "user": significant(statistics.median(cost.user_s for cost in runs)),
+        "peak MB": round(max(cost.peak_bytes for cost in runs) / 1e6),
+        "MB/M events": round(_memory(runs, trace)),
+        "events/s": round(trace["events"] / seconds),
+        "MB/s": round(trace["bytes"] / 1e6 / seconds),
+        "ratio": _ratios(costs, way.name),
+        "rows": runs[-1].said["rows"],
+    }
+
+
+def _targets(costs: dict[str, list[Run | str]], trace: dict[str, Any]) -> list[Target]:
+    subject = _runs(costs[_SUBJECT])
+    if not subject:
+        return []
+    targets = [
+        Target("peak MB per million events", _MB_PER_MILLION_EVENTS, _memory(subject, trace))
+    ]
+    for way in WAYS:
+        if way.name in _PEERS and (ratios := _ratios(costs, way.name)):
+            what = f"times faster than {way.label}"
+            targets.append(Target(what, _TIMES_FASTER, ratios["median"], at_least=True))
+    return targets
+
+
+def _ratios(costs: dict[str, list[Run | str]], name: str) -> dict[str, float] | None:
+    ratios = [
+        other.said["seconds"] / own.said["seconds"]
+        for own, other in zip(costs[_SUBJECT], costs[name], strict=False)
+        if isinstance(own, Run) and isinstance(other, Run)
+    ]
+    return spread(ratios) if ratios else None
+
+
+def _memory(runs: Sequence[Run], trace: dict[str, Any]) -> float:
+    return max(cost.peak_bytes for cost in runs) / float(trace["events"])
+
+
+def _runs(costs: Sequence[Run | str]) -> list[Run]:
+    return [cost for cost in costs if isinstance(cost, Run)]
+
+
+def _versions(costs: dict[str, list[Run | str]]) -> dict[str, str]:
+    # traceana's own are among the facts of the machine.
+    return {
+        package: found
+        for name, of_way in costs.items()
+        if not name.startswith("traceana")
+        for cost in _runs(of_way)
+        for package, found in cost.said["versions"].items()
+    }
+
+
+def main() -> None:
+    """Make the trace, let all ways read it in turn and print what each cost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ingest_kineto", description=main.__doc__
+    )
+    parser.add_argument("--source", type=Path, help="the Kineto trace to repeat")
+    parser.add_argument("--size", type=float, default=1.0, help="GB to read, about")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds after which a way is stopped"
+    )
+    parser.add_argument(
+        "--analysis", action="store_true", help="also HTA's TraceAnalysis, which takes minutes"
+    )
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
+    options = parser.parse_args()
+    generator = [sys.executable, "-m", "benchmarks.generate_kineto", "--size", str(options.size)]
+    if options.source:
+        generator += ["--source", str(options.source.resolve())]
+    # In a process of its own: what it holds would count as peak memory of all that start later.
+    trace = run([*generator, "--scratch", str(options.scratch.resolve())]).said
+    ways = [*WAYS, ANALYSIS] if options.analysis else WAYS
+    costs = measure(Path(trace["path"]), ways, options.rounds, options.limit)
+    result = outcome(trace, costs, ways)
+    result.show()
+    result.save(options.scratch / "results")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What a figure was measured on: facts of the machine, none that name it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def facts(packages: Iterable[str] = ("traceana", "polars", "msgspec", "numpy")) -> dict[str, Any]:
+    """Return processor, memory, load, versions and date."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "load_before": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": versions(packages),
+    }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the installed version of each of ``packages``, None where there is none."""
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or "unknown"
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or "unknown"

@@ -1,0 +1,92 @@
+"""Nested ranges on several threads and launches within them, with the answer known beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+_STEP: Final = 10
+"""Nanoseconds by which a range of the chain begins after, and ends before, the one around it."""
+_SLOT: Final = 1000
+_LEAF: Final = 600
+_FAN: Final = (1, 3, 9, 27)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Ranges and launches as columns, nanoseconds; ``expected`` is each launch's innermost range.
+
+    Both are in an arbitrary order, as a trace may have them.
+    """
+
+    range_key: Ints
+    range_start: Ints
+    range_duration: Ints
+    launch_key: Ints
+    launch_time: Ints
+    expected: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """One stretch of a thread that is repeated: where its ranges lie and which is innermost."""
+
+    length: int
+    start: Ints
+    duration: Ints
+    innermost: Ints  # by nanosecond of the unit
+
+
+def chain(depth: int) -> _Unit:
+    """Return ``depth`` ranges, one within the other."""
+    start = np.arange(depth, dtype=np.int64) * _STEP
+    length = 2 * depth * _STEP
+    return _unit(length, start, length - 2 * start)
+
+
+def tree() -> _Unit:
+    """Return 40 ranges four deep: three children each, and time of their own behind the leaves."""
+    starts, durations = [], []
+    length = _SLOT * _FAN[-1]
+    for depth, many in enumerate(_FAN):
+        slot = length // many
+        starts.append(np.arange(many, dtype=np.int64) * slot + depth)
+        own = _LEAF if many == _FAN[-1] else slot - 2 * depth
+        durations.append(np.full(many, own, dtype=np.int64))
+    return _unit(length, np.concatenate(starts), np.concatenate(durations))
+
+
+def _unit(length: int, start: Ints, duration: Ints) -> _Unit:
+    innermost = np.full(length, -1, dtype=np.int64)
+    for row, (begin, span) in enumerate(zip(start, duration, strict=True)):
+        innermost[begin : begin + span] = row  # outer ranges come first
+    return _Unit(length, start, duration, innermost)
+
+
+def timeline(unit: _Unit, ranges: int, launches: int, threads: int, seed: int = 0) -> Timeline:
+    """Lay as many units as make about ``ranges`` on ``threads`` and draw ``launches`` in them."""
+    random = np.random.default_rng(seed)
+    each = len(unit.start)
+    units = max(threads, ranges // each)
+    key = np.repeat(np.arange(units, dtype=np.int64) % threads, each)
+    # Threads run at the same time: the n-th unit of each begins with that of the others.
+    origin = np.repeat(np.arange(units, dtype=np.int64) // threads * unit.length, each)
+    order = random.permutation(len(key))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    chosen = random.integers(0, units, launches)
+    offset = random.integers(0, unit.length, launches)
+    inner = unit.innermost[offset]
+    return Timeline(
+        key[order],
+        (origin + np.tile(unit.start, units))[order],
+        np.tile(unit.duration, units)[order],
+        chosen % threads,
+        chosen // threads * unit.length + offset,
+        np.where(inner < 0, -1, place[chosen * each + inner]),
+    )
