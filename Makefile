@@ -1,0 +1,48 @@
+# Everything runs in a virtual environment of its own; python3, pip and make are all it needs.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+CORE   := $(VENV)/.core
+DEMO   := fixtures/alexnet-cpu-ranges.json.gz
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 10
+
+demo: $(CORE) ## Set up, and report on a real trace of AlexNet
+	$(BIN)/traceana report $(DEMO)
+
+test: $(READY) ## Set up, and run the tests
+	$(BIN)/pytest
+
+lint: $(READY) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigabytes of scratch space)
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## Make anew the pages that are generated: docs/cli.md
+	$(BIN)/python -m traceana.cli.reference > docs/cli.md
+
+clean: ## Remove the virtual environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Debian's python3 comes without ensurepip; pip itself can then fill the environment.
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV) || { \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(CORE): pyproject.toml | $(VENV)/bin/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(READY): pyproject.toml | $(VENV)/bin/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(CORE)
