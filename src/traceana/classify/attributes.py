@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.classify.rules_model import Attribute
@@ -17,45 +19,61 @@ def complete(
 ) -> pl.DataFrame:
     """``classes`` with its nulls filled by the first attribute that reads a value of the name.
 
-    ``classes`` has one row a distinct name, the columns of the class schema; ``heads`` its heads.
+    ``classes`` has one row a distinct name and the columns of the class schema; ``heads`` are the
+    heads of its names.
     """
-    frame = classes.with_columns(head=heads, _row=pl.int_range(pl.len()))
+    parts = {"name": classes["name"], "head": heads}
+    category, library = _Choice(classes["category"]), _Choice(classes["library"])
+    columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
+    empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
     for attribute in attributes:
-        frame = _filled(frame, attribute)
-    return frame.drop("head", "_row")
+        wanted = empty[attribute.column] & category.among(attribute.categories)
+        rows = np.flatnonzero(wanted & library.among(attribute.libraries))
+        if not len(rows):
+            continue
+        value = _read(parts[attribute.name_part].gather(rows), attribute)
+        found = value.is_not_null()
+        if found.any():
+            filled = rows[found.to_numpy()]
+            column = columns[attribute.column]
+            columns[attribute.column] = column.scatter(filled, value.filter(found))
+            empty[attribute.column][filled] = False
+    return classes.with_columns(**columns)
 
 
-def _filled(frame: pl.DataFrame, attribute: Attribute) -> pl.DataFrame:
-    wanted = pl.col(attribute.column).is_null()
-    if attribute.categories:
-        wanted &= pl.col("category").is_in(attribute.categories)
-    if attribute.libraries:
-        wanted &= pl.col("library").is_in(attribute.libraries)
-    found = (
-        frame.lazy()
-        .filter(wanted)
-        .filter(pl.col(attribute.name_part).str.contains(attribute.pattern))
-        .select("_row", value=_value(attribute))
-        .drop_nulls()
-        .collect()
-    )
-    if found.is_empty():
-        return frame
-    filled = frame[attribute.column].scatter(found["_row"], found["value"])
-    return frame.with_columns(filled.alias(attribute.column))
+class _Choice:
+    """Which rows hold one of a few values of a column; every row where no values are named."""
+
+    def __init__(self, column: pl.Series) -> None:
+        distinct = column.unique(maintain_order=True)
+        self._position = {value: position for position, value in enumerate(distinct)}
+        self._codes = column.replace_strict(
+            distinct, pl.Series(range(len(distinct)), dtype=pl.Int32), return_dtype=pl.Int32
+        ).to_numpy()
+
+    def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_] | bool:
+        if not values:
+            return True
+        wanted = np.zeros(len(self._position), dtype=np.bool_)
+        for value in values:
+            if value in self._position:
+                wanted[self._position[value]] = True
+        return wanted[self._codes]
 
 
-def _value(attribute: Attribute) -> pl.Expr:
-    if isinstance(attribute.value, bool):
-        return pl.lit(attribute.value)
+def _read(texts: pl.Series, attribute: Attribute) -> pl.Series:
+    """What ``attribute`` reads in each text; null where it reads nothing."""
+    if isinstance(attribute.value, bool) or "$" not in attribute.value:
+        matched = texts.str.contains(attribute.pattern)
+        return pl.select(pl.when(matched).then(pl.lit(attribute.value))).to_series()
     pieces: list[pl.Expr] = []
+    text = pl.lit(texts)
     for number, piece in enumerate(_GROUP.split(attribute.value)):
         if number % 2:
-            text = pl.col(attribute.name_part)
             pieces.append(text.str.extract(attribute.pattern, int(piece)).str.to_lowercase())
         elif piece:
             pieces.append(pl.lit(piece))
     value = pl.concat_str(pieces)
     if attribute.values:
         value = value.replace_strict(dict(attribute.values), default=None, return_dtype=pl.String)
-    return value
+    return pl.select(value).to_series()

@@ -7,7 +7,6 @@ pattern. Names are only ever text to be searched, never patterns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,27 +34,48 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
 
 
-@dataclass(slots=True)
-class _Open:
-    """The names that no rule has decided yet."""
+class _Undecided:
+    """The names that no rule has decided yet, grouped by their heads.
 
-    names: pl.Series
-    rows: Indices  # of `names` among all distinct names
-    heads: pl.Series  # distinct heads
-    head_of: Indices  # of each name, its row in `heads`
+    Most rules look at heads, of which there are far fewer than names, and a head is dropped as soon
+    as all its names are decided.
+    """
 
-    @classmethod
-    def start(cls, names: pl.Series, heads: pl.Series) -> _Open:
-        rows = np.arange(len(names), dtype=np.int64)
-        return cls(names, rows, *_distinct(heads))
+    def __init__(self, names: pl.Series, heads: pl.Series) -> None:
+        self._names = names
+        self._open = np.ones(len(names), dtype=np.bool_)
+        distinct, head_of = _distinct(heads)
+        self._rows = np.argsort(head_of, kind="stable")  # rows of `names`, head by head
+        self._counts = np.bincount(head_of, minlength=len(distinct))
+        self._heads = distinct
 
-    def without(self, matched: Indices) -> _Open:
-        keep = np.ones(len(self.rows), dtype=np.bool_)
-        keep[matched] = False
-        kept = self.head_of[keep]
-        used, head_of = np.unique(kept, return_inverse=True)
-        heads = self.heads.gather(pl.Series(used))
-        return _Open(self.names.filter(pl.Series(keep)), self.rows[keep], heads, head_of)
+    def matching(self, rule: Rule) -> Indices:
+        """The rows of the undecided names that ``rule`` matches."""
+        if rule.head is None:
+            rows = self._rows
+        else:
+            matched = _contains(self._heads, rule.head)
+            if not matched.any():
+                return np.empty(0, dtype=np.int64)
+            rows = self._rows[np.repeat(matched, self._counts)]
+        rows = rows[self._open[rows]]
+        if rule.name is not None and len(rows):
+            rows = rows[_contains(self._names.gather(rows), rule.name)]
+        if rule.unless is not None and len(rows):
+            rows = rows[~_contains(self._names.gather(rows), rule.unless)]
+        return rows
+
+    def decide(self, rows: Indices) -> None:
+        """Take ``rows`` out; heads without undecided names are no longer searched."""
+        self._open[rows] = False
+        still = self._open[self._rows]
+        group = np.repeat(np.arange(len(self._counts)), self._counts)[still]
+        counts = np.bincount(group, minlength=len(self._counts))
+        self._rows = self._rows[still]
+        live = counts > 0
+        if not live.all():
+            self._heads = self._heads.filter(pl.Series(live))
+        self._counts = counts[live]
 
 
 def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
@@ -71,33 +91,18 @@ def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
 def deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
     """For each name the position of the first rule that matches it; the last one matches all."""
     deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
-    undecided = _Open.start(names, heads)
+    undecided = _Undecided(names, heads)
     for position, rule in enumerate(rules):
-        matched = _matching(rule, undecided)
-        if len(matched):
-            deciding[undecided.rows[matched]] = position
-            undecided = undecided.without(matched)
+        rows = undecided.matching(rule)
+        if len(rows):
+            deciding[rows] = position
+            undecided.decide(rows)
     return deciding
 
 
 def matches(rule: Rule, names: pl.Series, heads: pl.Series) -> bool:
     """Whether ``rule`` matches any of ``names``, whose heads are ``heads``."""
-    return len(_matching(rule, _Open.start(names, heads))) > 0
-
-
-def _matching(rule: Rule, undecided: _Open) -> Indices:
-    if rule.head is None:
-        rows = np.arange(len(undecided.rows), dtype=np.int64)
-    else:
-        head_matches = _contains(undecided.heads, rule.head)
-        if not head_matches.any():
-            return np.empty(0, dtype=np.int64)
-        rows = np.flatnonzero(head_matches[undecided.head_of])
-    if rule.name is not None and len(rows):
-        rows = rows[_contains(undecided.names.gather(pl.Series(rows)), rule.name)]
-    if rule.unless is not None and len(rows):
-        rows = rows[~_contains(undecided.names.gather(pl.Series(rows)), rule.unless)]
-    return rows
+    return len(_Undecided(names, heads).matching(rule)) > 0
 
 
 def _contains(texts: pl.Series, pattern: str) -> Mask:
