@@ -142,10 +142,11 @@ def _outermost(start: Ints, end: Ints, rest: Ints) -> npt.NDArray[np.bool_]:
         before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
         outer = begins >= before
         owner_end = ends[outer][np.cumsum(outer) - 1]
-        # An interval that outlasts its owner hides what comes after: cut it and look again.
-        if not np.any(~outer & (begins >= owner_end)):
+        inner = ~outer & (begins < owner_end)
+        if np.all(outer | inner):
             return outer
-        ends = np.minimum(ends, owner_end)
+        # An interval that outlasts its owner hid what came after: cut it and look again.
+        ends[inner] = np.minimum(ends, owner_end)[inner]
     outer = np.zeros(len(rest), dtype=np.bool_)
     running_until = NONE
     for i, (begin, finish) in enumerate(zip(begins.tolist(), end[rest].tolist(), strict=True)):

@@ -11,7 +11,7 @@ from traceana.attribute.nesting import Nesting, inherit, to_rows
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
 _EMIT_NVTX: Final = (
-    r"^(?P<name>[^,{]+?)(?:, op_id = \d+)?(?:, seq = (?P<sequence>-?\d+))?"
+    r"^(?P<name>[^,{]+?)(?:, op_id = \d+|, seq = (?P<sequence>-?\d+))*"
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
 )
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"

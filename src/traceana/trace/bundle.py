@@ -127,6 +127,6 @@ def _scan(path: Path, name: str, rows: int | None, again: str) -> pl.LazyFrame:
         height = frame.select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
-    if schema != dict(pl.Schema(TABLES[name])) or height != rows:
+    if list(schema.items()) != list(TABLES[name].items()) or height != rows:
         raise BundleVersionError(f"{path}: {file.name} is not what the manifest says: {again}")
     return frame

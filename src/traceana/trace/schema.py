@@ -24,7 +24,7 @@ CPU_DEVICE: Final = -1
 
 NANOSECONDS = pl.Int64
 ROW = pl.UInt32
-LABEL = pl.Categorical
+LABEL = pl.Categorical()
 """Short text that repeats: operator, API and range names."""
 
 ActivityKind = pl.Enum(
@@ -240,6 +240,8 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
         raise KeyError(f"{table} has no column {', '.join(unknown)}")
     if not frame.width:
         return empty(table)
+    if list(frame.schema.items()) == list(schema.items()):
+        return frame
     return frame.select(
         pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
         for name, dtype in schema.items()

@@ -1,0 +1,276 @@
+"""What activities are attributed to, on small traces whose truth is known."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tests.support.traces import TraceBuilder
+from traceana.attribute import attribute
+from traceana.trace import Trace
+
+
+def launch(b: TraceBuilder, correlation: int, at: int, *, thread: int = 1, process: int = 9) -> int:
+    """Add a launch of 2 ns and its kernel of 10 ns, a microsecond later."""
+    b.row("calls", name="cudaLaunchKernel", process=process, thread=thread, start=at, duration=2,
+          correlation=correlation)  # fmt: skip
+    return b.kernel(f"k{correlation}", at + 1000, 10, correlation=correlation, process=process)
+
+
+def op(b: TraceBuilder, name: str, start: int, end: int, *, thread: int = 1, **columns: int) -> int:
+    """Add an operator of process 9."""
+    return b.row("ops", name=name, process=9, thread=thread, start=start, duration=end - start,
+                 **columns)  # fmt: skip
+
+
+def annotate(
+    b: TraceBuilder, text: str, start: int, end: int, kind: str = "annotation", thread: int = 1
+) -> int:
+    """Add a range of process 9."""
+    return b.row("ranges", text=text, kind=kind, process=9, thread=thread, start=start,
+                 duration=end - start)  # fmt: skip
+
+
+def paths(trace: Trace) -> list[str | None]:
+    """Return the layer path of every activity."""
+    return trace.layers["path"].gather(trace.activities["layer"]).to_list()
+
+
+def test_a_kernel_belongs_to_the_innermost_operator_of_its_own_thread() -> None:
+    b = TraceBuilder()
+    outer = op(b, "aten::conv2d", 0, 100)
+    inner = op(b, "aten::cudnn_convolution", 10, 60)
+    op(b, "aten::zeros", 0, 100, thread=2)  # runs at the same time elsewhere
+    launch(b, 1, 20)
+    launch(b, 2, 60)  # the inner operator has just ended
+    launch(b, 3, 150)
+    trace = attribute(b.build())
+    assert trace.activities["op"].to_list() == [inner, outer, None]
+    assert trace.ops["parent"].to_list() == [None, outer, None]
+    assert trace.ops["depth"].to_list() == [0, 1, 0]
+
+
+def test_correlation_ids_are_per_process_and_no_external_ids() -> None:
+    b = TraceBuilder()
+    first = launch(b, 7, 0, process=1)
+    second = launch(b, 7, 50, process=2)
+    b.kernel("external only", 5, 5, external=7, process=1, correlation=99)
+    trace = attribute(b.build())
+    calls = trace.activities["call"].to_list()
+    assert trace.calls["process"].gather(calls[:2]).to_list() == [1, 2]
+    assert calls[2] is None
+    assert (first, second) == (0, 1)
+
+
+def test_device_work_without_its_launch_is_kept_and_counted() -> None:
+    b = TraceBuilder()
+    launch(b, 1, 0)
+    b.kernel("orphan", 500, 40, correlation=77, process=9)
+    b.sync(900, 5, process=9)
+    trace = attribute(b.build())
+    problem = trace.ledger.row(0, named=True)
+    assert (problem["reason"], problem["kept"], problem["count"], problem["time_ns"]) == (
+        "no_launch", True, 1, 40,
+    )  # fmt: skip
+    assert trace.activities.height == 3
+    assert paths(trace)[1] == "(unattributed)"
+
+
+def test_many_kernels_of_one_graph_launch() -> None:
+    b = TraceBuilder()
+    step = annotate(b, "replay", 0, 50)
+    b.row("calls", name="cudaGraphLaunch", process=9, thread=1, start=10, duration=5, correlation=4)
+    for node in range(3):
+        b.kernel("k", 100 + node, 1, correlation=4, process=9, graph_node=node)
+    trace = attribute(b.build())
+    assert trace.activities["call"].to_list() == [0, 0, 0]
+    assert trace.activities["range"].to_list() == [step] * 3
+
+
+def test_backward_by_sequence_number_takes_the_last_forward_operator_that_saw_it() -> None:
+    b = TraceBuilder()
+    op(b, "aten::view", 0, 5, sequence=3)  # saw 3, but conv2d created the node
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    op(b, "aten::relu", 40, 50, sequence=4)
+    op(b, "autograd::engine::evaluate_function: ReluBackward0", 100, 120, thread=2, sequence=4)
+    op(
+        b,
+        "autograd::engine::evaluate_function: ConvolutionBackward0",
+        130,
+        160,
+        thread=2,
+        sequence=3,
+    )
+    op(b, "aten::convolution_backward", 135, 155, thread=2)
+    launch(b, 1, 12)
+    launch(b, 2, 140, thread=2)
+    launch(b, 3, 110, thread=2)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv2d_0", "conv2d_0", "relu_0"]
+    assert trace.activities["direction"].to_list() == ["forward", "backward", "backward"]
+
+
+def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
+    b = TraceBuilder()
+    for i, base in enumerate((0, 1000)):
+        annotate(b, f"ProfilerStep#{i}", base, base + 900, "step")
+        op(b, f"aten::conv{i + 1}d", base + 10, base + 30, sequence=3)
+        op(b, "ConvBackward0", base + 100, base + 120, thread=2, sequence=3)
+        launch(b, i + 1, base + 110, thread=2)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv1d_0", "conv2d_0"]
+    assert trace.activities["step"].to_list() == [0, 1]
+
+
+def test_flows_decide_before_numbers() -> None:
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    op(b, "aten::linear", 40, 60)
+    op(b, "SomethingBackward0", 100, 120, thread=2, sequence=3)
+    b.row("links", kind="fwdbwd", from_process=9, from_thread=1, from_time=40, to_process=9,
+          to_thread=2, to_time=100)  # fmt: skip
+    launch(b, 1, 110, thread=2)
+    assert paths(attribute(b.build())) == ["linear_0"]
+
+
+def test_modules_give_the_path_also_where_it_is_recomputed() -> None:
+    b = TraceBuilder()
+    annotate(b, "nn.Module: Net_0", 0, 100, "module")
+    annotate(b, "nn.Module: Conv2d_1", 10, 40, "module")
+    op(b, "aten::conv2d", 15, 35)
+    launch(b, 1, 20)
+    # The checkpoint runs the module again, on another thread and not under the model.
+    annotate(b, "nn.Module: Conv2d_1", 200, 240, "module", thread=2)
+    op(b, "autograd::engine::evaluate_function: CheckpointBackward", 190, 300, thread=2)
+    op(b, "aten::conv2d", 205, 230, thread=2)
+    launch(b, 2, 210, thread=2)
+    trace = attribute(b.build())
+    assert paths(trace) == ["Net_0.Conv2d_1"] * 2
+    layers = trace.layers.select("path", "type", "role", "parent").rows()
+    assert layers == [("Net_0", "Net", "layer", None), ("Net_0.Conv2d_1", "Conv2d", "layer", 0)]
+
+
+def test_named_ranges_are_layers_unless_they_hold_many() -> None:
+    b = TraceBuilder()
+    annotate(b, "iteration 0", 0, 1000)
+    annotate(b, "forward", 0, 400)
+    annotate(b, "forward: conv1", 10, 100)
+    op(b, "aten::conv2d", 20, 90)
+    op(b, "aten::convolution", 25, 85)  # the same convolution, one level down
+    launch(b, 1, 30)
+    op(b, "aten::linear", 200, 220)
+    op(b, "aten::linear", 230, 250)
+    launch(b, 2, 235)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv1", "linear_1"]
+    assert trace.steps["number"].to_list() == [0]
+
+
+def test_nvtx_ranges_alone_give_layers_and_directions() -> None:
+    b = TraceBuilder()
+    annotate(b, "forward", 0, 100, "nvtx")
+    annotate(b, "forward: conv1", 10, 50, "nvtx")
+    annotate(b, "backward", 200, 400, "nvtx")
+    annotate(b, "backward: conv1", 210, 300, "nvtx")
+    annotate(b, "Optimizer.step", 500, 600, "nvtx")
+    for correlation, at in enumerate((20, 250, 550, 900)):
+        launch(b, correlation, at)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv1", "conv1", "Optimizer.step", "(unattributed)"]
+    assert trace.activities["direction"].to_list() == ["forward", "backward", "optimizer", None]
+
+
+def test_emit_nvtx_ranges_become_operators() -> None:
+    b = TraceBuilder()
+    annotate(
+        b, "aten::conv2d, seq = 3, op_id = 17, sizes = [[64, 3, 8, 8], [], [2]]", 0, 100, "nvtx"
+    )
+    annotate(b, "aten::cudnn_convolution, op_id = 18", 10, 50, "nvtx")
+    annotate(b, "{'mod': 'torch', 'op': 'relu', 'args': [{'name': '', 'type': 'tensor', "
+             "'shape': (64, 8)}, {'shape': (7,)}]}", 200, 300, "nvtx")  # fmt: skip
+    launch(b, 1, 20)
+    launch(b, 2, 250)
+    trace = attribute(b.build())
+    ops = trace.ops.select(pl.col("name").cast(pl.String), "sequence", "input_shapes").rows()
+    assert ops == [
+        ("aten::conv2d", 3, "[[64, 3, 8, 8], [], [2]]"),
+        ("aten::cudnn_convolution", None, None),
+        ("torch.relu", None, "[[64, 8], [7]]"),
+    ]
+    assert trace.activities["op"].to_list() == [1, 2]
+    assert paths(trace) == ["conv2d_0", "relu_0"]
+
+
+def test_collectives_inside_backward_are_rows_of_their_own() -> None:
+    b = TraceBuilder()
+    op(b, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 0, 100)
+    op(b, "c10d::allreduce_", 10, 50)
+    launch(b, 1, 20)
+    launch(b, 2, 70)
+    trace = attribute(b.build())
+    assert trace.layers.select("path", "role").rows() == [
+        ("c10d::allreduce_", "collective"),
+        ("torch::autograd::AccumulateGrad", "optimizer"),
+    ]
+
+
+def test_positions_start_anew_with_each_step() -> None:
+    b = TraceBuilder()
+    for i in range(3):
+        base = 1000 * i
+        annotate(b, f"ProfilerStep#{i + 5}", base, base + 1000, "step")
+        for j in range(2):
+            op(b, "aten::conv2d", base + 100 * j, base + 100 * j + 50)
+            launch(b, 10 * i + j, base + 100 * j + 10)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv2d_0", "conv2d_1"] * 3
+    assert trace.steps["number"].to_list() == [5, 6, 7]
+    assert trace.layers["type"].to_list() == ["conv2d", "conv2d"]
+
+
+def test_without_marks_a_step_ends_with_the_optimizers() -> None:
+    b = TraceBuilder()
+    for i in range(3):
+        annotate(b, "Optimizer.step#SGD.step", 1000 * i + 800, 1000 * i + 900)
+        op(b, "aten::relu", 1000 * i + 10, 1000 * i + 20)
+        launch(b, i, 1000 * i + 15)
+    trace = attribute(b.build())
+    assert trace.steps.select("start", "duration", "source").rows() == [
+        (0, 900, "Optimizer.step"), (900, 1000, "Optimizer.step"), (1900, 1000, "Optimizer.step"),
+    ]  # fmt: skip
+    assert trace.activities["step"].to_list() == [0, 1, 2]
+
+
+def test_an_operator_counts_as_a_whole_when_nothing_inside_explains_it() -> None:
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 0, 1000)
+    op(b, "aten::convolution", 1, 999)
+    conv = op(b, "aten::mkldnn_convolution", 5, 995)
+    op(b, "aten::empty", 10, 30)
+    relu = op(b, "aten::relu", 1000, 1100)
+    trace = attribute(b.build())
+    assert trace.on_cpu
+    assert trace.activities["op"].to_list() == [conv, relu]
+    assert trace.activities["duration"].sum() == 990 + 100
+    assert trace.activities["device"].unique().to_list() == [-1]
+    assert trace.names["name"].to_list() == ["aten::mkldnn_convolution", "aten::relu"]
+    assert paths(trace) == ["conv2d_0", "relu_0"]
+
+
+def test_activities_of_one_cpu_thread_never_overlap() -> None:
+    b = TraceBuilder()
+    op(b, "a", 0, 100)
+    op(b, "b", 0, 60)
+    op(b, "b", 60, 98)
+    op(b, "c", 5, 20)
+    op(b, "a", 200, 205)  # the same name without anything inside
+    trace = attribute(b.build())
+    ends = trace.activities.sort("start").with_columns(end=pl.col("start") + pl.col("duration"))
+    assert (ends["start"].shift(-1) >= ends["end"]).drop_nulls().all()
+    assert trace.activities["duration"].sum() == 60 + 38 + 5
+
+
+def test_a_trace_of_nothing() -> None:
+    trace = attribute(TraceBuilder().build())
+    assert trace.activities.is_empty()
+    assert trace.layers.is_empty()
+    assert trace.steps.is_empty()

@@ -1,0 +1,56 @@
+"""Our own recordings of AlexNet: every way of naming layers finds the same network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from traceana.attribute import attribute
+from traceana.ingest import read
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def layers_of(name: str) -> list[str]:
+    """Return the layer names of the network that the fixture's manifest lists."""
+    manifest = msgspec.json.decode((FIXTURES / f"{name}.layers.json").read_bytes())
+    return [layer["path"] for layer in manifest["layers"]]
+
+
+@pytest.mark.parametrize("name", ["alexnet-cpu-ranges", "alexnet_2012-cpu-ranges"])
+def test_record_function_ranges_name_every_layer_both_ways(name: str) -> None:
+    trace = attribute(read(FIXTURES / f"{name}.json.gz"))
+    placed = trace.activities.join(trace.layers.with_row_index("layer"), on="layer")
+    for layer in layers_of(name):
+        directions = set(placed.filter(pl.col("path") == layer)["direction"].cast(pl.String))
+        assert directions == {"forward", "backward"} or layer == "flatten"
+    assert trace.steps["number"].to_list() == [2, 3, 4]
+    assert placed["step"].null_count() == 0
+
+
+def test_module_events_name_as_many_layers_of_each_type() -> None:
+    trace = attribute(read(FIXTURES / "alexnet-cpu-stack.json.gz"))
+    types = dict(
+        trace.layers.filter(pl.col("path").str.starts_with("Sequential_0."))["type"]
+        .value_counts()
+        .iter_rows()
+    )
+    assert types == {
+        "Conv2d": 5, "ReLU": 7, "MaxPool2d": 3, "Flatten": 1, "Dropout": 2, "Linear": 3,
+    }  # fmt: skip
+
+
+def test_module_hierarchy_names_the_convolutions() -> None:
+    trace = attribute(read(FIXTURES / "alexnet-cpu-torchscript.json.gz"))
+    found = set(trace.layers.filter(pl.col("type") == "Conv2d")["path"])
+    assert found == {"conv1", "conv2", "conv3", "conv4", "conv5"}
+
+
+@pytest.mark.parametrize("name", ["alexnet-cpu-nsys-2022.4", "alexnet-cpu-nsys-2024.2"])
+def test_nsys_iterations_are_the_steps(name: str) -> None:
+    trace = attribute(read(FIXTURES / f"{name}.sqlite"))
+    assert trace.steps["number"].to_list() == [0, 1, 2]
+    assert trace.activities.is_empty()

@@ -1,0 +1,84 @@
+"""The Trace as a notebook sees it."""
+
+from __future__ import annotations
+
+import sys
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.errors import MissingExtraError
+from traceana.trace import Trace, TraceMeta
+from traceana.trace.schema import TABLES, conform
+
+META = TraceMeta(source="x", format="kineto")
+
+
+def test_tables_that_were_not_given_are_empty_with_their_columns() -> None:
+    trace = Trace(META)
+    for name, schema in TABLES.items():
+        assert trace.table(name).is_empty()
+        assert trace.table(name).columns == list(schema)
+
+
+def test_unknown_tables_and_columns_are_refused() -> None:
+    with pytest.raises(KeyError, match="kernels"):
+        Trace(META, {"kernels": pl.DataFrame()})
+    with pytest.raises(KeyError, match="begin"):
+        conform("activities", pl.DataFrame({"begin": [1]}))
+    with pytest.raises(KeyError):
+        Trace(META).table("kernels")
+
+
+def test_a_frame_without_columns_conforms_to_no_rows() -> None:
+    assert conform("steps", pl.DataFrame()).height == 0
+
+
+def test_with_tables_leaves_the_original_alone() -> None:
+    trace = cnn_steps()
+    changed = trace.with_tables(steps=pl.DataFrame())
+    assert changed.steps.is_empty()
+    assert trace.steps.height == 3
+    assert changed.activities is trace.activities
+
+
+def test_it_says_what_it_is() -> None:
+    b = TraceBuilder(source="<img src=x>.json")
+    b.kernel("k", 0, 1_500_000)
+    trace = b.build()
+    assert repr(trace) == "Trace('<img src=x>.json', kineto, 1 kernels, 1.500 ms, 1 device)"
+    html = trace._repr_html_()
+    assert "<img" not in html
+    assert "activities" in html
+
+
+def test_on_cpu_is_about_the_activities() -> None:
+    b = TraceBuilder()
+    assert not b.build().on_cpu
+    b.operator("aten::add", 0, 1)
+    assert b.build().on_cpu
+    b.kernel("k", 0, 1)
+    assert not b.build().on_cpu
+
+
+def test_to_pandas() -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frames = cnn_steps().to_pandas()
+    assert list(frames) == list(TABLES)
+    assert frames["activities"]["duration"].sum() == cnn_steps().activities["duration"].sum()
+
+
+def test_to_pandas_without_pandas_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"traceana\[pandas\]"):
+        cnn_steps().to_pandas()
+
+
+def test_the_package_offers_what_it_documents() -> None:
+    assert traceana.Trace is Trace
+    assert callable(traceana.open)
+    with pytest.raises(AttributeError):
+        _ = traceana.nonsense
