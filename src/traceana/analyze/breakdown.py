@@ -47,7 +47,7 @@ def breakdown(trace: Trace) -> Result:
         notes.append(why_no_work(trace))
     waits = trace.activities.filter(pl.col("kind") == "sync")
     if waits.height:
-        notes.append(f"{waits.height} synchronization records are waiting, not work: not counted")
+        notes.append(f"waiting is no work: synchronization records not counted: {waits.height:,}")
     return Result(
         frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
         sums(frame, "calls", "time_ns"),

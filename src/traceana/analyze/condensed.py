@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-LEAST_SHARE: Final = 0.005
+LEAST_SHARE: Final = 0.01
 """Rows below this share of all work are added up in one."""
 
 
@@ -33,7 +33,7 @@ def condensed(breakdown: pl.DataFrame) -> list[Line]:
     """Return the lines of ``breakdown``: those of depth 0 add up to it, those of depth 1 to the
     line of depth 0 before them.
 
-    A category of one part is one line; parts and categories with less than 0.5 % of all work are
+    A category of one part is one line; parts and categories with less than 1 % of all work are
     folded, unless they are the only one that would be.
     """
     groups = breakdown.partition_by("category", maintain_order=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.result import Result
-from traceana.classify import classify_names, explain
+from traceana.classify.engine import classify_names
+from traceana.classify.explain import explain
 
 if TYPE_CHECKING:
     from traceana.classify import RuleSet

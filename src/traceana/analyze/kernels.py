@@ -50,4 +50,4 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     other = trace.activities.filter(pl.col("kind").is_in(["memcpy", "memset"]))
     if not other.height:
         return (why_no_work(trace),) if frame.is_empty() else ()
-    return (f"{other.height} copies and memory sets are work too and not kernels: see report",)
+    return (f"copies and memory sets are work and no kernels: {other.height:,} not counted here",)

@@ -20,8 +20,8 @@ KEYS: Final = ("layer", "type", "role", "position")
 def layers(trace: Trace) -> Result:
     """Return one row a layer, and one a role that is no layer (optimizer, data, collective ...).
 
-    Columns: ``layer`` (its path; null for a role), ``type``, ``role``, ``position`` (order of
-    first execution), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither
+    Columns: ``layer`` (its path, or the role in parentheses), ``type``, ``role``, ``position``
+    (order of first execution), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither
     direction), ``time_ns`` (their sum), ``share`` of all work, ``algorithm`` (of its convolutions,
     most time first, comma-separated). Work on no layer is the role ``unattributed``. Order of
     execution, roles last.
@@ -84,8 +84,8 @@ def _located(trace: Trace) -> pl.DataFrame:
         classified_work(trace)
         .join(table, on="layer", how="left", maintain_order="left")
         .with_columns(pl.col("role").fill_null("unattributed"))
-        .drop("layer")
-        .rename({"path": "layer"})
+        .with_columns(pl.coalesce("path", "(" + pl.col("role") + ")").alias("layer"))
+        .drop("path")
     )
 
 

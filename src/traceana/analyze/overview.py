@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 MOST_LAYERS: Final = 6
+MOST_TRANSFERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ class Overview:
     def top_layers(self) -> Arranged:
         """The layers and roles with the most time."""
         return arrange(self.layers, sort="time_ns", limit=MOST_LAYERS)
+
+    @property
+    def top_transfers(self) -> Arranged:
+        """The copies that took the most time."""
+        return arrange(self.transfers, limit=MOST_TRANSFERS)
 
     @property
     def step_figures(self) -> dict[str, Any]:

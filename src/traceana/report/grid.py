@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.cells import cell_len
@@ -24,6 +25,16 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
 }
 
 
+def compact(columns: Sequence[Shown], width: int, optional: Sequence[str] = ()) -> list[Text]:
+    """Return the lines of a table that has one line of header, units in it, and no rules.
+
+    ``optional`` as in :func:`narrowed`.
+    """
+    kept = narrowed([_with_unit(column) for column in columns], width, optional)
+    widths = _widths(kept, width)
+    return [_header(kept, widths), *_rows(kept, widths)]
+
+
 def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[Text]:
     """Return the lines of a table: its header, a rule, the rows, and the totals in the end.
 
@@ -32,13 +43,11 @@ def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[
     """
     widths = _widths(columns, width)
     rule = Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
-    lines = [_line(columns, [column.title for column in columns], widths, "bold")]
+    lines = [_header(columns, widths)]
     units = [column.unit for column in columns]
     if any(units):
         lines.append(_line(columns, units, widths, "dim"))
-    lines.append(rule)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        lines.append(_line(columns, cells, widths))
+    lines += [rule, *_rows(columns, widths)]
     if footer:
         totals = [column.total for column in columns]
         totals[0] = totals[0] or "total"
@@ -46,9 +55,19 @@ def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[
     return lines
 
 
+def _header(columns: Sequence[Shown], widths: Sequence[int]) -> Text:
+    titles = [cut_end(column.title, width) for column, width in zip(columns, widths, strict=True)]
+    return _line(columns, titles, widths, "bold")
+
+
+def _rows(columns: Sequence[Shown], widths: Sequence[int]) -> list[Text]:
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return [_line(columns, cells, widths) for cells in rows]
+
+
 def narrowed(columns: Sequence[Shown], width: int, optional: Sequence[str]) -> list[Shown]:
     """Return ``columns`` without as many of ``optional`` (titles, the first goes first) as it
-    takes for long columns to have 26 characters or all they need."""
+    takes for the lines to fit, with 26 characters for long columns or all they need."""
     kept = list(columns)
     for title in optional:
         widths = _widths(kept, width)
@@ -56,10 +75,14 @@ def narrowed(columns: Sequence[Shown], width: int, optional: Sequence[str]) -> l
             column.long and got < min(COMFORTABLE_LONG, _natural(column))
             for column, got in zip(kept, widths, strict=True)
         )
-        if not cramped:
+        if not cramped and sum(widths) + GAP * (len(widths) - 1) <= width:
             break
         kept = [column for column in kept if column.title != title]
     return kept
+
+
+def _with_unit(column: Shown) -> Shown:
+    return replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
 
 
 def _natural(column: Shown) -> int:

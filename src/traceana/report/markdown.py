@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import polars as pl
-
 from traceana.analyze.arrange import arrange
+from traceana.analyze.overview import Overview
 from traceana.report import human
 from traceana.report.columns import Shown, show
 from traceana.report.document import Document
+from traceana.report.findings import sentence
+from traceana.report.header import header
 from traceana.report.text import plain
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
@@ -19,12 +20,24 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 def render(document: Document) -> str:
     """Return ``document`` as a pipe table with its notes below; the report as one a section."""
     if document.overview is None:
-        return _table(document.table.frame, document)
-    parts = []
-    for name, result in document.overview.sections.items():
-        section = Document(document.verb, arrange(result))
-        parts.append(f"## {name}\n\n{_table(result.frame, section)}")
+        return _table(document)
+    return _report(document.overview)
+
+
+def _report(overview: Overview) -> str:
+    title, *head = header(overview).plain.split("\n")
+    parts = [f"# {escaped(title)}\n\n" + "".join(f"- {escaped(line)}\n" for line in head)]
+    for name, result in overview.sections.items():
+        body = (
+            _findings(overview) if name == "attention" else _table(Document(name, arrange(result)))
+        )
+        parts.append(f"## {name}\n\n{body}")
     return "\n".join(parts)
+
+
+def _findings(overview: Overview) -> str:
+    found = [" ".join(sentence(row)) for row in overview.attention.frame.to_dicts()]
+    return "".join(f"- {escaped(line)}\n" for line in found or overview.attention.notes)
 
 
 def escaped(text: str) -> str:
@@ -32,9 +45,9 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text)
 
 
-def _table(frame: pl.DataFrame, document: Document) -> str:
+def _table(document: Document) -> str:
     table = document.table
-    columns = show(frame, table.totals, document.columns or frame.columns)
+    columns = show(table.frame, table.totals, document.columns or table.frame.columns)
     lines = []
     if columns:
         lines.append(_line(escaped(_title(column)) for column in columns))

@@ -26,16 +26,16 @@ def render(overview: Overview, paper: Paper) -> str:
     paper = Paper(min(paper.width, WIDEST), paper.colour)
     parts: list[Any] = [header(overview)]
     if overview.breakdown.frame.height:
-        parts += _section(f"{overview.place} time by class", classes(overview))
-        parts += _section("Layers, most time first", top_layers(overview, paper.width))
-        parts += _section("Transfers", copies(overview))
-        parts += _section("Most worth looking at", _findings(overview))
-    parts += _notes(overview)
+        parts += _section(classes(overview, paper.width))
+        parts += _section(top_layers(overview, paper.width))
+        parts += _section(copies(overview, paper.width))
+        parts += _section([Text("Most worth looking at", style="bold"), *_findings(overview)])
+    parts += _section(_notes(overview))
     return draw(parts, paper)
 
 
-def _section(title: str, body: Sequence[Any]) -> list[Any]:
-    return [Text(""), Text(title, style="bold underline"), *body] if body else []
+def _section(body: Sequence[Any]) -> list[Any]:
+    return [Text(""), *body] if body else []
 
 
 def _findings(overview: Overview) -> list[Any]:
@@ -50,8 +50,11 @@ def _findings(overview: Overview) -> list[Any]:
 
 
 def _notes(overview: Overview) -> list[Any]:
-    notes = [Text(plain(note), style="dim") for note in overview.breakdown.notes]
-    lines: list[Any] = []
+    notes = [plain(note) for note in overview.breakdown.notes]
+    if overview.breakdown.frame.height:
+        share = human.share(overview.unclassified)
+        notes.insert(0, f"of no known class: {share} of the {overview.place} time")
+    lines = [Text(note, style="dim") for note in notes]
     facts = overview.facts
     problems = [entry for entry in facts["ledger"] if entry["severity"] == "problem"]
     if problems:
@@ -62,4 +65,4 @@ def _notes(overview: Overview) -> list[Any]:
         if facts["bytes_read"] is not None and facts["bytes_total"]:
             read = human.share(facts["bytes_read"] / facts["bytes_total"])
         lines.append(Text(f"The file ends in the middle: {read} of it was read.", style="yellow"))
-    return [Text(""), *notes, *lines] if notes or lines else []
+    return lines

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from rich.table import Table
 from rich.text import Text
 
+from traceana.analyze.arrange import Arranged
 from traceana.analyze.condensed import Line
 from traceana.analyze.overview import Overview
 from traceana.report import human, words
 from traceana.report.columns import Kind, Shown, show
-from traceana.report.grid import grid
+from traceana.report.grid import compact
 from traceana.report.text import plain
 
 BAR: Final = 20
-MOST_COPIES: Final = 4
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_BARS: Final = "[▏▎▍▌▋▊▉█]+"
 
 Row = dict[str, Any]
 
@@ -28,64 +29,54 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def classes(overview: Overview) -> list[Any]:
+def classes(overview: Overview, width: int) -> list[Text]:
     """Return time by category with bars, the parts of a category below it."""
     lines = overview.by_class
-    steps = any(line.step_ns != line.time_ns for line in lines if line.step_ns is not None)
-    unit = human.time_unit(line.time_ns for line in lines)
-    step_unit = human.time_unit(line.step_ns for line in lines)
     largest = max(line.share for line in lines) or 1.0
-    table = _table(None)
-    table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=36)
-    table.add_column("calls", justify="right")
-    if steps:
-        table.add_column(f"a step ({step_unit[1]})", justify="right")
-    table.add_column(f"time ({unit[1]})", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("", no_wrap=True, min_width=BAR)
-    for line in lines:
-        cells: list[Text | str] = [_class_name(line), human.count(line.calls)]
-        if steps:
-            cells.append("" if line.step_ns is None else human.in_unit(line.step_ns, step_unit))
-        cells += [human.in_unit(line.time_ns, unit), human.share(line.share)]
-        style = "blue" if line.depth else "cyan"
-        table.add_row(*cells, Text(bar(line.share / largest, BAR), style=style))
-    unclassified = f"of no known class: {human.share(overview.unclassified)}"
-    return [table, Text(unclassified, style="dim")]
+    columns = [
+        Shown(f"{overview.place} time by class", Kind.LONG, [_class_name(line) for line in lines]),
+        Shown("calls", Kind.COUNT, [human.count(line.calls) for line in lines]),
+        _times("per step", [line.step_ns for line in lines]),
+        _times("time", [line.time_ns for line in lines]),
+        Shown("share", Kind.SHARE, [human.share(line.share) for line in lines]),
+        Shown("", Kind.TEXT, [bar(line.share / largest, BAR) for line in lines]),
+    ]
+    if columns[2].cells in ([""] * len(lines), columns[3].cells):  # no steps, or the only one
+        del columns[2]
+    table = compact(columns, width, ("", "calls"))
+    for line in table:
+        line.highlight_regex(_BARS, "cyan")
+    return table
 
 
-def _class_name(line: Line) -> Text:
+def _times(title: str, durations: list[int | None]) -> Shown:
+    unit = human.time_unit(durations)
+    cells = ["" if value is None else human.in_unit(value, unit) for value in durations]
+    return Shown(title, Kind.TIME, cells, unit=unit[1] if any(cells) else "")
+
+
+def _class_name(line: Line) -> str:
     if line.depth:
-        folded = f"{line.folded} others"
-        name = folded if line.folded else words.part(line.part or "other")
-        return Text(f"  {name}", style="dim")
+        return f"  {line.folded} others" if line.folded else f"  {words.part(line.part or 'other')}"
     if line.category is None:
-        return Text(f"{line.folded} other classes")
+        return f"{line.folded} other classes"
     untold = line.part is None or line.part == "unknown"
-    part = "" if untold else f": {words.part(line.part or '')}"
-    return Text(f"{words.category(line.category)}{part}")
+    return words.category(line.category) + ("" if untold else f": {words.part(line.part or '')}")
 
 
-def top_layers(overview: Overview, width: int) -> list[Any]:
+def top_layers(overview: Overview, width: int) -> list[Text]:
     """Return the layers with the most time; one line that says why where there are none."""
     top = overview.top_layers
     if not (overview.layers.frame["role"] == "layer").any():
         return [Text(plain(note), style="dim") for note in top.notes]
     rows = top.frame.to_dicts()
+    path, *times = show(top.frame, {}, ("layer", "forward_ns", "backward_ns", "time_ns", "share"))
     shown = [
-        Shown("layer", Kind.PATH, [_layer_name(row) for row in rows]),
-        *show(top.frame, {}, ("forward_ns", "backward_ns", "time_ns", "share")),
+        replace(path, title="Layers, most time first"),
+        *times,
         Shown("convolved by", Kind.LONG, [_algorithms(row) for row in rows]),
     ]
-    lines: list[Any] = list(grid(shown if any(shown[-1].cells) else shown[:-1], width))
-    if top.hidden:
-        rest = human.duration(top.hidden_totals["time_ns"])
-        lines.append(Text(f"… {human.counted(top.hidden, 'row')} more with {rest}", style="dim"))
-    return lines
-
-
-def _layer_name(row: Row) -> str:
-    return plain(row["layer"] or f"({row['role']})")
+    return [*compact(shown if any(shown[-1].cells) else shown[:-1], width), *_hidden(top)]
 
 
 def _algorithms(row: Row) -> str:
@@ -93,29 +84,21 @@ def _algorithms(row: Row) -> str:
     return ", ".join(words.part(part) for part in told)
 
 
-def copies(overview: Overview) -> list[Any]:
-    """Return one line a direction and host memory."""
-    rows = overview.transfers.frame.head(MOST_COPIES).to_dicts()
-    if not rows:
+def copies(overview: Overview, width: int) -> list[Text]:
+    """Return one line a direction and kind of host memory; none where nothing was copied."""
+    top = overview.top_transfers
+    if top.frame.is_empty():
         return []
-    table = _table(None)
-    for _ in range(2):
-        table.add_column("")
-    for _ in range(5):
-        table.add_column("", justify="right")
-    table.show_header = False
-    for row in rows:
-        table.add_row(
-            words.part(row["direction"]),
-            row["host_memory"] or "",
-            human.counted(row["count"], "copy", "copies"),
-            "" if row["bytes"] is None else human.size(row["bytes"]),
-            "" if row["mean_bytes"] is None else f"{human.size(row['mean_bytes'])} each",
-            human.duration(row["time_ns"]),
-            "" if row["bytes_per_s"] is None else human.rate(row["bytes_per_s"]),
-        )
-    return [table]
+    columns = ("host_memory", "count", "bytes", "mean_bytes", "time_ns", "bytes_per_s")
+    shown = [
+        Shown("Transfers", Kind.TEXT, [words.part(kind) for kind in top.frame["direction"]]),
+        *show(top.frame, {}, columns),
+    ]
+    return [*compact(shown, width, ("mean bytes",)), *_hidden(top)]
 
 
-def _table(width: int | None) -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", width=width)
+def _hidden(table: Arranged) -> list[Text]:
+    if not table.hidden:
+        return []
+    rest = human.duration(table.hidden_totals["time_ns"])
+    return [Text(f"… {human.counted(table.hidden, 'row')} more with {rest}", style="dim")]

@@ -1,0 +1,112 @@
+"""Every error is one line on stderr and its own exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from traceana.analyze import overview as overview_module
+from traceana.errors import ExitCode
+
+
+def files(folder: Path) -> dict[ExitCode, Path]:
+    """Return inputs that are refused before any reader sees them, by their exit codes."""
+    made = {
+        ExitCode.EMPTY_FILE: b"",
+        ExitCode.UNKNOWN_FORMAT: bytes(range(1, 200)),
+        ExitCode.NOT_A_TRACE: b'"just a string"',
+    }
+    found = {ExitCode.NOT_FOUND: folder / "missing", ExitCode.IS_DIRECTORY: folder}
+    for code, content in made.items():
+        found[code] = folder / code.name
+        found[code].write_bytes(content)
+    return found
+
+
+@pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers", "save"])
+def test_bad_input_is_one_line_and_a_code_of_its_own(run: Run, tmp_path: Path, verb: str) -> None:
+    for code, file in files(tmp_path).items():
+        more = ["-o", tmp_path / "out"] if verb == "save" else []
+        result = run(verb, file, *more)
+        assert result.exit_code == code
+        assert result.stdout == ""
+        assert result.stderr.startswith("traceana: ")
+        assert result.stderr.count("\n") == 1
+        assert "Traceback" not in result.stderr
+
+
+def test_a_hostile_file_name_steers_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("report", tmp_path / "\x1b[2J\nfake")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "\x1b" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--step", "9"], ExitCode.NO_SUCH_SELECTION),
+        (["--device", "cpu"], ExitCode.NO_SUCH_SELECTION),
+        (["--sort", "flops"], ExitCode.NO_SUCH_SELECTION),
+        (["--step", "x"], ExitCode.USAGE),
+        (["--step", "5-3"], ExitCode.USAGE),
+        (["--device", "1,,2"], ExitCode.USAGE),
+        (["--limit", "-1"], ExitCode.USAGE),
+        (["--format", "xml"], ExitCode.USAGE),
+        (["--format", "parquet"], ExitCode.USAGE),
+        (["--no-such-option"], ExitCode.USAGE),
+    ],
+)
+def test_wrong_options(run: Run, bundle: Path, words: list[str], code: ExitCode) -> None:
+    result = run("kernels", bundle, *words)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_rules_are_told(run: Run, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("this is no TOML [", encoding="utf-8")
+    result = run("classify", "k", "--rules", rules)
+    assert result.exit_code == ExitCode.BAD_RULES
+    assert result.stderr.startswith("traceana: ")
+
+
+def test_a_fault_of_ours_is_one_line_and_a_traceback_only_on_demand(
+    run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(trace: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(overview_module, "overview", broken)
+    result = run("report", bundle)
+    assert result.exit_code == ExitCode.INTERNAL
+    assert result.stderr.count("\n") == 1
+    assert "internal error" in result.stderr
+    assert r"ZeroDivisionError: by\nzero" in result.stderr
+    assert isinstance(run("--debug", "report", bundle).exception, ZeroDivisionError)
+
+
+def test_an_interrupt_has_its_code(run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(trace: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(overview_module, "overview", interrupted)
+    result = run("report", bundle)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert result.stderr == "traceana: interrupted\n"
+
+
+def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
+    from tests.support.traces import TraceBuilder
+
+    empty = TraceBuilder().build().save(tmp_path / "empty")
+    for verb in ("report", "kernels", "layers"):
+        result = run(verb, empty, "--format", "json")
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["rows"] == []
+        assert "the file holds no device work" in json.loads(result.stdout)["meta"]["notes"]

@@ -1,0 +1,94 @@
+"""Output files appear whole or not at all, and never over something of the user's."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import Run
+from traceana.cli.output import write_whole
+from traceana.errors import CannotWriteError, ExitCode
+
+
+def test_the_suffix_tells_the_format(run: Run, bundle: Path, tmp_path: Path) -> None:
+    for suffix in ("json", "csv", "tsv", "md", "parquet", "txt"):
+        file = tmp_path / f"kernels.{suffix}"
+        result = run("kernels", bundle, "-o", file)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert len(json.loads((tmp_path / "kernels.json").read_text())["rows"]) == 6
+    assert (tmp_path / "kernels.csv").read_text().startswith("name,calls,time_ns,")
+    assert pl.read_parquet(tmp_path / "kernels.parquet").height == 6
+    assert (tmp_path / "kernels.txt").read_text().startswith("name  ")
+    assert "\x1b" not in (tmp_path / "kernels.txt").read_text()
+
+
+def test_the_format_option_wins_over_the_suffix(run: Run, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "k.csv"
+    run("kernels", bundle, "-o", file, "--format", "json")
+    assert json.loads(file.read_text())["meta"]["verb"] == "kernels"
+
+
+def test_nothing_is_overwritten_without_force(run: Run, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "k.csv"
+    file.write_text("precious", encoding="utf-8")
+    result = run("kernels", bundle, "-o", file)
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+    assert file.read_text() == "precious"
+    assert run("kernels", bundle, "-o", file, "--force").exit_code == 0
+    assert file.read_text().startswith("name,")
+
+
+def test_neither_the_input_nor_a_directory_is_overwritten(
+    run: Run, tmp_path: Path, bundle: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"traceEvents": []}', encoding="utf-8")
+    result = run("kernels", trace, "-o", trace, "--force")
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+    assert "is the input" in result.stderr
+    assert run("kernels", bundle, "-o", tmp_path, "--force").exit_code == ExitCode.CANNOT_WRITE
+    missing = tmp_path / "no" / "such" / "folder.csv"
+    result = run("kernels", bundle, "-o", missing)
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_trace_is_read(
+    run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "k.csv"
+    file.touch()
+    result = run("kernels", tmp_path / "missing.json", "-o", file)
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+
+
+def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "hardlink_to", full)
+    with pytest.raises(CannotWriteError, match="No space left"):
+        write_whole(tmp_path / "k.csv", b"rows", force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_appeared_meanwhile_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "k.csv"
+    file.write_text("theirs", encoding="utf-8")
+    with pytest.raises(CannotWriteError):
+        write_whole(file, b"ours", force=False)
+    assert file.read_text() == "theirs"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["k.csv"]
+
+
+def test_files_have_the_rights_that_the_umask_gives(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "k.csv", b"rows", force=False)
+    finally:
+        os.umask(old)
+    assert (tmp_path / "k.csv").stat().st_mode & 0o777 == 0o640

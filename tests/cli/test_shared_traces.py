@@ -1,0 +1,75 @@
+"""The verbs on every trace at hand, and the conservation law in every analysis."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.breakdown import breakdown
+from traceana.analyze.busy import busy
+from traceana.analyze.condensed import condensed
+from traceana.analyze.facts import facts
+from traceana.analyze.kernels import kernels
+from traceana.analyze.layers import layers, layers_by_direction
+from traceana.analyze.overview import overview
+from traceana.analyze.steps import steps
+from traceana.analyze.transfers import transfers
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+FILES = [
+    *sorted(SHARED.glob("kineto/**/*.json.gz")),
+    *sorted(SHARED.glob("nsys/*.sqlite")),
+    *sorted((ROOT / "fixtures").glob("*.sqlite")),
+    *sorted(file for file in (ROOT / "fixtures").glob("*.json.gz") if ".layers." not in file.name),
+]
+LINES_OF_A_SCREEN = 52
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
+def trace(request: pytest.FixtureRequest) -> Trace:
+    return traceana.open(request.param)
+
+
+def test_every_breakdown_adds_up_to_the_work(trace: Trace) -> None:
+    done = trace.activities.filter(pl.col("kind") != "sync")
+    work_ns, calls = done["duration"].sum(), done.height
+    for analysis in (breakdown, layers, layers_by_direction):
+        frame = analysis(trace).frame
+        assert (frame["time_ns"].sum(), frame["calls"].sum()) == (work_ns, calls)
+    lines = condensed(breakdown(trace).frame)
+    assert sum(line.time_ns for line in lines if line.depth == 0) == work_ns
+    assert (
+        kernels(trace).totals["calls"] == done.filter(pl.col("kind").is_in(["kernel", "op"])).height
+    )
+    copies = done.filter(pl.col("kind") == "memcpy")
+    assert transfers(trace).frame["time_ns"].sum() == copies["duration"].sum()
+    assert sum(facts(trace)["memcpy"].values()) == copies.height
+
+
+def test_busy_and_idle_are_the_span(trace: Trace) -> None:
+    frame = busy(trace).frame
+    assert (frame["busy_ns"] + frame["idle_ns"]).to_list() == frame["span_ns"].to_list()
+    assert (frame["busy_ns"] <= frame["sum_ns"]).all()
+    assert (frame["idle_ns"] >= 0).all()
+    by_step = steps(trace).frame
+    assert (by_step["busy_ns"] <= by_step["wall_ns"] * by_step["devices"]).all()
+
+
+def test_the_report_fits_a_screen(trace: Trace) -> None:
+    from traceana.report.document import Paper
+    from traceana.report.screen import render
+
+    text = render(overview(trace), Paper(100))
+    assert len(text.splitlines()) <= LINES_OF_A_SCREEN
+    assert max(map(len, text.splitlines())) <= 100
+    assert not any(character < " " for character in text if character != "\n")
+
+
+def test_the_json_of_the_facts_is_json(trace: Trace) -> None:
+    assert json.loads(json.dumps(facts(trace), allow_nan=False))["file"] == trace.meta.source

@@ -1,0 +1,157 @@
+"""The formats for machines: exact, documented, and safe whatever the names hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.analyze.arrange import arrange
+from traceana.analyze.facts import as_table, facts
+from traceana.analyze.kernels import kernels
+from traceana.analyze.layers import layers
+from traceana.analyze.overview import overview
+from traceana.analyze.result import Result
+from traceana.report.document import Document, Paper
+from traceana.report.formats import Format
+from traceana.report.render import render
+from traceana.report.source import source_of
+
+NAMES = ['a,"b"', "tab\there", "line\nend\r", "=1+1", "+1", "-1", "@x", "\x1b[2J", "|pipe|", "x'"]
+JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
+
+
+def of_names(names: list[str]) -> Document:
+    return Document(
+        "classify", arrange(Result(pl.DataFrame({"name": names, "calls": range(len(names))})))
+    )
+
+
+def out(document: Document, format: Format) -> str:  # noqa: A002
+    return render(document, format, Paper()).decode()
+
+
+def test_csv_has_one_line_a_row_and_no_formulas() -> None:
+    text = out(of_names(NAMES), Format.CSV)
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0] == ["name", "calls"]
+    assert [row[0] for row in rows[1:]] == [
+        'a,"b"',
+        r"tab\there",
+        r"line\nend\r",
+        "'=1+1",
+        "'+1",
+        "'-1",
+        "'@x",
+        r"\x1b[2J",
+        "|pipe|",
+        "x'",
+    ]
+    assert len(text.splitlines()) == len(NAMES) + 1
+
+
+def test_tsv_is_a_line_a_row_and_a_tab_a_column() -> None:
+    lines = out(of_names(NAMES), Format.TSV).split("\n")
+    assert lines[0] == "name\tcalls"
+    assert lines[-1] == ""
+    cells = [line.split("\t") for line in lines[1:-1]]
+    assert [len(row) for row in cells] == [2] * len(NAMES)
+    assert [row[0] for row in cells][:4] == ['a,"b"', r"tab\there", r"line\nend\r", "=1+1"]
+
+
+def test_json_holds_text_and_numbers_as_they_are() -> None:
+    text = out(of_names([*NAMES, "µ畳"]), Format.JSON)
+    assert text.isascii()
+    whole = json.loads(text)
+    assert [row["name"] for row in whole["rows"]] == [*NAMES, "µ畳"]
+
+
+def test_markdown_keeps_its_cells() -> None:
+    text = out(of_names(["|pipe|", "<b>", "`x`", "[a](b)"]), Format.MARKDOWN)
+    assert [line.replace("\\|", "").count("|") for line in text.splitlines()] == [3] * 6
+    assert "<b>" not in text
+
+
+def test_parquet_is_the_frame(tmp_path: Path) -> None:
+    result = kernels(cnn_steps())
+    file = tmp_path / "k.parquet"
+    file.write_bytes(render(Document("kernels", arrange(result)), Format.PARQUET, Paper()))
+    assert pl.read_parquet(file).equals(result.frame)
+
+
+def test_the_meta_of_a_table() -> None:
+    trace = cnn_steps()
+    result = layers(trace)
+    document = Document("layers", arrange(result, limit=2), source_of(trace))
+    whole = json.loads(out(document, Format.JSON))
+    meta = whole["meta"]
+    assert list(whole) == ["meta", "rows"]
+    assert meta["schema_version"] == 1
+    assert meta["verb"] == "layers"
+    assert meta["file"] == "built.json"
+    assert meta["format"] == "kineto"
+    assert meta["units"] == {
+        "forward_ns": "ns",
+        "backward_ns": "ns",
+        "other_ns": "ns",
+        "time_ns": "ns",
+        "share": "fraction of 1",
+    }
+    assert meta["totals"]["time_ns"] == meta["total_ns"] == 13_200
+    assert meta["rows_total"] == 6
+    assert len(whole["rows"]) == 2
+
+
+def test_the_report_holds_its_sections() -> None:
+    trace = cnn_steps()
+    report = overview(trace)
+    document = Document("report", arrange(report.breakdown), source_of(trace), overview=report)
+    whole = json.loads(out(document, Format.JSON))
+    assert whole["rows"] == whole["sections"]["breakdown"]
+    assert list(whole["sections"]) == list(report.sections)
+    assert sum(row["time_ns"] for row in whole["rows"]) == whole["meta"]["total_ns"]
+
+
+def test_facts_are_one_object() -> None:
+    known = facts(cnn_steps())
+    document = Document("info", arrange(as_table(known)), facts=known)
+    whole = json.loads(out(document, Format.JSON))
+    assert whole["memcpy"] == {"h2d": 3}
+    assert whole["schema_version"] == 1
+    assert "fact,value\n" in out(document, Format.CSV)
+    assert "memcpy.h2d\t3\n" in out(document, Format.TSV)
+
+
+def test_figures_that_json_cannot_hold_never_get_there() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 0, bytes=0)  # no time: no throughput, no share
+    builder.kernel("k", 0, 0)
+    report = overview(builder.build())
+    document = Document("report", arrange(report.breakdown), overview=report)
+    whole = json.loads(out(document, Format.JSON))
+    assert [row["share"] for row in whole["rows"]] == [None, None]
+    assert whole["sections"]["transfers"][0]["bytes_per_s"] is None
+
+
+@pytest.mark.parametrize("section", ["info", "kernels", "layers", "report", "classify"])
+def test_every_key_of_the_json_is_documented(section: str) -> None:
+    text = JSON_DOCS.read_text(encoding="utf-8")
+    trace = cnn_steps()
+    report = overview(trace)
+    keys: list[str] = {
+        "info": list(facts(trace)),
+        "kernels": kernels(trace).frame.columns,
+        "layers": [*layers(trace).frame.columns, "direction"],
+        "report": [c for result in report.sections.values() for c in result.frame.columns],
+        "classify": ["name", "reason", "file", "head", "also_matched"],
+    }[section]
+    meta = json.loads(
+        out(Document(section, arrange(kernels(trace)), source_of(trace)), Format.JSON)
+    )
+    missing = [key for key in [*keys, *meta["meta"]] if f"`{key}`" not in text]
+    assert not missing

@@ -1,0 +1,113 @@
+"""Text and numbers for people."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from traceana.report import human
+from traceana.report.names import brief
+from traceana.report.text import cut_end, cut_start, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("void sgemm<float, 4>(int)", "void sgemm<float, 4>(int)"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("a\tb\nc\rd", r"a\tb\nc\rd"),
+        ("\x9b2J", r"\x9b2J"),
+        ("evil\u202egnp.exe", r"evil\u202egnp.exe"),
+        ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
+        ("line\u2028end", r"line\u2028end"),
+        ("tag\U000e0041", r"tag\U000e0041"),
+        ("[bold]µ 畳み込み[/bold]", "[bold]µ 畳み込み[/bold]"),
+    ],
+)
+def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(st.text())
+def test_plain_text_is_one_printable_line(text: str) -> None:
+    shown = plain(text)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
+    assert plain(shown) == shown
+
+
+@given(st.text(alphabet="ab畳込é", max_size=20), st.integers(1, 12))
+def test_cut_text_fits(text: str, width: int) -> None:
+    for cut in (cut_end, cut_start):
+        shown = cut(text, width)
+        assert cell_len(shown) <= width
+        assert (shown == text) == (cell_len(text) <= width)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt"),
+        ("void at::native::(anonymous namespace)::softmax<4>(float*, int)", "softmax<4>"),
+        ("void k<f(int)>(char*)", "k<f(int)>"),
+        ("f(int)::g(float)", "f(int)::g"),
+        ("(anonymous namespace)::k", "k"),
+        ("k)", "k)"),
+        ("()", "()"),
+        ("", ""),
+        ("a\x1b(b)", r"a\x1b"),
+    ],
+)
+def test_a_kernel_is_called_by_its_function(name: str, shown: str) -> None:
+    assert brief(name) == shown
+
+
+@given(st.text(alphabet="ab()<>: ", max_size=30))
+def test_a_name_never_vanishes(name: str) -> None:
+    assert bool(brief(name)) == bool(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 µs"),
+        (12_345_678, "12.35 ms"),
+        (123_456_789, "123.5 ms"),
+        (61_000_000_000, "61.00 s"),
+        (-1_500, "-1.50 µs"),
+    ],
+)
+def test_durations(value: int, shown: str) -> None:
+    assert human.duration(value) == shown
+
+
+def test_a_column_of_durations_has_one_unit() -> None:
+    unit = human.time_unit([10_000_000, 5, None])
+    assert human.in_unit(10_000_000, unit) == "10.000"
+    assert human.in_unit(1_234_567_890, unit) == "1,234.568"
+    assert unit[1] == "ms"
+    assert human.time_unit([9_999])[1] == "ns"
+    assert human.time_unit([])[1] == "ns"
+
+
+def test_sizes_rates_shares_and_counts() -> None:
+    assert [human.size(v) for v in (0, 999, 1000, 115_600_000)] == [
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "115.6 MB",
+    ]
+    assert human.rate(11.5e9) == "11.50 GB/s"
+    assert [human.share(v) for v in (0, 0.0001, 0.0005, 0.123, 1)] == [
+        "0.0 %",
+        "<0.1 %",
+        "0.1 %",
+        "12.3 %",
+        "100.0 %",
+    ]
+    assert human.counted(1, "copy", "copies") == "1 copy"
+    assert human.counted(2000, "copy", "copies") == "2,000 copies"

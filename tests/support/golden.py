@@ -1,0 +1,17 @@
+"""Exact-output tests: what is rendered against a file beside the test.
+
+``UPDATE_GOLDEN=1 pytest`` writes the files anew; look at their difference before committing them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def check(text: str, file: Path) -> None:
+    """Assert that ``text`` is what ``file`` holds."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
