@@ -187,6 +187,7 @@ def test_emit_nvtx_ranges_become_operators() -> None:
     annotate(b, "aten::cudnn_convolution, op_id = 18", 10, 50, "nvtx")
     annotate(b, "{'mod': 'torch', 'op': 'relu', 'args': [{'name': '', 'type': 'tensor', "
              "'shape': (64, 8)}, {'shape': (7,)}]}", 200, 300, "nvtx")  # fmt: skip
+    annotate(b, "{'mod': 'torch', 'op': '__getattr__', 'args': []}", 0, 400, "nvtx")
     launch(b, 1, 20)
     launch(b, 2, 250)
     trace = attribute(b.build())

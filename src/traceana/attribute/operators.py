@@ -15,7 +15,8 @@ _EMIT_NVTX: Final = (
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
 )
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
-_PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^']*)'"
+# It wraps attribute look-ups too (``__getattr__``), which are no operators.
+_PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
 _PYPROF_SHAPE: Final = r"'shape': \([^)]*\)"
 
 OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^\{'(?:mod|traceMarker)':"
