@@ -38,12 +38,15 @@ def with_facts(tmp_path: Path, facts: dict[str, str], **tables: list[Row]) -> Tr
         ({}, START + 400),
         ({"EXPORT_PARAM_TIME_SHIFT": "150"}, START + 250),
         ({"EXPORT_PARAM_TIME_SHIFT": "much"}, START + 400),
+        ({"EXPORT_PARAM_TIME_SHIFT": "9" * 18}, START + 400 - int("9" * 18)),
+        ({"EXPORT_PARAM_TIME_SHIFT": "-" + "9" * 19}, START + 400),
+        ({"EXPORT_PARAM_TIME_SHIFT": str(-(2**63))}, None),
         ({"EXPORT_PARAM_TIME_NORMALIZE": "true"}, 400),
         ({"EXPORT_PARAM_TIME_NORMALIZE": "false"}, START + 400),
     ],
 )
 def test_the_epoch_is_the_unix_time_of_the_first_event(
-    tmp_path: Path, facts: dict[str, str], epoch: int
+    tmp_path: Path, facts: dict[str, str], epoch: int | None
 ) -> None:
     start: list[Row] = [{"utcEpochNs": START, "utcTime": "2023-10-04T04:13:59"}]
     trace = with_facts(tmp_path, facts, TARGET_INFO_SESSION_START_TIME=start)
@@ -106,6 +109,7 @@ def test_facts_are_kept_and_the_environment_is_not(tmp_path: Path) -> None:
         ("Not all NVTX events might have been collected.", 1),
         ("Number of CUPTI events produced: \t2642, CUPTI buffers: 50.", 0),
         ("Not all is well.", 0),
+        ("CUPTI dropped 99999999999999999999999 records.", 1),
     ],
 )
 def test_events_that_nsys_lost_are_counted(tmp_path: Path, text: str, count: int) -> None:
@@ -157,6 +161,16 @@ def test_a_device_is_the_gpu_that_cuda_calls_so(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite").unlink()
     trace = with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=told)
     assert trace.devices["name"].to_list() == ["gpu0"]
+
+
+def test_processes_that_each_see_one_gpu_and_call_it_0(tmp_path: Path) -> None:
+    gpus: list[Row] = [{**GPU, "id": i, "cuDevice": i, "name": f"gpu{i}"} for i in (0, 1, 2)]
+    told: list[Row] = [{"gpuId": i + 1, "cudaId": 0, "pid": 7 + i} for i in (0, 1)]
+    kernels = [kernel(1_000, 1_900), kernel(1_000, 1_900, globalPid=gid(8))]
+    tables: Tables = {**WORK, KERNEL: kernels, "TARGET_INFO_GPU": gpus}
+    trace = trace_of(export(tmp_path / "a.sqlite", {**tables, "TARGET_INFO_CUDA_DEVICE": told}))
+    assert trace.activities["device"].to_list() == [1, 2]
+    assert trace.devices.select("device", "name").rows() == [(1, "gpu1"), (2, "gpu2")]
 
 
 def test_devices_that_are_not_described_or_not_used(tmp_path: Path) -> None:

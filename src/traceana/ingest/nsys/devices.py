@@ -14,7 +14,7 @@ from traceana.trace.schema import ACTIVITIES, DEVICES
 _GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 """Since 2021.2 and before; a file stripped of both does not tell what ran."""
 
-_CUDA_DEVICE: Final = "TARGET_INFO_CUDA_DEVICE"
+_CUDA: Final = "TARGET_INFO_CUDA_DEVICE"
 _CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
 _LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
 
@@ -26,7 +26,7 @@ def devices(database: Database, used: pl.Series) -> pl.DataFrame:
     a row without properties.
     """
     gpus = [row for table in _GPUS for row in database.records(table)]
-    numbers = _cuda_numbers(database, gpus)
+    numbers = _numbered(database, gpus)
     described = (
         pl.DataFrame(
             [_device(number, gpu) for number, gpu in numbers], schema=DEVICES, orient="row"
@@ -41,27 +41,56 @@ def devices(database: Database, used: pl.Series) -> pl.DataFrame:
     return wanted.to_frame().join(described, on="device", how="left", maintain_order="left")
 
 
-def _cuda_numbers(
+def _numbered(
     database: Database, gpus: list[dict[str, Any]]
 ) -> list[tuple[int | None, dict[str, Any]]]:
-    """Pair each GPU with the number that CUDA calls it by, which is what activities carry.
-
-    ``TARGET_INFO_CUDA_DEVICE`` tells it by process, ``cuDevice`` for the machine; the oldest
-    exports number the GPUs themselves so.
-    """
-    by_id = {gpu.get("id"): gpu for gpu in gpus}
-    pairs = [
-        (as_int(row.get("cudaId")), by_id[row.get("gpuId")])
-        for row in database.records(_CUDA_DEVICE)
-        if row.get("gpuId") in by_id
-    ]
+    """Pair each GPU with the number that activities carry (see :func:`on_physical_devices`)."""
+    by_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
+    cuda = _cuda_devices(database)
+    if _ambiguous(cuda):
+        return list(by_id.items())
+    pairs = [(number, by_id[gpu]) for _, number, gpu in cuda.rows() if gpu in by_id]
     if pairs:
         return pairs
+    # The oldest exports number the GPUs as CUDA does.
     keys = ("cuDevice", "deviceId", "id")
     return [
         (next((as_int(gpu[key]) for key in keys if gpu.get(key) is not None), None), gpu)
         for gpu in gpus
     ]
+
+
+def _cuda_devices(database: Database) -> pl.DataFrame:
+    """Return which GPU each process means by a device number: columns process, device, gpu."""
+    keys = {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
+    rows = [[as_int(row.get(key)) for key in keys.values()] for row in database.records(_CUDA)]
+    return (
+        pl.DataFrame(rows, schema=dict.fromkeys(keys, pl.Int64), orient="row")
+        .with_columns(pl.col("device", "gpu").cast(ACTIVITIES["device"], strict=False))
+        .drop_nulls(["device", "gpu"])
+        .unique(["process", "device"], keep="first", maintain_order=True)
+    )
+
+
+def _ambiguous(cuda: pl.DataFrame) -> bool:
+    return cuda.select("device", "gpu").unique()["device"].is_duplicated().any()
+
+
+def on_physical_devices(database: Database, work: pl.DataFrame) -> pl.DataFrame:
+    """Return activities so that one device number is one GPU.
+
+    CUDA numbers the devices that a process sees. Where ``CUDA_VISIBLE_DEVICES`` shows each rank a
+    GPU of its own, all of them call it 0: then the activities get the machine's number of the GPU
+    instead. Where the numbers are the same in all processes they stay as CUDA has them.
+    """
+    cuda = _cuda_devices(database)
+    if not _ambiguous(cuda):
+        return work
+    return (
+        work.join(cuda, on=["process", "device"], how="left", maintain_order="left")
+        .with_columns(pl.coalesce("gpu", "device").alias("device"))
+        .drop("gpu")
+    )
 
 
 def _device(number: int | None, gpu: dict[str, Any]) -> tuple[Any, ...]:

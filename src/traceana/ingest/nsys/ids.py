@@ -46,8 +46,9 @@ def enumeration(database: Database, table: str, known: dict[int, str]) -> dict[i
 
 
 def as_int(value: Any) -> int | None:
-    """Return ``value`` of an untyped cell as an integer, None where it is none."""
+    """Return ``value`` of an untyped cell as an integer, None where it is none or beyond int64."""
     try:
-        return int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if -(2**63) <= number < 2**63 else None

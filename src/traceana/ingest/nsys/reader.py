@@ -11,7 +11,7 @@ from traceana.ingest.names import NameTable
 from traceana.ingest.nsys import activities, calls, ranges, session, strings
 from traceana.ingest.nsys.bulk import Query, read_tables
 from traceana.ingest.nsys.database import Database
-from traceana.ingest.nsys.devices import devices, devices_of_contexts, placed
+from traceana.ingest.nsys.devices import devices, devices_of_contexts, on_physical_devices, placed
 from traceana.ingest.nsys.dialect import require_nsys
 from traceana.ingest.nsys.unread import count_missing, count_unread
 from traceana.ingest.progress import Progress
@@ -118,7 +118,9 @@ def _activities(
         shaped, texts_of = activities.named(database, table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
         parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))
-    return (pl.concat(parts, how="diagonal") if parts else empty("activities")), names
+    if not parts:
+        return empty("activities"), names
+    return on_physical_devices(database, pl.concat(parts, how="diagonal")), names
 
 
 def _ranges(

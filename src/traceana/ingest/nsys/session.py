@@ -27,7 +27,7 @@ _OPTIONS: Final = {
 _COMMAND: Final = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)")
 _LOSS: Final = re.compile(r"\b(?:lost|dropped|might be missing|not all\b.*\bcollected)\b", re.I)
 _LOST_COUNT: Final = re.compile(
-    r"dropped:?\s+(\d+)|\blost\s+(\d+)|\(\s*(\d+)\s*\)\s+(?:were lost|could not)", re.I
+    r"dropped:?\s+(\d{1,15})\b|\blost\s+(\d{1,15})\b|\(\s*(\d{1,15})\s*\)\s+were lost", re.I
 )
 _WARNING: Final = 2
 _LONGEST_MESSAGE: Final = 300
@@ -56,11 +56,12 @@ def epoch_ns(database: Database, facts: dict[str, str], first_ns: int) -> int | 
     (``nsys export --ts-normalize``); ``--ts-shift`` comes on top.
     """
     shift = as_int(facts.get("EXPORT_PARAM_TIME_SHIFT", 0)) or 0
-    if facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
-        return first_ns - shift
     starts = [row.get("utcEpochNs") for row in database.records("TARGET_INFO_SESSION_START_TIME")]
     start = as_int(starts[0]) if starts else None
-    return None if start is None else start + first_ns - shift
+    if facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
+        start = 0
+    # A sum beyond int64 is of damaged facts.
+    return None if start is None else as_int(start + first_ns - shift)
 
 
 def properties(database: Database, processes: set[int]) -> dict[str, Any]:
@@ -82,7 +83,11 @@ def properties(database: Database, processes: set[int]) -> dict[str, Any]:
             command.append(value)
     if command:
         found["command"] = command
-    named = {as_int(row.get("pid")): row.get("name") for row in database.records("PROCESSES")}
+    named = {
+        as_int(row.get("pid")): row["name"]
+        for row in database.records("PROCESSES")
+        if isinstance(row.get("name"), str)
+    }
     found["processes"] = {str(pid): named.get(pid) for pid in sorted(processes)}
     warnings = [text for severity, text in _messages(database) if severity >= _WARNING]
     if warnings:
