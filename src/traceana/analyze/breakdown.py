@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.analyze.classes import classified_work
+from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import measured_steps
-from traceana.analyze.work import why_no_work
+from traceana.analyze.work import why_no_work, work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -24,14 +24,19 @@ def breakdown(trace: Trace) -> Result:
     """
     measured = measured_steps(trace)
     in_measured = pl.col("step").is_in(measured.rows)
-    frame = (
-        classified_work(trace)
-        .group_by("category", "part")
+    by_source = (
+        work(trace)
+        .group_by(SOURCE)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.col("duration").sum().alias("time_ns"),
             pl.col("duration").filter(in_measured).sum().alias("in_steps"),
         )
+    )
+    frame = (
+        classified(by_source, trace)
+        .group_by("category", "part")
+        .agg(pl.col("calls", "time_ns", "in_steps").sum())
         .with_columns(pl.col("time_ns").sum().over("category").alias("of_category"))
         .sort(
             ["of_category", "category", "time_ns", "part"],

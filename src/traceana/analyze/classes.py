@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.work import work
-
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
@@ -25,35 +23,34 @@ BLAS_LETTER: Final[dict[str, str]] = {
 PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
 
-def classified_work(trace: Trace) -> pl.DataFrame:
-    """Return the work of ``trace`` with the columns ``category`` and ``part``, both text.
+SOURCE: Final = ("name_id", "kind", "copy_kind")
+"""The columns of activities that decide the class: equal in these is equal in class."""
 
-    ``part`` splits convolutions by algorithm, matrix products by BLAS name (``sgemm``,
-    ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both; ``gemm``
-    for an unknown precision, ``unknown`` where neither is known), copies by direction, and some
-    categories by function; graphs recorded whole hold kernels and copies that are not apart. It
-    is null in the others.
+
+def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return ``rows``, which have the columns of :data:`SOURCE`, with ``category`` and ``part``.
+
+    Both are text. ``part`` splits convolutions by algorithm, matrix products by BLAS name
+    (``sgemm``, ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both;
+    ``gemm`` for an unknown precision, ``unknown`` where neither is known), copies by direction,
+    and some categories by function; graphs recorded whole hold kernels and copies that are not
+    apart. It is null in the others.
+
+    Add the activities up by :data:`SOURCE` first: text costs more than numbers.
     """
-    classes = (
-        trace.names.lazy()
-        .select(
-            pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
-            pl.col("category").fill_null("other").alias("named_category"),
-            _part().alias("named_part"),
-        )
-        .with_columns(pl.col("named_category", "named_part").cast(pl.Categorical))
+    classes = trace.names.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
+        pl.col("category").fill_null("other").alias("named_category"),
+        _part().alias("named_part"),
     )
     kind = pl.col("kind").cast(pl.String)
-    is_transfer = kind.is_in(["memcpy", "memset"])
     direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
     return (
-        work(trace)
-        .lazy()
-        .join(classes, on="name_id", how="left", maintain_order="left")
+        rows.join(classes, on="name_id", how="left", maintain_order="left")
         .with_columns(
-            pl.when(is_transfer)
+            pl.when(kind.is_in(["memcpy", "memset"]))
             .then(kind)
-            .otherwise(pl.col("named_category").cast(pl.String).fill_null("other"))
+            .otherwise(pl.col("named_category").fill_null("other"))
             .alias("category"),
             pl.when(kind == "memcpy")
             .then(direction)
@@ -61,11 +58,10 @@ def classified_work(trace: Trace) -> pl.DataFrame:
             .then(None)
             .when(kind == "graph")
             .then(pl.lit("CUDA graph recorded whole"))
-            .otherwise(pl.col("named_part").cast(pl.String))
+            .otherwise(pl.col("named_part"))
             .alias("part"),
         )
         .drop("named_category", "named_part")
-        .collect()
     )
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.classes import classified_work
+from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.result import Result, sums, with_share
-from traceana.analyze.work import why_no_work
+from traceana.analyze.work import why_no_work, work
 from traceana.trace.schema import Direction
 
 if TYPE_CHECKING:
@@ -27,19 +27,16 @@ def layers(trace: Trace) -> Result:
     execution, roles last.
     """
     located = _located(trace)
-    duration = pl.col("duration")
-    direction = pl.col("direction").cast(pl.String)
-    forward, backward = (
-        (duration.filter(direction == which).sum()) for which in ("forward", "backward")
-    )
+    time, direction = pl.col("time_ns"), pl.col("direction")
+    forward, backward = (time.filter(direction == d).sum() for d in ("forward", "backward"))
     frame = (
         located.group_by(KEYS)
         .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("calls").sum(),
             forward.alias("forward_ns"),
             backward.alias("backward_ns"),
-            (duration.sum() - forward - backward).alias("other_ns"),
-            duration.sum().alias("time_ns"),
+            (time.sum() - forward - backward).alias("other_ns"),
+            time.sum(),
         )
         .join(
             _algorithms(located, ("layer", "role")),
@@ -57,10 +54,10 @@ def layers_by_direction(trace: Trace) -> Result:
     Columns as in :func:`layers`, with ``direction`` (``forward``, ``backward``, ``optimizer``, or
     null) in place of one column a direction.
     """
-    located = _located(trace).with_columns(pl.col("direction").cast(pl.String))
+    located = _located(trace)
     frame = (
         located.group_by(*KEYS, "direction")
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .agg(pl.col("calls", "time_ns").sum())
         .join(
             _algorithms(located, ("layer", "role", "direction")),
             on=["layer", "role", "direction"],
@@ -72,7 +69,7 @@ def layers_by_direction(trace: Trace) -> Result:
 
 
 def _located(trace: Trace) -> pl.DataFrame:
-    """Return the classified work with the layer's path, type, role and position."""
+    """Return the work added up by class, layer and direction, with what the layer is."""
     table = trace.layers.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"),
         pl.when(pl.col("role") == "layer").then("path").alias("path"),
@@ -80,8 +77,14 @@ def _located(trace: Trace) -> pl.DataFrame:
         pl.col("role").cast(pl.String),
         pl.when(pl.col("role") == "layer").then("position").alias("position"),
     )
+    by_source = (
+        work(trace)
+        .group_by(*SOURCE, "layer", "direction")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .with_columns(pl.col("direction").cast(pl.String))
+    )
     return (
-        classified_work(trace)
+        classified(by_source, trace)
         .join(table, on="layer", how="left", maintain_order="left")
         .with_columns(pl.col("role").fill_null("unattributed"))
         .with_columns(pl.coalesce("path", "(" + pl.col("role") + ")").alias("layer"))
@@ -93,8 +96,8 @@ def _algorithms(located: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     return (
         located.filter(pl.col("category") == "conv")
         .group_by(*keys, "part")
-        .agg(pl.col("duration").sum())
-        .sort(["duration", "part"], descending=[True, False])
+        .agg(pl.col("time_ns").sum())
+        .sort(["time_ns", "part"], descending=[True, False])
         .group_by(keys, maintain_order=True)
         .agg(pl.col("part").str.join(", ").alias("algorithm"))
     )

@@ -28,6 +28,8 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Say which rule decided, why, and which others match.")
 ]
 
+OPTIONAL = ("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library")
+
 
 def classify(
     names: Names,
@@ -45,11 +47,11 @@ def classify(
     if explain:
         from traceana.analyze.explanations import explanations
 
-        output.show("classify", explanations(texts, loaded))
+        output.show("classify", explanations(texts, loaded), records=True)
     else:
         from traceana.analyze.explanations import classes
 
-        output.show("classify", classes(texts, loaded))
+        output.show("classify", classes(texts, loaded), optional=OPTIONAL)
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ from traceana.errors import ExitCode
 
 
 def info(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """What is in the file: format, devices, counts, and the integrity ledger.
+    """What is in the file: format, devices, counts, integrity ledger.
 
     The JSON is one object of facts, without rows.
     """

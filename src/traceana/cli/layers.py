@@ -37,7 +37,7 @@ def layers(
     writing: Writing,
     direction: ByDirection = False,
 ) -> ExitCode:
-    """Time of each layer, forward and backward, and the algorithms of its convolutions.
+    """Time of each layer, forward and backward, and its algorithms.
 
     What is on no layer is a row of its own by its role: optimizer, data, collective,
     unattributed. The rows add up to all work of the trace.

@@ -64,6 +64,7 @@ class Output:
         *,
         columns: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
+        records: bool = False,
         overview: Overview | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class Output:
                 {} if trace is None else source_of(trace),
                 columns,
                 optional,
+                records,
                 overview,
                 facts,
             )

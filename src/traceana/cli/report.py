@@ -9,7 +9,7 @@ from traceana.errors import ExitCode
 
 
 def report(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """The whole run on one screen: steps, time by class, layers, transfers, what to look at.
+    """The run on one screen: steps, classes, layers, copies, findings.
 
     CSV, TSV and Parquet hold the table of time by class; JSON and Markdown hold all sections.
     """

@@ -21,9 +21,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the bundle that -o
 
 
 def save(file: TraceFile, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
-    """Save the trace as a bundle: a directory of Parquet files that every verb opens quickly.
+    """Save the trace as a bundle that every verb opens quickly.
 
-    Layers, steps and classes are saved with it.
+    A bundle is a directory of Parquet files. Layers, steps and classes are saved with it.
     """
     trace = open_trace(file, reading)
     trace.save(output, overwrite=force)

@@ -20,7 +20,8 @@ class Document:
 
     ``verb`` names it; ``source`` holds the facts of the input for the JSON's ``meta``; ``columns``
     are those for a table of text (all: empty), of which a narrow terminal goes without the
-    ``optional`` ones, the first first. ``overview`` is there when the table is that of the
+    ``optional`` ones, the first first; with ``records`` each
+    row is a block of lines, one a column. ``overview`` is there when the table is that of the
     report, ``facts`` when the JSON is one object of facts and no table.
     """
 
@@ -29,6 +30,7 @@ class Document:
     source: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    records: bool = False
     overview: Overview | None = None
     facts: Mapping[str, Any] | None = None
 

@@ -58,6 +58,8 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

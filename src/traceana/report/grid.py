@@ -15,7 +15,7 @@ from traceana.report.text import cut_end, cut_start
 GAP: Final = 2
 WIDEST_TEXT: Final = 28
 NARROWEST_LONG: Final = 16
-COMFORTABLE_LONG: Final = 26
+COMFORTABLE_LONG: Final = 34
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.TEXT: cut_end,
@@ -67,7 +67,7 @@ def _rows(columns: Sequence[Shown], widths: Sequence[int]) -> list[Text]:
 
 def narrowed(columns: Sequence[Shown], width: int, optional: Sequence[str]) -> list[Shown]:
     """Return ``columns`` without as many of ``optional`` (titles, the first goes first) as it
-    takes for the lines to fit, with 26 characters for long columns or all they need."""
+    takes for the lines to fit, with 34 characters for long columns or all they need."""
     kept = list(columns)
     for title in optional:
         widths = _widths(kept, width)

@@ -7,10 +7,11 @@ from io import StringIO
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from traceana.report import human
-from traceana.report.columns import show, title_of
+from traceana.report.columns import Shown, show, title_of
 from traceana.report.document import Document, Paper
 from traceana.report.grid import grid, narrowed
 from traceana.report.text import plain
@@ -22,13 +23,26 @@ def render(document: Document, paper: Paper) -> str:
     frame = table.frame
     columns = show(frame, table.totals, document.columns or frame.columns)
     parts: list[Any] = []
-    if columns:
+    if document.records:
+        parts += _records(columns)
+    elif columns:
         columns = narrowed(columns, paper.width, [title_of(c) for c in document.optional])
         parts += grid(columns, paper.width, footer=bool(table.totals))
     if table.hidden:
         parts.append(Text(_hidden(document)))
     parts += [Text(plain(note), style="dim") for note in table.notes]
     return draw(parts, paper)
+
+
+def _records(columns: list[Shown]) -> list[Any]:
+    parts: list[Any] = []
+    for row in zip(*(column.cells for column in columns), strict=True):
+        block = Table.grid(padding=(0, 2, 0, 0))
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                block.add_row(Text(column.title, style="dim"), Text(cell, overflow="fold"))
+        parts += [Text(""), block] if parts else [block]
+    return parts
 
 
 def draw(parts: Iterable[Any], paper: Paper) -> str:
