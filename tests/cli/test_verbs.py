@@ -110,9 +110,9 @@ def test_a_saved_bundle_is_opened_again(run: Run, bundle: Path, tmp_path: Path) 
 def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
     result = run("report", damaged)
     assert result.exit_code == ExitCode.TRUNCATED
-    assert "60.0 % of it was read" in result.stdout
+    assert "60.0 % of the 1.00 kB that are there was read" in result.stdout
     assert result.stderr == (
-        "traceana: the file ends in the middle: 600 of 1,000 bytes (60.0 %) were read\n"
+        "traceana: the file ends in the middle: 600 of the 1,000 bytes that are there (60.0 %) were read\n"
     )
 
 

@@ -40,7 +40,10 @@ def exit_code(trace: Trace, reading: Reading) -> ExitCode:
         read = ""
         if meta.bytes_read is not None and meta.bytes_total:
             share = 100 * meta.bytes_read / meta.bytes_total
-            read = f": {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %) were read"
+            read = (
+                f": {meta.bytes_read:,} of the {meta.bytes_total:,} bytes that are there "
+                f"({share:.1f} %) were read"
+            )
         typer.echo(f"traceana: the file ends in the middle{read}", err=True)
         return ExitCode.TRUNCATED
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")

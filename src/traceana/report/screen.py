@@ -63,6 +63,7 @@ def _notes(overview: Overview) -> list[Any]:
     if facts["truncated"]:
         read = "an unknown part"
         if facts["bytes_read"] is not None and facts["bytes_total"]:
-            read = human.share(facts["bytes_read"] / facts["bytes_total"])
-        lines.append(Text(f"The file ends in the middle: {read} of it was read.", style="yellow"))
+            share = human.share(facts["bytes_read"] / facts["bytes_total"])
+            read = f"{share} of the {human.size(facts['bytes_total'])} that are there"
+        lines.append(Text(f"The file ends in the middle: {read} was read.", style="yellow"))
     return lines
