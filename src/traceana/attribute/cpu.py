@@ -10,7 +10,7 @@ import polars as pl
 from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.trace.schema import CPU_DEVICE, conform
 
-DEVICE_WORK: Final = ("kernel", "memcpy", "memset")
+DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
 
 EXPLAINED: Final = 0.9
 """Operators of one name are entered when those directly inside them take this much of their time.

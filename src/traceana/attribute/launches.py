@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from traceana.attribute.cpu import DEVICE_WORK
 from traceana.trace.ledger import Ledger
 
 
@@ -36,9 +37,7 @@ def with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) ->
     )
     if not per_process:
         joined = joined.with_columns(pl.coalesce("process", "call_process"))
-    work = joined.filter(
-        pl.col("call").is_null() & pl.col("kind").is_in(["kernel", "memcpy", "memset"])
-    )
+    work = joined.filter(pl.col("call").is_null() & pl.col("kind").is_in(DEVICE_WORK))
     # Without any call in the trace nothing is missing: the recording left calls out as a whole.
     if calls.height:
         ledger.add(

@@ -21,6 +21,9 @@ _DIRECTION: Final = re.compile(
 )
 """A direction alone, before or behind a layer: ``forward``, ``backward: conv1``, ``conv1.bwd``."""
 
+_LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
+"""NVTX domains in which a library draws its own calls."""
+
 WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm|mm|bmm|matmul|"
     r"(?:native_)?(?:batch|layer|group)_norm|embedding|scaled_dot_product_attention|lstm|gru)$"
@@ -37,12 +40,15 @@ def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key
     ``## forward ##`` around a whole network is no layer.
     """
     texts = ranges.select("text").unique().with_columns(_judgement())
-    judged = ranges.select("text", "kind", "start", "duration").join(
+    judged = ranges.select("text", "kind", "domain", "start", "duration").join(
         texts, on="text", how="left", maintain_order="left"
     )
+    by_library = pl.col("domain").cast(pl.String).is_in(_LIBRARIES).fill_null(False)
     wanted = (
         judged.select(
-            pl.col("named").fill_null(False) & pl.col("kind").is_in(["annotation", "nvtx"])
+            pl.col("named").fill_null(False)
+            & pl.col("kind").is_in(["annotation", "nvtx"])
+            & ~by_library
         )
         .to_series()
         .to_numpy()
