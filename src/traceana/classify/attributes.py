@@ -15,14 +15,14 @@ _GROUP = re.compile(r"\$(\d)")
 
 
 def complete(
-    classes: pl.DataFrame, heads: pl.Series, attributes: Sequence[Attribute]
+    classes: pl.DataFrame, names: pl.Series, heads: pl.Series, attributes: Sequence[Attribute]
 ) -> pl.DataFrame:
     """``classes`` with its nulls filled by the first attribute that reads a value of the name.
 
-    ``classes`` has one row a distinct name and the columns of the class schema; ``heads`` are the
-    heads of its names.
+    ``classes`` has one row a distinct name and the class columns; ``names`` are its names in their
+    canonical spelling, ``heads`` their heads.
     """
-    parts = {"name": classes["name"], "head": heads}
+    parts = {"name": names, "head": heads}
     category, library = _Choice(classes["category"]), _Choice(classes["library"])
     columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
     empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
@@ -36,7 +36,7 @@ def complete(
         if found.any():
             filled = rows[found.to_numpy()]
             column = columns[attribute.column]
-            columns[attribute.column] = column.scatter(filled, value.filter(found))
+            columns[attribute.column] = column.clone().scatter(filled, value.filter(found))
             empty[attribute.column][filled] = False
     return classes.with_columns(**columns)
 

@@ -17,6 +17,7 @@ from traceana.classify.heads import heads_of
 from traceana.classify.load import load_rules
 from traceana.classify.rules_model import Rule, RuleSet
 from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
+from traceana.classify.spelling import canonical
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -79,17 +80,20 @@ class _Undecided:
 
 
 def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
-    heads = heads_of(names)
-    deciding = deciding_rules(names, heads, rules.rules)
+    texts = canonical(names)
+    heads = heads_of(texts)
+    deciding = deciding_rules(texts, heads, rules.rules)
     classes = _rule_table(rules.rules)[deciding]
-    frame = pl.DataFrame({"name": names}).hstack(classes)
-    completed = complete(frame, heads, rules.attributes)
+    completed = complete(classes, texts, heads, rules.attributes).with_columns(name=names)
     family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
     return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
 
 
 def deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
-    """For each name the position of the first rule that matches it; the last one matches all."""
+    """For each name the position of the first rule that matches it; the last one matches all.
+
+    ``names`` are in their canonical spelling, ``heads`` their heads.
+    """
     deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
     undecided = _Undecided(names, heads)
     for position, rule in enumerate(rules):

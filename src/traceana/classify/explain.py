@@ -11,6 +11,7 @@ from traceana.classify.engine import classify_names, matches
 from traceana.classify.heads import heads_of
 from traceana.classify.load import load_rules
 from traceana.classify.rules_model import ClassValue, RuleSet
+from traceana.classify.spelling import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,10 @@ class Explanation:
 def explain(name: str, rules: RuleSet | None = None) -> Explanation:
     """Explain the class of ``name`` under ``rules`` (traceana's own where none are given)."""
     chosen = load_rules() if rules is None else rules
-    names = pl.Series("name", [name], dtype=pl.String)
+    names = canonical(pl.Series("name", [name], dtype=pl.String))
     heads = heads_of(names)
     matched = [rule for rule in chosen.rules if matches(rule, names, heads)]
-    row = classify_names(names, chosen).row(0, named=True)
+    row = classify_names([name], chosen).row(0, named=True)
     deciding = matched[0]
     return Explanation(
         name=name,
