@@ -30,6 +30,8 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     """
     chosen = load_rules() if rules is None else rules
     given = pl.Series("name", names, dtype=pl.String).fill_null("")
+    if given.is_empty():
+        return pl.DataFrame(schema=CLASS_SCHEMA)
     distinct = given.unique(maintain_order=True)
     classes = _classify_distinct(distinct, chosen)
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")

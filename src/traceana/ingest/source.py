@@ -18,14 +18,16 @@ _BLOCK: Final = 8 << 20
 class ByteSource:
     """Reads a file once, front to back.
 
-    After :meth:`blocks` is exhausted, ``truncated`` tells whether a gzip stream broke off or was
-    damaged; what came before that is delivered. ``bytes_read`` counts bytes on disk.
+    After :meth:`blocks` is exhausted, ``truncated`` tells whether a gzip stream broke off;
+    ``damaged`` whether it could not be inflated or did not match its checksum, which also means
+    that it was not read to its end. ``bytes_read`` counts bytes on disk.
     """
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:
         """Prepare to read ``path``; raises ``UnreadableError`` when the system refuses it."""
         self.path = path
         self.truncated = False
+        self.damaged = False
         self.bytes_read = 0
         try:
             self.bytes_total = path.stat().st_size
@@ -67,7 +69,7 @@ class ByteSource:
                 try:
                     yield inflater.decompress(rest)
                 except IsalError:  # type: ignore[misc]  # the stub types it as an instance
-                    self.truncated = True
+                    self.truncated = self.damaged = True
                     return
                 rest = inflater.unused_data if inflater.eof else b""
         self.truncated = not inflater.eof

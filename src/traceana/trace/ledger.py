@@ -30,6 +30,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "malformed": ("problem", "events that cannot be decoded"),
     "repaired": ("problem", "stretches of invalid JSON that were mended before decoding"),
     "truncated": ("problem", "the file ends in the middle"),
+    "damaged": ("problem", "the compressed file is damaged: some of it is lost or wrong"),
     "unnamed": ("problem", "events whose name is not in the file"),
     "missing_table": ("problem", "a table that the format promises is not in the file"),
     "dropped_by_profiler": ("problem", "events that the profiler says it lost"),

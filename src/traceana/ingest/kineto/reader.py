@@ -44,6 +44,12 @@ def read(path: Path, progress: Progress) -> Trace:
     stream = EventStream(head.rest, blocks)
     with _collector_off():
         stream.columns(columns.take)
+    malformed = columns.left_out.get(("malformed", ""), 0)
+    if malformed == columns.events and (head.bare or malformed):
+        raise NotATraceError(
+            f"{path} is JSON, and nothing in it is a trace event: "
+            "give the file that torch.profiler exported"
+        )
     keys, whole = _end(head, stream)
     source.truncated |= not whole
     return _assemble(columns, {**head.keys, **keys}, source, stream)
@@ -85,10 +91,12 @@ def _assemble(
     for (reason, detail), count in columns.left_out.items():
         ledger.add(reason, count, table="-", detail=detail or None)
     ledger.add("repaired", columns.repaired, table="-", kept=True)
-    if source.truncated:
-        ledger.add(
-            "truncated", 1, table="-", detail="within an event" if stream.broken_off else None
-        )
+    if source.damaged:
+        ledger.add("damaged", 1, table="-", kept=True)
+    if stream.broken_off:
+        ledger.add("truncated", 1, table="-", detail="an event is cut")
+    elif source.truncated:
+        ledger.add("truncated", 1, table="-", kept=True)
     calls = columns.frame("call")
     ops, annotations = split_ops(columns.frame("op"))
     annotated = pl.concat(

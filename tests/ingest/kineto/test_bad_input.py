@@ -1,0 +1,147 @@
+"""Input that is no trace, or is damaged: a typed error of one line, or what could be saved."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.ingest.kineto.writing import kernel, write
+from traceana.errors import (
+    CorruptError,
+    EmptyFileError,
+    IsDirectoryError,
+    NotATraceError,
+    NotFoundError,
+    TraceanaError,
+    UnknownFormatError,
+    UnreadableError,
+)
+from traceana.ingest import read
+
+EVENTS = [kernel(f"k{i}", 10 * i + 5, 2, correlation=i) for i in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", EmptyFileError),
+        (bytes(range(256)) * 20, UnknownFormatError),
+        (b"hello, world", UnknownFormatError),
+        (b"\x1f\x8b\x08nonsense", CorruptError),
+        (b'"just text"', NotATraceError),
+        (b"42", NotATraceError),
+        (b'{"a": 1}', NotATraceError),
+        (b'{"nested": {"traceEvents": [{"ph": "X"}]}}', NotATraceError),
+        (b'{"text": "\\"traceEvents\\": ["}', NotATraceError),
+        (b"[1, 2, 3]", NotATraceError),
+        (b"[]", NotATraceError),
+        (b'[{"a": 1}, {"b": 2}]', NotATraceError),
+        (b'{"schemaVersion": 1, "devi', CorruptError),
+        (b"{", CorruptError),
+        (b"   \n ", CorruptError),
+    ],
+)
+def test_no_trace(tmp_path: Path, content: bytes, error: type[TraceanaError]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(error) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        read(tmp_path / "nothing")
+    with pytest.raises(IsDirectoryError):
+        read(tmp_path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.json", EVENTS)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UnreadableError, match="Permission denied"):
+        read(path)
+
+
+def test_a_trace_of_nothing_is_read(tmp_path: Path) -> None:
+    trace = traceana.open(write(tmp_path / "t.json", []))
+    assert trace.activities.is_empty()
+    assert trace.names.is_empty()
+    assert not trace.meta.truncated
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7, 0.999])
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_is_whole_before_the_break_is_kept(
+    tmp_path: Path, share: float, compress: bool
+) -> None:
+    whole = write(tmp_path / "whole.json", EVENTS, compress=compress).read_bytes()
+    path = tmp_path / "cut.json"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    trace = read(path)
+    assert trace.meta.truncated
+    assert 0 < trace.activities.height < len(EVENTS) or share > 0.99
+    want = [event["ts"] * 1000 - 5000 for event in EVENTS]
+    assert trace.activities["start"].to_list() == want[: trace.activities.height]
+    assert (trace.ledger["reason"] == "truncated").sum() == 1
+    assert trace.meta.bytes_read == path.stat().st_size
+
+
+def test_a_gzip_that_is_damaged_in_its_middle_says_so(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    events = [kernel(f"k{noise.random()}", i + 1, 1) for i in range(40_000)]
+    path = write(tmp_path / "t.json.gz", events, compress=True)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 400] = b"\xff" * 400
+    path.write_bytes(data)
+    trace = read(path)
+    assert trace.meta.truncated
+    assert "damaged" in trace.ledger["reason"].to_list()
+    # Deflate may go on inflating nonsense: only what came before the damage is surely right.
+    names = trace.names["name"].gather(trace.activities["name_id"]).to_list()
+    assert names[:15_000] == [event["name"] for event in events[:15_000]]
+
+
+def test_only_the_closing_brackets_are_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", EVENTS)
+    path.write_bytes(path.read_bytes()[:-2])
+    trace = read(path)
+    assert trace.activities.height == len(EVENTS)
+    assert trace.meta.truncated
+
+
+def test_a_bare_array_may_end_without_its_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in EVENTS) + ",\n")
+    trace = read(path)
+    assert trace.activities.height == len(EVENTS)
+    assert not trace.meta.truncated
+
+
+def test_raw_control_characters_backslashes_and_tokens(tmp_path: Path) -> None:
+    text = (
+        b'{"traceEvents": [\n'
+        b'{"ph":"X","cat":"kernel","name":"C:\\q\x01\n","pid":0,"tid":7,"ts":10,"dur":1},\n'
+        b'{"ph":"X","cat":"kernel","name":"n","pid":0,"tid":7,"ts":11,"dur":NaN},\n'
+        b'{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":12,"dur":N/A},\n'
+        b'{"ph":"X","cat":"kernel","name":"\xff","pid":0,"tid":7,"ts":13,"dur":2}]}'
+    )
+    path = tmp_path / "t.json"
+    path.write_bytes(text)
+    trace = read(path)
+    assert trace.names["name"].to_list() == ["C:\\q\x01\n", "\ufffd"]
+    counted = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert counted == {"repaired": 4, "missing_time": 2}
+    kept = trace.activities.height + trace.ledger.filter(~pl.col("kept"))["count"].sum()
+    assert kept == trace.meta.events == 4
