@@ -46,7 +46,9 @@ def columns_of(text: bytes, size: int) -> tuple[Columns, EventStream, dict[str, 
     st.integers(1, 400),
     st.sampled_from(["first", "last", "bare"]),
 )
-def test_all_events_come_out(events: list, indent: int | None, size: int, place: str) -> None:
+def test_all_events_come_out(
+    events: list[dict[str, Any]], indent: int | None, size: int, place: str
+) -> None:
     around = {"deviceProperties": [{"id": 0}, {"name": '"traceEvents": ['}]}
     document: Any = {
         "first": {"traceEvents": events, **around},
@@ -67,7 +69,9 @@ def test_all_events_come_out(events: list, indent: int | None, size: int, place:
 
 @settings(max_examples=200)
 @given(EVENTS.filter(bool), st.integers(1, 300), st.data())
-def test_what_is_whole_before_a_cut_is_kept(events: list, size: int, data: st.DataObject) -> None:
+def test_what_is_whole_before_a_cut_is_kept(
+    events: list[dict[str, Any]], size: int, data: st.DataObject
+) -> None:
     text = json.dumps({"traceEvents": events}).encode()
     begin = text.index(b"[") + 1
     cut = data.draw(st.integers(begin, len(text) - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,9 @@ OBJECTS = st.lists(st.dictionaries(TEXT, VALUES, max_size=4), max_size=6)
 
 
 @given(OBJECTS, st.sampled_from([None, 1, "\t"]), st.booleans())
-def test_every_object_is_found_whole(objects: list, indent: object, closed: bool) -> None:
+def test_every_object_is_found_whole(
+    objects: list[dict[str, Any]], indent: int | str | None, closed: bool
+) -> None:
     pieces = [json.dumps(o, indent=indent, ensure_ascii=False).encode() for o in objects]
     text = b",\n".join(pieces) + (b'], "rest": [{}]}' if closed else b"")
     found = scan(text)
@@ -29,7 +32,9 @@ def test_every_object_is_found_whole(objects: list, indent: object, closed: bool
 
 
 @given(OBJECTS.filter(bool), st.data())
-def test_a_cut_leaves_the_whole_objects_before_it(objects: list, data: st.DataObject) -> None:
+def test_a_cut_leaves_the_whole_objects_before_it(
+    objects: list[dict[str, Any]], data: st.DataObject
+) -> None:
     pieces = [json.dumps(o).encode() for o in objects]
     text = b",".join(pieces)
     cut = data.draw(st.integers(0, len(text)))
