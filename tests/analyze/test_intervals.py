@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceana.analyze.intervals import Busy, length, union
@@ -21,6 +21,7 @@ def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return starts, starts + np.array([size for _, size in pairs], dtype=np.int64)
 
 
+@settings(deadline=None)
 @given(spans)
 def test_a_union_covers_what_its_intervals_cover(pairs: list[tuple[int, int]]) -> None:
     starts, ends = union(*arrays(pairs))
@@ -29,6 +30,7 @@ def test_a_union_covers_what_its_intervals_cover(pairs: list[tuple[int, int]]) -
     assert (starts[1:] > ends[:-1]).all(), "disjoint, ordered, and none touching the next"
 
 
+@settings(deadline=None)
 @given(
     spans, spans, st.lists(st.tuples(st.sampled_from([0, 1, 7]), st.integers(0, 80)), max_size=9)
 )

@@ -112,7 +112,8 @@ def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
     assert result.exit_code == ExitCode.TRUNCATED
     assert "60.0 % of the 1.00 kB that are there was read" in result.stdout
     assert result.stderr == (
-        "traceana: the file ends in the middle: 600 of the 1,000 bytes that are there (60.0 %) were read\n"
+        "traceana: the file ends in the middle: "
+        "600 of the 1,000 bytes that are there (60.0 %) were read\n"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -30,6 +30,7 @@ def test_what_could_steer_a_terminal_is_written_out(text: str, shown: str) -> No
     assert plain(text) == shown
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_plain_text_is_one_printable_line(text: str) -> None:
     shown = plain(text)
@@ -38,6 +39,7 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
     assert plain(shown) == shown
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab畳込é", max_size=20), st.integers(1, 12))
 def test_cut_text_fits(text: str, width: int) -> None:
     for cut in (cut_end, cut_start):
@@ -64,6 +66,7 @@ def test_a_kernel_is_called_by_its_function(name: str, shown: str) -> None:
     assert brief(name) == shown
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab()<>: ", max_size=30))
 def test_a_name_never_vanishes(name: str) -> None:
     assert bool(brief(name)) == bool(name)
