@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+# Imported here and now: were it fetched on demand like the others, the module of the same name
+# would take the function's place in this package once anything had imported it.
+from traceana.classify.explain import Explanation, explain
+
 if TYPE_CHECKING:
     from traceana.classify.engine import classify_names
-    from traceana.classify.explain import Explanation, explain
     from traceana.classify.load import load_rules
     from traceana.classify.rules_model import RuleSet
 
 __all__ = ["Explanation", "RuleSet", "classify_names", "explain", "load_rules"]
 
-_HOMES = {
-    "classify_names": "engine",
-    "explain": "explain",
-    "Explanation": "explain",
-    "load_rules": "load",
-    "RuleSet": "rules_model",
-}
+_HOMES = {"classify_names": "engine", "load_rules": "load", "RuleSet": "rules_model"}
 
 
 def __getattr__(name: str) -> Any:
-    # Importing the engine imports polars and numpy, which a command line's --help must not wait for.
+    # The engine imports polars and numpy, which a command line's --help must not wait for.
     if name in _HOMES:
         from importlib import import_module
 

@@ -51,14 +51,13 @@ class _Choice:
             distinct, pl.Series(range(len(distinct)), dtype=pl.Int32), return_dtype=pl.Int32
         ).to_numpy()
 
-    def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_] | bool:
-        if not values:
-            return True
-        wanted = np.zeros(len(self._position), dtype=np.bool_)
+    def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_]:
+        wanted = np.full(len(self._position), not values, dtype=np.bool_)
         for value in values:
             if value in self._position:
                 wanted[self._position[value]] = True
-        return wanted[self._codes]
+        chosen: npt.NDArray[np.bool_] = wanted[self._codes]
+        return chosen
 
 
 def _read(texts: pl.Series, attribute: Attribute) -> pl.Series:

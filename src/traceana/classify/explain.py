@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from traceana.classify.engine import classify_names, matches
-from traceana.classify.heads import heads_of
-from traceana.classify.load import load_rules
-from traceana.classify.rules_model import ClassValue, RuleSet
-from traceana.classify.spelling import canonical
+if TYPE_CHECKING:
+    from traceana.classify.rules_model import ClassValue, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +29,13 @@ class Explanation:
 
 def explain(name: str, rules: RuleSet | None = None) -> Explanation:
     """Explain the class of ``name`` under ``rules`` (traceana's own where none are given)."""
+    import polars as pl
+
+    from traceana.classify.engine import classify_names, matches
+    from traceana.classify.heads import heads_of
+    from traceana.classify.load import load_rules
+    from traceana.classify.spelling import canonical
+
     chosen = load_rules() if rules is None else rules
     names = canonical(pl.Series("name", [name], dtype=pl.String))
     heads = heads_of(names)

@@ -45,7 +45,9 @@ def load_rules(extra: Path | None = None) -> RuleSet:
         raise NotFoundError(f"{extra}: no such rule file; give a TOML file of rules") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadRulesError(f"{extra}: cannot be read as text ({error})") from None
-    return _joined([parse_rules(text, str(extra)), own])
+    theirs = parse_rules(text, str(extra))
+    _check_ids((*own.rules, *theirs.rules))
+    return _joined([theirs, own])
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
@@ -71,22 +73,25 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
 
 def _joined(parts: Iterable[RuleSet]) -> RuleSet:
     parts = tuple(parts)
-    rules = tuple(rule for part in parts for rule in part.rules)
+    return RuleSet(
+        tuple(rule for part in parts for rule in part.rules),
+        tuple(attribute for part in parts for attribute in part.attributes),
+    )
+
+
+def _check_ids(rules: Iterable[Rule]) -> None:
     seen: dict[str, str] = {}
     for rule in rules:
         if rule.id in seen:
             where = seen[rule.id]
             raise BadRulesError(f"{rule.file}: rule id {rule.id!r} is taken by {where}; rename it")
         seen[rule.id] = rule.file
-    return RuleSet(rules, tuple(item for part in parts for item in part.attributes))
 
 
 class _Place:
     """Where in a file something stands, for messages."""
 
-    def __init__(
-        self, file: str, text: str, kind: str, number: int, check_patterns: bool
-    ) -> None:
+    def __init__(self, file: str, text: str, kind: str, number: int, check_patterns: bool) -> None:
         self._file, self._text, self._kind, self._number = file, text, kind, number
         self.check_patterns = check_patterns
 
@@ -206,7 +211,7 @@ def _check_pattern(table: dict[str, Any], key: str, place: _Place) -> None:
     try:
         pl.Series([""]).str.contains(pattern)
     except pl.exceptions.ComputeError as error:
-        # The engine's message draws the pattern over several lines; the last one says what is wrong.
+        # The message draws the pattern over several lines; the last one says what is wrong.
         problem = str(error).strip().splitlines()[-1].removeprefix("error: ")
         raise place.error(table, f"{key} is no pattern: {problem}") from None
 

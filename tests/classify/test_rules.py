@@ -1,0 +1,82 @@
+"""The examples that stand with the rules, and the reviewed and labelled lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tools.classification import SAMPLE, compare, read_labels
+from traceana.classify import classify_names, load_rules
+from traceana.classify.load import parse_rules
+from traceana.classify.rules_model import Example, Rule
+from traceana.classify.schema import CATEGORIES
+
+RULES = load_rules().rules
+EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
+CLASSES = classify_names([example.name for _, example in EXAMPLES]).to_dicts()
+LABELS = Path(__file__).resolve().parents[3] / "shared" / "kernel_labels.tsv"
+
+
+@pytest.mark.parametrize(
+    ("pair", "row"),
+    list(zip(EXAMPLES, CLASSES, strict=True)),
+    ids=[f"{rule.id}-{number}" for number, (rule, _) in enumerate(EXAMPLES)],
+)
+def test_example(pair: tuple[Rule, Example], row: dict[str, object]) -> None:
+    rule, example = pair
+    expected = {**rule.columns, **example.columns}
+    assert row["rule"] == rule.id
+    assert {column: row[column] for column in expected} == expected
+
+
+def test_every_rule_has_an_example() -> None:
+    assert [rule.id for rule in RULES if not rule.examples] == []
+
+
+def test_ids_are_unique() -> None:
+    ids = [rule.id for rule in RULES]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_category_has_a_rule() -> None:
+    assert {rule.columns["category"] for rule in RULES} == set(CATEGORIES)
+
+
+def test_every_own_pattern_compiles() -> None:
+    folder = Path(load_rules.__code__.co_filename).parent / "rules"
+    for file in sorted(folder.glob("*.toml")):
+        if file.name != "order.toml":
+            parse_rules(file.read_text(encoding="utf-8"), file.name)
+
+
+def test_every_rule_file_is_in_the_order() -> None:
+    folder = Path(load_rules.__code__.co_filename).parent / "rules"
+    files = {file.name for file in folder.glob("*.toml")} - {"order.toml", "attributes.toml"}
+    assert files == {rule.file for rule in RULES}
+
+
+def test_reviewed_sample() -> None:
+    """A stratified sample of the libraries' names, each class read and agreed to."""
+    compared = compare(read_labels(SAMPLE))
+    wrong = compared.filter(
+        ~pl.all_horizontal(pl.col("category", "algorithm", "direction", "batched").fill_null(True))
+    )
+    assert wrong["name"].to_list() == []
+
+
+@pytest.mark.skipif(not LABELS.is_file(), reason="the labelled list is not beside the repository")
+def test_labelled_list() -> None:
+    compared = compare(read_labels(LABELS))
+    assert right(compared["category"]) >= 0.985
+    assert right(compared["family"]) >= 0.99
+    assert right(compared["direction"]) >= 0.98
+    assert right(compared["batched"]) >= 0.98
+    for (_,), rows in compared.group_by("labelled"):
+        assert rows.height < 20 or right(rows["category"]) >= 0.96
+
+
+def right(answers: pl.Series) -> float:
+    known = answers.drop_nulls()
+    return float(known.sum()) / len(known)

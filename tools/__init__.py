@@ -1,0 +1,1 @@
+"""Developers' tools; nothing of the package needs them."""
