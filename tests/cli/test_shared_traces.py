@@ -25,6 +25,7 @@ SHARED = ROOT.parent / "shared" / "traces"
 FILES = [
     *sorted(SHARED.glob("kineto/**/*.json.gz")),
     *sorted(SHARED.glob("nsys/*.sqlite")),
+    *sorted(SHARED.glob("nvprof/*")),
     *sorted((ROOT / "fixtures").glob("*.sqlite")),
     *sorted(file for file in (ROOT / "fixtures").glob("*.json.gz") if ".layers." not in file.name),
 ]

@@ -26,6 +26,6 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
             return read_kineto(path, progress)
         case Format.SQLITE:
-            from traceana.ingest.nsys.reader import read as read_nsys
+            from traceana.ingest.sqlite.reader import read as read_sqlite
 
-            return read_nsys(path, progress)
+            return read_sqlite(path, progress)

@@ -27,17 +27,15 @@ from tests.ingest.nsys.writing import (
     trace_of,
     write,
 )
-from tests.support.manifest import TRACES
 from traceana.errors import (
     CorruptError,
     ForeignDatabaseError,
     TraceanaError,
-    UnknownFormatError,
     UnreadableError,
 )
 from traceana.ingest.names import UNNAMED
-from traceana.ingest.nsys.reader import read
 from traceana.ingest.progress import silent
+from traceana.ingest.sqlite.reader import read
 
 
 def refused(path: Path, error: type[TraceanaError]) -> str:
@@ -76,17 +74,6 @@ def test_tables_of_unknown_modules_do_not_matter(tmp_path: Path) -> None:
         )
         connection.commit()
     assert trace_of(path).activities.height == 3
-
-
-def test_nvprof_is_told_apart(tmp_path: Path) -> None:
-    tables = {KERNEL: [{"_id_": 1, "start": 1, "end": 2, "name": 3}], "StringTable": [{"_id_": 3}]}
-    assert "nvprof" in refused(write(tmp_path / "a.nvvp", tables), UnknownFormatError)
-
-
-@pytest.mark.skipif(not (TRACES / "nvprof").is_dir(), reason="no shared traces")
-def test_real_databases_of_nvprof_are_told_apart() -> None:
-    for path in sorted((TRACES / "nvprof").iterdir()):
-        assert "nvprof" in refused(path, UnknownFormatError)
 
 
 def test_a_file_that_ends_early(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traceana.ingest.nsys import bulk
-from traceana.ingest.nsys.bulk import Query, decoded, integer, read_tables, text
-from traceana.ingest.nsys.database import Database
 from traceana.ingest.progress import silent
+from traceana.ingest.sqlite import bulk
+from traceana.ingest.sqlite.database import Database
+from traceana.ingest.tables import Bytes, Integer, Query, decoded
 
 cells = st.one_of(
     st.none(),
@@ -38,9 +38,9 @@ def table(path: Path, rows: list[tuple[Any, ...]], numbers: list[int] | None = N
 
 def fetch(path: Path, progress: Any = silent) -> pl.DataFrame:
     with Database(path) as database:
-        columns = {"a": integer(database, "t", "a"), "b": text(database, "t", "b")}
+        columns = {"a": Integer("a"), "b": Bytes("b")}
         query = Query("t", columns, lambda page: page)
-        (frame,) = read_tables(database, [query], progress)
+        (frame,) = database.read([query], progress)
     assert frame.schema == {"a": pl.Int64, "b": pl.Binary}
     return frame
 
@@ -103,11 +103,11 @@ def test_columns_that_are_missing_are_null(tmp_path: Path) -> None:
     path = table(tmp_path / "t.sqlite", [(1, "x"), (None, "y")])
     with Database(path) as database:
         columns = {
-            "none": integer(database, "t", "nosuch"),
-            "first": integer(database, "t", "nosuch", "a", "b"),
-            "bytes": text(database, "t", "nosuch"),
+            "none": Integer("nosuch"),
+            "first": Integer("nosuch", "a", "b"),
+            "bytes": Bytes("nosuch"),
         }
-        (frame,) = read_tables(database, [Query("t", columns, lambda page: page)], silent)
+        (frame,) = database.read([Query("t", columns, lambda page: page)], silent)
     assert frame.rows() == [(None, 1, b""), (None, 0, b"")]
 
 

@@ -6,22 +6,21 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.nsys.bulk import Query, integer
-from traceana.ingest.nsys.database import Database
-from traceana.ingest.nsys.ids import enumeration, nonzero, process_of, thread_of
-from traceana.ingest.nsys.strings import Strings
+from traceana.ingest.cupti.records import nonzero
+from traceana.ingest.cupti.words import without_symbol_version
+from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
+from traceana.ingest.tables import Integer, Query, TableSource
+from traceana.ingest.texts import Texts
 from traceana.trace import Ledger
 
 TABLES: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 """New exports keep driver calls with the runtime's; the first ones had a table of their own."""
 
 _BACKTRACE: Final = {67: "TRACE_PROCESS_EVENT_CUDABACKTRACE"}
-_VERSION: Final = r"^(cuda.*)_v\d{4,5}$"
-"""The runtime's symbol version, e.g. ``_v3020``. A driver's ``_v2`` is part of the API's name."""
 
 
-def query(database: Database, table: str) -> Query:
-    """Return the query for one of :data:`TABLES`, a table that ``database`` has."""
+def query(table: str) -> Query:
+    """Return the query for one of :data:`TABLES`."""
     columns = {
         "name": ("nameId",),
         "event_class": ("eventClass",),
@@ -32,7 +31,7 @@ def query(database: Database, table: str) -> Query:
     }
     return Query(
         table,
-        {name: integer(database, table, *sources) for name, sources in columns.items()},
+        {name: Integer(*sources) for name, sources in columns.items()},
         _shape,
     )
 
@@ -50,12 +49,11 @@ def _shape(page: pl.DataFrame) -> pl.DataFrame:
 
 
 def named(
-    database: Database, table: str, frame: pl.DataFrame, strings: Strings, ledger: Ledger
+    database: TableSource, table: str, frame: pl.DataFrame, strings: Texts, ledger: Ledger
 ) -> pl.DataFrame:
     """Return columns of ``calls`` for a result of :func:`query`.
 
-    Names are without the runtime's symbol version: ``cudaLaunchKernel_v7000`` is
-    ``cudaLaunchKernel``, as other profilers print it. With ``--cudabacktrace`` nsys writes a
+    Names are without the runtime's symbol version. With ``--cudabacktrace`` nsys writes a
     second row around a call, of the same correlation id; those are counted in ``ledger`` and
     left out.
     """
@@ -71,7 +69,7 @@ def named(
     names = strings.of(calls["name"])
     ledger.add("unnamed", names.null_count(), table="calls", kept=True, detail=table)
     distinct = names.drop_nulls().unique()
-    plain = distinct.cast(pl.String).str.replace(_VERSION, "$1").cast(pl.Categorical)
+    plain = without_symbol_version(distinct.cast(pl.String)).cast(pl.Categorical)
     return calls.with_columns(
         names.replace_strict(distinct, plain, return_dtype=pl.Categorical).alias("name")
     )

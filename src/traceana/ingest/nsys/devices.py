@@ -7,19 +7,19 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.nsys.database import Database
-from traceana.ingest.nsys.ids import as_int
-from traceana.trace.schema import ACTIVITIES, DEVICES
+from traceana.ingest.cupti.devices import capability, fact, of_work
+from traceana.ingest.tables import TableSource, as_int
+from traceana.trace.schema import ACTIVITIES
 
 _GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 """Since 2021.2 and before; a file stripped of both does not tell what ran."""
 
 _CUDA: Final = "TARGET_INFO_CUDA_DEVICE"
 _CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
-_LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
+_LARGEST_NUMBER: Final = 2**31 - 1
 
 
-def devices(database: Database, used: pl.Series) -> pl.DataFrame:
+def devices(database: TableSource, used: pl.Series) -> pl.DataFrame:
     """Return the devices that did work, or all that the file lists when none did.
 
     ``used`` holds the device numbers of the activities; one that the file does not describe gets
@@ -27,22 +27,11 @@ def devices(database: Database, used: pl.Series) -> pl.DataFrame:
     """
     gpus = [row for table in _GPUS for row in database.records(table)]
     numbers = _numbered(database, gpus)
-    described = (
-        pl.DataFrame(
-            [_device(number, gpu) for number, gpu in numbers], schema=DEVICES, orient="row"
-        )
-        .filter(pl.col("device").is_not_null())
-        .unique("device", keep="first", maintain_order=True)
-        .sort("device")
-    )
-    wanted = used.drop_nulls().unique().sort().cast(DEVICES["device"]).alias("device")
-    if not len(wanted):
-        return described
-    return wanted.to_frame().join(described, on="device", how="left", maintain_order="left")
+    return of_work([_device(number, gpu) for number, gpu in numbers], used)
 
 
 def _numbered(
-    database: Database, gpus: list[dict[str, Any]]
+    database: TableSource, gpus: list[dict[str, Any]]
 ) -> list[tuple[int | None, dict[str, Any]]]:
     """Pair each GPU with the number that activities carry (see :func:`on_physical_devices`)."""
     by_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
@@ -60,7 +49,7 @@ def _numbered(
     ]
 
 
-def _cuda_devices(database: Database) -> pl.DataFrame:
+def _cuda_devices(database: TableSource) -> pl.DataFrame:
     """Return which GPU each process means by a device number: columns process, device, gpu."""
     keys = {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
     rows = [[as_int(row.get(key)) for key in keys.values()] for row in database.records(_CUDA)]
@@ -76,7 +65,7 @@ def _ambiguous(cuda: pl.DataFrame) -> bool:
     return cuda.select("device", "gpu").unique()["device"].is_duplicated().any()
 
 
-def on_physical_devices(database: Database, work: pl.DataFrame) -> pl.DataFrame:
+def on_physical_devices(database: TableSource, work: pl.DataFrame) -> pl.DataFrame:
     """Return activities so that one device number is one GPU.
 
     CUDA numbers the devices that a process sees. Where ``CUDA_VISIBLE_DEVICES`` shows each rank a
@@ -93,32 +82,26 @@ def on_physical_devices(database: Database, work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _device(number: int | None, gpu: dict[str, Any]) -> tuple[Any, ...]:
-    def first(column: str, *keys: str) -> int | None:
-        limit = _LARGEST[DEVICES[column]]  # type: ignore[index]
-        values = (as_int(gpu.get(key)) for key in keys)
-        return next((v for v in values if v is not None and 0 < v <= limit), None)
-
+def _device(number: int | None, gpu: dict[str, Any]) -> dict[str, Any]:
     name = gpu.get("name")
-    major = first("multiprocessors", "computeMajor", "computeCapabilityMajor")
-    minor = as_int(gpu.get("computeMinor", gpu.get("computeCapabilityMinor")))
-    hertz = first("clock_khz", "clockRate")
+    hertz = fact(gpu, "clock_khz", "clockRate")
     # TARGET_INFO_CUDA_GPU is CUPTI's device record: kHz there, Hz in TARGET_INFO_GPU.
-    khz = first("clock_khz", "coreClockRate") if hertz is None else hertz // 1000
-    return (
-        number if number is not None and 0 <= number <= _LARGEST[pl.Int32] else None,
-        name if isinstance(name, str) and name else None,
-        "NVIDIA",
-        None if major is None or minor is None else f"{major}.{minor}",
-        first("multiprocessors", "smCount", "numMultiprocessors"),
-        khz,
-        first("memory_bytes", "totalMemory", "globalMemorySize"),
-        first("bandwidth_bytes_per_s", "memoryBandwidth"),
-        first("warp_size", "threadsPerWarp", "numThreadsPerWarp"),
-    )
+    khz = fact(gpu, "clock_khz", "coreClockRate") if hertz is None else hertz // 1000
+    return {
+        "device": number if number is not None and number <= _LARGEST_NUMBER else None,
+        "name": name if isinstance(name, str) and name else None,
+        "vendor": "NVIDIA",
+        "compute_capability": capability(gpu, "computeMajor", "computeMinor")
+        or capability(gpu, "computeCapabilityMajor", "computeCapabilityMinor"),
+        "multiprocessors": fact(gpu, "multiprocessors", "smCount", "numMultiprocessors"),
+        "clock_khz": khz,
+        "memory_bytes": fact(gpu, "memory_bytes", "totalMemory", "globalMemorySize"),
+        "bandwidth_bytes_per_s": fact(gpu, "bandwidth_bytes_per_s", "memoryBandwidth"),
+        "warp_size": fact(gpu, "warp_size", "threadsPerWarp", "numThreadsPerWarp"),
+    }
 
 
-def devices_of_contexts(database: Database, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def devices_of_contexts(database: TableSource, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the device of each context: columns process, context, device.
 
     ``work`` holds the activities that know their device. Told by them where they agree, else by

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
-from traceana.ingest.nsys.database import Database
+from traceana.ingest.tables import TableSource
 
 _PID_SHIFT: Final = 24
 _MASK: Final = (1 << 24) - 1
@@ -27,12 +27,7 @@ def thread_of(column: str) -> pl.Expr:
     return pl.col(column) & _MASK
 
 
-def nonzero(column: str) -> pl.Expr:
-    """Return ``column`` with null for 0, which CUPTI writes where there is no such id."""
-    return pl.when(pl.col(column) != 0).then(pl.col(column))
-
-
-def enumeration(database: Database, table: str, known: dict[int, str]) -> dict[int, str]:
+def enumeration(database: TableSource, table: str, known: dict[int, str]) -> dict[int, str]:
     """Return the names of an enumeration by number: the file's own, else those ``known``.
 
     Schema 3 exports an ``ENUM_`` table for each; schema 2 has none.
@@ -43,12 +38,3 @@ def enumeration(database: Database, table: str, known: dict[int, str]) -> dict[i
         if isinstance(row.get("id"), int) and isinstance(row.get("name"), str)
     }
     return {**known, **own}
-
-
-def as_int(value: Any) -> int | None:
-    """Return ``value`` of an untyped cell as an integer, None where it is none or beyond int64."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if -(2**63) <= number < 2**63 else None

@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.nsys.bulk import Query, decoded, integer, text
-from traceana.ingest.nsys.database import Database
+from traceana.ingest.cupti.words import OVERHEADS
 from traceana.ingest.nsys.ids import enumeration, process_of, thread_of
-from traceana.ingest.nsys.strings import Strings
+from traceana.ingest.tables import Bytes, Integer, Query, TableSource, decoded
+from traceana.ingest.texts import Texts
 from traceana.trace import Ledger
 
 NVTX: Final = "NVTX_EVENTS"
@@ -55,25 +55,25 @@ _KINDS: Final = {
 _METADATA: Final = frozenset(_TYPES.values()) - frozenset(_KINDS)
 _DOMAIN: Final = "NvtxDomainCreate"
 _OVERHEADS: Final = {
-    # number, name in ENUM_CUPTI_OVERHEAD_TYPE, words
-    2: ("OVERHEAD_DRIVER_COMPILER", "JIT compilation by the driver"),
-    3: ("OVERHEAD_CUPTI_BUFFER_FLUSH", "CUPTI buffer flush"),
-    4: ("OVERHEAD_CUPTI_INSTRUMENTATION", "CUPTI instrumentation"),
-    5: ("OVERHEAD_CUPTI_RESOURCE", "CUPTI resource creation or destruction"),
-    6: ("OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING", "module loading by the runtime"),
-    7: ("OVERHEAD_LAZY_FUNCTION_LOADING", "lazy function loading"),
-    8: ("OVERHEAD_COMMAND_BUFFER_FULL", "command buffer full"),
+    # number, name in ENUM_CUPTI_OVERHEAD_TYPE, number in CUPTI
+    2: ("OVERHEAD_DRIVER_COMPILER", 1),
+    3: ("OVERHEAD_CUPTI_BUFFER_FLUSH", 1 << 16),
+    4: ("OVERHEAD_CUPTI_INSTRUMENTATION", 2 << 16),
+    5: ("OVERHEAD_CUPTI_RESOURCE", 3 << 16),
+    6: ("OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING", 4 << 16),
+    7: ("OVERHEAD_LAZY_FUNCTION_LOADING", 5 << 16),
+    8: ("OVERHEAD_COMMAND_BUFFER_FULL", 6 << 16),
 }
 
 
-def nvtx_query(database: Database) -> Query:
-    """Return the query for NVTX events; the table must be there."""
+def nvtx_query() -> Query:
+    """Return the query for NVTX events."""
     columns = ("start", "end", "eventType", "globalTid", "endGlobalTid", "domainId", "textId")
     return Query(
         NVTX,
         {
-            **{column: integer(database, NVTX, column) for column in columns},
-            "text": text(database, NVTX, "text"),
+            **{column: Integer(column) for column in columns},
+            "text": Bytes("text"),
         },
         _nvtx_shape,
     )
@@ -97,10 +97,12 @@ def _nvtx_shape(page: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def nvtx(database: Database, frame: pl.DataFrame, strings: Strings, ledger: Ledger) -> pl.DataFrame:
+def nvtx(
+    database: TableSource, frame: pl.DataFrame, strings: Texts, ledger: Ledger
+) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`nvtx_query`.
 
-    The duration of a range that was never closed is null: see :func:`close_open`. Names of
+    The duration of a range that was never closed is null. Names of
     domains, threads and categories are no ranges; they are counted in ``ledger``. A text that the
     program did not give is empty, one whose number the file does not know is null.
     """
@@ -134,7 +136,7 @@ def nvtx(database: Database, frame: pl.DataFrame, strings: Strings, ledger: Ledg
     )
 
 
-def _with_text(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
+def _with_text(frame: pl.DataFrame, strings: Texts) -> pl.DataFrame:
     """Resolve registered strings; text given in place comes first."""
     refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
     registered = strings.of(frame["text_id"])
@@ -166,24 +168,8 @@ def _domain(ranges: pl.DataFrame, created: pl.DataFrame) -> pl.Series:
     )
 
 
-def close_open(ranges: pl.DataFrame, last_ns: int, ledger: Ledger) -> pl.DataFrame:
-    """End the ranges that were never closed at ``last_ns``, the end of the last event."""
-    is_open = pl.col("duration").is_null() & pl.col("start").is_not_null()
-    ledger.add(
-        "missing_time",
-        ranges.select(is_open.sum()).item(),
-        table="ranges",
-        kept=True,
-        detail="never closed: they end with the last event",
-    )
-    until_then = pl.max_horizontal(pl.lit(last_ns) - pl.col("start"), pl.lit(0, pl.Int64))
-    return ranges.with_columns(
-        pl.when(is_open).then(until_then).otherwise("duration").alias("duration")
-    )
-
-
-def api_query(database: Database, table: str) -> Query:
-    """Return the query for one of :data:`API_TABLES`, a table that ``database`` has."""
+def api_query(table: str) -> Query:
+    """Return the query for one of :data:`API_TABLES`."""
     columns = {
         "name": "nameId",
         "overhead": "overheadType",
@@ -193,7 +179,7 @@ def api_query(database: Database, table: str) -> Query:
     }
     return Query(
         table,
-        {name: integer(database, table, source) for name, source in columns.items()},
+        {name: Integer(source) for name, source in columns.items()},
         _api_shape,
     )
 
@@ -210,11 +196,11 @@ def _api_shape(page: pl.DataFrame) -> pl.DataFrame:
 
 
 def api(
-    database: Database, table: str, frame: pl.DataFrame, strings: Strings, ledger: Ledger
+    database: TableSource, table: str, frame: pl.DataFrame, strings: Texts, ledger: Ledger
 ) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`api_query`."""
     kind, domain = API_TABLES[table]
-    by_name = dict(_OVERHEADS.values())
+    by_name = {name: OVERHEADS[number] for name, number in _OVERHEADS.values()}
     codes = enumeration(
         database, "ENUM_CUPTI_OVERHEAD_TYPE", {code: name for code, (name, _) in _OVERHEADS.items()}
     )

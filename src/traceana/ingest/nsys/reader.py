@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
+from traceana.ingest.cupti.processes import with_process
+from traceana.ingest.cupti.ranges import close_open
 from traceana.ingest.integrity import screen
 from traceana.ingest.names import NameTable
-from traceana.ingest.nsys import activities, calls, ranges, session, strings
-from traceana.ingest.nsys.bulk import Query, read_tables
-from traceana.ingest.nsys.database import Database
+from traceana.ingest.nsys import activities, calls, ranges, session
 from traceana.ingest.nsys.devices import devices, devices_of_contexts, on_physical_devices, placed
-from traceana.ingest.nsys.dialect import require_nsys
-from traceana.ingest.nsys.unread import count_missing, count_unread
+from traceana.ingest.nsys.unread import STRINGS, count_missing, count_unread
 from traceana.ingest.progress import Progress
 from traceana.ingest.rebase import rebase
+from traceana.ingest.tables import Query, TableSource
+from traceana.ingest.texts import Texts
+from traceana.ingest.texts import query as texts_query
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import empty
 
 
-def read(path: Path, progress: Progress) -> Trace:
-    """Read an Nsight Systems SQLite export, schema 2 and later.
+def read_tables(database: TableSource, progress: Progress) -> Trace:
+    """Read the tables of an Nsight Systems export, schema 2 and later.
 
-    The file is opened read-only and immutable. Tables and columns are looked up, not assumed: one
-    that is missing leaves its columns null, and an entry in the ledger where the file needed it.
-    Raises ``ForeignDatabaseError``, ``UnknownFormatError`` (nvprof), ``CorruptError`` and
-    ``UnreadableError``.
+    Tables and columns are looked up, not assumed: one that is missing leaves its columns null, and
+    an entry in the ledger where the file needed it. Raises ``CorruptError``.
     """
-    with Database(path) as database:
-        require_nsys(database)
-        return _read(database, progress)
-
-
-def _read(database: Database, progress: Progress) -> Trace:
     ledger = Ledger()
     frames = _frames(database, progress)
-    events = sum(frame.height for table, frame in frames.items() if table != strings.TABLE)
-    texts = strings.Strings(frames.pop(strings.TABLE, None))
+    events = sum(frame.height for table, frame in frames.items() if table != STRINGS)
+    texts = Texts(frames.pop(STRINGS, None))
     tables: dict[str, pl.DataFrame] = {}
     tables["calls"] = _calls(database, frames, texts, ledger)
     tables["activities"], names = _activities(database, frames, texts, ledger)
     tables["ranges"] = _ranges(database, frames, texts, tables, ledger)
-    tables["activities"] = _with_process(tables["activities"], tables["calls"])
+    tables["activities"] = with_process(tables["activities"], tables["calls"])
     events += count_unread(database, _tables_read(database), ledger)
     count_missing(database, tables["calls"], tables["activities"], ledger)
     session.count_lost(database, ledger)
@@ -51,7 +43,6 @@ def _read(database: Database, progress: Progress) -> Trace:
     tables["devices"] = devices(database, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()
     facts = session.export_facts(database)
-    size = database.path.stat().st_size
     processes = {
         p for t in ("activities", "calls", "ranges") for p in tables[t]["process"].unique()
     }
@@ -61,40 +52,40 @@ def _read(database: Database, progress: Progress) -> Trace:
         format_version=facts.get("EXPORT_SCHEMA_VERSION"),
         producer=session.producer(facts),
         epoch_ns=session.epoch_ns(database, facts, first_ns),
-        bytes_read=size,
-        bytes_total=size,
+        bytes_read=database.size_bytes,
+        bytes_total=database.size_bytes,
         events=events,
         properties=session.properties(database, processes - {None}),
     )
     return Trace(meta, tables)
 
 
-def _tables_read(database: Database) -> list[str]:
-    candidates = [*activities.KINDS, *calls.TABLES, ranges.NVTX, *ranges.API_TABLES, strings.TABLE]
+def _tables_read(database: TableSource) -> list[str]:
+    candidates = [*activities.KINDS, *calls.TABLES, ranges.NVTX, *ranges.API_TABLES, STRINGS]
     return [table for table in candidates if table in database.tables]
 
 
-def _frames(database: Database, progress: Progress) -> dict[str, pl.DataFrame]:
+def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame]:
     """Read the tables that hold what the canonical ones need, by their name in the file."""
     tables = _tables_read(database)
-    queries = [_query(database, table) for table in tables]
-    return dict(zip(tables, read_tables(database, queries, progress), strict=True))
+    queries = [_query(table) for table in tables]
+    return dict(zip(tables, database.read(queries, progress), strict=True))
 
 
-def _query(database: Database, table: str) -> Query:
+def _query(table: str) -> Query:
     if table in activities.KINDS:
-        return activities.query(database, table)
+        return activities.query(table)
     if table in calls.TABLES:
-        return calls.query(database, table)
+        return calls.query(table)
     if table == ranges.NVTX:
-        return ranges.nvtx_query(database)
+        return ranges.nvtx_query()
     if table in ranges.API_TABLES:
-        return ranges.api_query(database, table)
-    return strings.query(database)
+        return ranges.api_query(table)
+    return texts_query(STRINGS, "id", "value")
 
 
 def _calls(
-    database: Database, frames: dict[str, pl.DataFrame], texts: strings.Strings, ledger: Ledger
+    database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
 ) -> pl.DataFrame:
     parts = [
         calls.named(database, table, frames.pop(table), texts, ledger)
@@ -105,7 +96,7 @@ def _calls(
 
 
 def _activities(
-    database: Database, frames: dict[str, pl.DataFrame], texts: strings.Strings, ledger: Ledger
+    database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
 ) -> tuple[pl.DataFrame, NameTable]:
     names = NameTable()
     parts: list[pl.DataFrame] = []
@@ -124,9 +115,9 @@ def _activities(
 
 
 def _ranges(
-    database: Database,
+    database: TableSource,
     frames: dict[str, pl.DataFrame],
-    texts: strings.Strings,
+    texts: Texts,
     others: dict[str, pl.DataFrame],
     ledger: Ledger,
 ) -> pl.DataFrame:
@@ -140,18 +131,5 @@ def _ranges(
     ]
     if not parts:
         return empty("ranges")
-    found = pl.concat(parts)
-    ends = [
-        frame.select((pl.col("start") + pl.col("duration")).max()).item()
-        for frame in [found, *others.values()]
-    ]
-    last_ns = max((end for end in ends if end is not None), default=0)
-    return screen(ranges.close_open(found, last_ns, ledger), "ranges", ledger)
-
-
-def _with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """Give device work without a process, as the first exports have it, the only one there is."""
-    processes = made["process"].drop_nulls().unique()
-    if len(processes) != 1:
-        return work
-    return work.with_columns(pl.col("process").fill_null(processes[0]))
+    found = close_open(pl.concat(parts), others.values(), ledger)
+    return screen(found, "ranges", ledger)

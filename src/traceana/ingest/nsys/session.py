@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from traceana.ingest.nsys.database import Database
-from traceana.ingest.nsys.dialect import EXPORT_FACTS
-from traceana.ingest.nsys.ids import as_int
+from traceana.ingest.dialect import EXPORT_FACTS
+from traceana.ingest.tables import TableSource, as_int
 from traceana.trace import Ledger
 
 DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
@@ -34,7 +33,7 @@ _LONGEST_MESSAGE: Final = 300
 _MOST_MESSAGES: Final = 50
 
 
-def export_facts(database: Database) -> dict[str, str]:
+def export_facts(database: TableSource) -> dict[str, str]:
     """Return what nsys wrote about the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
     return {
         str(row.get("name")): str(row.get("value"))
@@ -49,7 +48,7 @@ def producer(facts: dict[str, str]) -> str:
     return f"{name} {facts.get('EXPORT_PRODUCT_VERSION', '')}".strip()
 
 
-def epoch_ns(database: Database, facts: dict[str, str], first_ns: int) -> int | None:
+def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int | None:
     """Return the Unix time of the moment ``first_ns`` on the file's clock, None if not told.
 
     That clock starts with the session, or is Unix time already where the export was normalized
@@ -64,7 +63,7 @@ def epoch_ns(database: Database, facts: dict[str, str], first_ns: int) -> int | 
     return None if start is None else as_int(start + first_ns - shift)
 
 
-def properties(database: Database, processes: set[int]) -> dict[str, Any]:
+def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
     """Return further facts: versions, machine, command, processes with events, warnings.
 
     Environment variables are in the file and are left there: they hold secrets.
@@ -95,7 +94,7 @@ def properties(database: Database, processes: set[int]) -> dict[str, Any]:
     return found
 
 
-def count_lost(database: Database, ledger: Ledger) -> None:
+def count_lost(database: TableSource, ledger: Ledger) -> None:
     """Count in ``ledger`` what nsys says that it lost; a message without a number counts 1.
 
     These events are not in the file, and no part of the conservation law: ``kept`` is true.
@@ -107,7 +106,7 @@ def count_lost(database: Database, ledger: Ledger) -> None:
             ledger.add("dropped_by_profiler", count, table="-", kept=True, detail=text)
 
 
-def _messages(database: Database) -> list[tuple[int, str]]:
+def _messages(database: TableSource) -> list[tuple[int, str]]:
     return [
         (
             as_int(row.get("severity")) or 0,

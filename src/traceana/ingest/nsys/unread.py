@@ -7,25 +7,21 @@ from typing import Final
 
 import polars as pl
 
+from traceana.ingest.cupti.words import CALLS_OF
 from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
 from traceana.ingest.nsys.calls import TABLES as CALLS
-from traceana.ingest.nsys.database import Database
 from traceana.ingest.nsys.session import DIAGNOSTICS
-from traceana.ingest.nsys.strings import TABLE as STRINGS
+from traceana.ingest.tables import TableSource
 from traceana.trace import Ledger
 
 _NO_EVENTS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_")
 _TIMES: Final = frozenset({"start", "timestamp", "rawTimestamp"})
+STRINGS: Final = "StringIds"
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
-_EXPECTED: Final = {
-    # table: the calls that leave a row in it
-    KERNEL: r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel)",
-    MEMCPY: r"^(?:cudaMemcpy|cuMemcpy)",
-    MEMSET: r"^(?:cudaMemset|cuMemset)",
-}
+_EXPECTED: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
 
 
-def count_unread(database: Database, read: Collection[str], ledger: Ledger) -> int:
+def count_unread(database: TableSource, read: Collection[str], ledger: Ledger) -> int:
     """Count in ``ledger`` the rows of all event tables but ``read``; return their sum.
 
     A table holds events when it has a time, or when it is one of CUPTI's activity kinds.
@@ -51,7 +47,7 @@ def _reason(table: str) -> str:
 
 
 def count_missing(
-    database: Database, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
+    database: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
 ) -> None:
     """Count in ``ledger`` the tables without which the export cannot be whole.
 
@@ -62,10 +58,10 @@ def count_missing(
     """
     missing = [] if STRINGS in database.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
-    for table, pattern in _EXPECTED.items():
+    for table, kind in _EXPECTED.items():
         recorded_whole = table == KERNEL and GRAPH in database.tables
         if table not in database.tables and not recorded_whole:
-            missing += [table] * int(called.str.contains(pattern).any())
+            missing += [table] * int(called.str.contains(CALLS_OF[kind]).any())
     if activities.height and not any(table in database.tables for table in CALLS):
         missing.append(CALLS[0])
     for table in missing:

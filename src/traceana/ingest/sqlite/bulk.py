@@ -8,16 +8,19 @@ column's type from its first batch, and fails where a later one disagrees.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.ingest.nsys.database import Database, damaged, identifier
 from traceana.ingest.progress import Progress
+from traceana.ingest.sqlite.sql import damaged, identifier
+from traceana.ingest.tables import Bytes, Integer, Query
+
+if TYPE_CHECKING:
+    from traceana.ingest.sqlite.database import Database
 
 PAGE_ROWS: Final = 1 << 16
 _PART_ROWS: Final = 4 * PAGE_ROWS
@@ -26,59 +29,16 @@ _MOST_THREADS: Final = 4
 _ROW: Final = "_row"
 
 
-@dataclass(frozen=True)
-class Column:
-    """An SQL expression over a table's columns, and the type of its result."""
+def _sql(column: Integer | Bytes, present: Collection[str]) -> str:
+    """Return the SQL of ``column`` over a table that has the columns ``present``.
 
-    sql: str
-    dtype: pl.DataType | type[pl.DataType]
-
-
-@dataclass(frozen=True)
-class Query:
-    """The columns to read of one table, and what to make of a page of them at once.
-
-    ``columns`` are made by :func:`integer` and :func:`text`, by the name of their result.
-    ``shape`` turns a page (int64 and binary columns) into what is kept, small.
+    The casts make one type of whatever a row holds; SQLite's columns are typed by row.
     """
-
-    table: str
-    columns: dict[str, Column]
-    shape: Callable[[pl.DataFrame], pl.DataFrame]
-
-
-def integer(database: Database, table: str, *columns: str) -> Column:
-    """Return the first of ``columns`` that ``table`` has and that is not null in the row.
-
-    The cast makes an integer of whatever a row holds there; SQLite's columns are typed by row.
-    """
-    present = [
-        f"CAST({identifier(column)} AS INTEGER)"
-        for column in columns
-        if column in database.tables[table]
-    ]
-    several = len(present) > 1
-    sql = f"coalesce({', '.join(present)})" if several else next(iter(present), "NULL")
-    return Column(sql, pl.Int64)
-
-
-def text(database: Database, table: str, column: str) -> Column:
-    """Return the bytes of a text column, empty where it is null or missing.
-
-    Never null, so that a page that begins with nulls is of no other type.
-    """
-    known = column in database.tables[table]
-    raw = f"CAST({identifier(column)} AS BLOB)" if known else "NULL"
-    return Column(f"coalesce({raw}, x'')", pl.Binary)
-
-
-def decoded(raw: pl.Series) -> pl.Series:
-    """Return the text of a binary column; bytes that are no UTF-8 become U+FFFD."""
-    try:
-        return raw.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        texts = [None if value is None else value.decode("utf-8", "replace") for value in raw]
-        return pl.Series(raw.name, texts, dtype=pl.String)
+    if isinstance(column, Bytes):
+        known = column.column in present
+        return f"coalesce({f'CAST({identifier(column.column)} AS BLOB)' if known else 'NULL'}, x'')"
+    casts = [f"CAST({identifier(name)} AS INTEGER)" for name in column.columns if name in present]
+    return f"coalesce({', '.join(casts)})" if len(casts) > 1 else next(iter(casts), "NULL")
 
 
 def read_tables(
@@ -122,8 +82,7 @@ def read_tables(
 def _concat(query: Query, frames: list[pl.DataFrame], *, copy: bool = False) -> pl.DataFrame:
     if frames:
         return pl.concat(frames, rechunk=copy)
-    schema = {name: column.dtype for name, column in query.columns.items()}
-    return query.shape(pl.DataFrame(schema=schema))
+    return query.nothing()
 
 
 def _parts(database: Database, table: str) -> list[tuple[int, int]]:
@@ -143,10 +102,15 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
     import adbc_driver_manager
     import adbc_driver_sqlite
 
+    present = database.tables[query.table]
     listed = ", ".join(
-        f"{column.sql} AS {identifier(name)}" for name, column in query.columns.items()
+        f"{_sql(column, present)} AS {identifier(name)}" for name, column in query.columns.items()
     )
-    typed = [pl.col(name).cast(column.dtype) for name, column in query.columns.items()]
+    # A page of nulls only has no type of its own.
+    typed = [
+        pl.col(name).cast(pl.Int64 if isinstance(column, Integer) else pl.Binary)
+        for name, column in query.columns.items()
+    ]
     pages = []
     try:
         with (

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
+
+import polars as pl
 
 from traceana.errors import CorruptError, UnreadableError
+from traceana.ingest.progress import Progress
+from traceana.ingest.sqlite.bulk import read_tables
+from traceana.ingest.sqlite.sql import damaged, identifier, read_only_uri
+from traceana.ingest.tables import Query
 
 _HEADER: Final = 100
 """Bytes of the database header, https://www.sqlite.org/fileformat2.html section 1.3."""
 
 
-def read_only_uri(path: Path) -> str:
-    """Return the SQLite URI that opens ``path`` read-only, takes no lock and makes no file.
-
-    Every byte outside the unreserved set is escaped: ``?``, ``#``, ``%`` and spaces of a path
-    would otherwise end it or begin the options.
-    """
-    return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-
-
-def identifier(name: str) -> str:
-    """Return ``name`` quoted as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def damaged(path: Path, error: Exception) -> CorruptError:
-    """Return the error that says that SQLite met damage in ``path``."""
-    what = " ".join(str(error).split())
-    return CorruptError(f"{path} is damaged ({what}): copy or export it again")
-
-
 class Database:
-    """The tables of one SQLite file and small queries over them.
+    """The tables of one SQLite file; a :class:`~traceana.ingest.tables.TableSource`.
 
     ``tables`` maps each table to its columns, in the order of the file.
     """
@@ -50,7 +35,7 @@ class Database:
         self.path = path
         self.uri = read_only_uri(path)
         _refuse_unfinished(path)
-        _refuse_short(path)
+        self.size_bytes = _whole_size(path)
         try:
             self._connection = sqlite3.connect(self.uri, uri=True)
         except sqlite3.Error as error:
@@ -95,6 +80,10 @@ class Database:
             return 0
         return int(self.rows(f"SELECT count(*) FROM {identifier(table)}")[0][0])
 
+    def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
+        """Return one frame a query, rows in the order of the file; ``progress`` counts rows."""
+        return read_tables(self, queries, progress)
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
@@ -122,7 +111,8 @@ def _refuse_unfinished(path: Path) -> None:
             )
 
 
-def _refuse_short(path: Path) -> None:
+def _whole_size(path: Path) -> int:
+    """Return the size of ``path`` in bytes; raises ``CorruptError`` where some are missing."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -137,3 +127,4 @@ def _refuse_short(path: Path) -> None:
         raise CorruptError(
             f"{path} ends after {size:,} of {whole:,} bytes: copy or export it again"
         )
+    return size

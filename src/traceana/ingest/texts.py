@@ -1,35 +1,32 @@
-"""The texts of an nsys export: table ``StringIds``, to which other tables refer by number."""
+"""The texts of a database, to which its other tables refer by number."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from traceana.ingest.nsys.bulk import Query, decoded, integer, text
-from traceana.ingest.nsys.database import Database
-
-TABLE = "StringIds"
+from traceana.ingest.tables import Bytes, Integer, Query, decoded
 
 
-def query(database: Database) -> Query:
-    """Return the query for the texts; the table must be there."""
+def query(table: str, number: str, text: str) -> Query:
+    """Return the query for the texts in ``table``, which must be there; names of its columns."""
     return Query(
-        TABLE,
-        {"id": integer(database, TABLE, "id"), "text": text(database, TABLE, "value")},
+        table,
+        {"id": Integer(number), "text": Bytes(text)},
         lambda page: page.with_columns(decoded(page["text"]).alias("text")),
     )
 
 
-class Strings:
+class Texts:
     """Looks texts up by their number."""
 
     def __init__(self, table: pl.DataFrame | None) -> None:
-        """Take over the result of :func:`query`, None where the export has no such table."""
+        """Take over the result of :func:`query`, None where the database has no such table."""
         if table is None:
             table = pl.DataFrame(schema={"id": pl.Int64, "text": pl.String})
         self._table = table.unique("id", keep="first")
 
     def of(self, ids: pl.Series) -> pl.Series:
-        """Return the texts of ``ids`` as labels, null where the export does not have one.
+        """Return the texts of ``ids`` as labels, null where the database does not have one.
 
         Only the distinct numbers are looked up as text.
         """

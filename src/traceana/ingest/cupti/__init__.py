@@ -1,0 +1,1 @@
+"""What the formats share that store CUPTI's activity records (nsys, nvprof)."""
