@@ -27,7 +27,7 @@ lint: $(READY) ## Check style and types
 bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigabytes of scratch space)
 	$(BIN)/python -m benchmarks
 
-docs: $(READY) ## Make anew the pages that are generated: docs/cli.md
+docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md
 
 clean: ## Remove the virtual environment and all caches

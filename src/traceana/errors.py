@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     CORRUPT = 17
     TRUNCATED = 18
     BUNDLE_VERSION = 19
+    NO_WORK = 20
     LEDGER_NOT_EMPTY = 30
     BAD_RULES = 40
     CANNOT_WRITE = 50

@@ -107,6 +107,6 @@ def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
     empty = TraceBuilder().build().save(tmp_path / "empty")
     for verb in ("report", "kernels", "layers"):
         result = run(verb, empty, "--format", "json")
-        assert result.exit_code == 0
+        assert result.exit_code == ExitCode.NO_WORK
         assert json.loads(result.stdout)["rows"] == []
         assert "the file holds no device work" in json.loads(result.stdout)["meta"]["notes"]

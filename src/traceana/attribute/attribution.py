@@ -24,13 +24,14 @@ def attribute(trace: Trace) -> Trace:
 
     Also filled: ``steps`` and ``layers``; parent, depth and direction of ``ops``; parent and depth
     of ``ranges``; the operators that only NVTX tells of. Activities keep their order and number,
-    but on a trace without device work the leaf operators become the activities.
+    but on a trace without device work the leaf operators become the activities, or the leaf ranges
+    of one that has no operators either.
     """
     host = _Host.of(trace)
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
-    if host.ops.height and not activities["kind"].is_in(DEVICE_WORK).any():
-        activities, names = leaf_activities(host.ops, host.op_nesting)
+    if not activities["kind"].is_in(DEVICE_WORK).any() and (leaves := host.leaves()):
+        activities, names = leaves
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities = with_calls(activities, trace.calls, ledger)
     activities, layers = _placed(activities, trace.calls, host)
@@ -54,6 +55,7 @@ class _Host:
     op_key: Ints
     op_nesting: Nesting
     ranges: pl.DataFrame
+    range_key: Ints
     surroundings: Surroundings
     call_key: Ints
     steps: pl.DataFrame
@@ -81,11 +83,27 @@ class _Host:
             op_key,
             op_nesting,
             surroundings.nested(trace.ranges),
+            range_key,
             surroundings,
             call_key,
             step_table,
             layers,
         )
+
+    def leaves(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Return (activities, names) of what the host computed, None where nothing tells."""
+        if self.ops.height:
+            found, names = leaf_activities(self.ops, "name", self.op_nesting)
+            return conform("activities", found.rename({"row": "op"})), names
+        rows = self.surroundings.row
+        if len(rows):
+            ranges = self.ranges[rows]
+            found, names = leaf_activities(ranges, "text", self.surroundings.nesting)
+            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["row"])
+            return conform(
+                "activities", found.with_columns(in_ranges.alias("range")).drop("row")
+            ), names
+        return None
 
 
 def _placed(
@@ -119,13 +137,14 @@ def _placed(
 def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:
     """Return the thread and the moment that caused each activity; thread NONE where unknown.
 
-    Device work was caused where it was launched, an operator by its own thread when it began.
+    Device work was caused where it was launched, the host's by its own thread when it began.
     """
-    call, op = from_rows(activities["call"]), from_rows(activities["op"])
-    key = np.where(call == NONE, _of(host.op_key, op), _of(host.call_key, call))
+    call, op, around = (from_rows(activities[column]) for column in ("call", "op", "range"))
+    key = _of(host.call_key, call)
+    key = np.where(key == NONE, _of(host.op_key, op), key)
+    key = np.where(key == NONE, _of(host.range_key, around), key)
     launched = _of(calls["start"].to_numpy(), call)
-    began = activities["start"].to_numpy()
-    return key, np.where(call == NONE, began, launched)
+    return key, np.where(call == NONE, activities["start"].to_numpy(), launched)
 
 
 def _of(values: Ints, rows: Ints) -> Ints:

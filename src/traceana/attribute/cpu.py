@@ -1,4 +1,4 @@
-"""A trace without device work: the operators that did the computing are what ran."""
+"""A trace without device work: what the host itself computed is what ran."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting
-from traceana.trace.schema import CPU_DEVICE, conform
+from traceana.trace.schema import CPU_DEVICE
 
 DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
 
@@ -21,18 +21,22 @@ the convolution and keep the ``aten::empty``.
 """
 
 
-def leaf_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (activities, names) made of the operators that did the computing.
+def leaf_activities(
+    host: pl.DataFrame, name: str, nesting: Nesting
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return (activities, names) made of those rows of ``host`` that did the computing.
 
-    From the outermost operator inwards, each is one activity, unless operators within it explain
-    its time (:data:`EXPLAINED`); then those are looked at. The decision is one for all operators
-    of a name, so that equal operators are counted alike. No two activities of a thread overlap.
-    Their ``op`` column points at the operator; ``stream`` is its thread.
+    ``host`` holds operators, or where the trace has none the ranges that its program set; column
+    ``name`` says what each is. From the outermost inwards, each is one activity, unless those
+    within it explain its time (:data:`EXPLAINED`); then those are looked at. The decision is one
+    for all of a name, so that equal operators are counted alike. No two activities of a thread
+    overlap. ``row`` is the row in ``host``; ``stream`` is the thread.
     """
-    chosen = np.flatnonzero(_computing(ops, nesting))
-    leaves = ops.with_row_index("op")[chosen]
+    chosen = np.flatnonzero(_computing(host, name, nesting))
+    leaves = host.with_row_index("row")[chosen].with_columns(pl.col(name).alias("name"))
     names = leaves.select(pl.col("name").unique(maintain_order=True)).with_row_index("name_id")
     activities = leaves.join(names, on="name", maintain_order="left").select(
+        "row",
         "name_id",
         pl.lit("op").alias("kind"),
         "start",
@@ -40,23 +44,18 @@ def leaf_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, 
         "process",
         pl.lit(CPU_DEVICE).alias("device"),
         pl.col("thread").alias("stream"),
-        "external",
-        "op",
     )
-    return (
-        conform("activities", activities),
-        names.select(pl.col("name").cast(pl.String)),
-    )
+    return activities, names.select(pl.col("name").cast(pl.String))
 
 
-def _computing(ops: pl.DataFrame, nesting: Nesting) -> np.ndarray:
-    parent, duration = nesting.parent, ops["duration"].to_numpy()
+def _computing(host: pl.DataFrame, name: str, nesting: Nesting) -> np.ndarray:
+    parent, duration = nesting.parent, host["duration"].to_numpy()
     inside = np.zeros(len(parent), dtype=np.int64)
     children = np.flatnonzero(parent != NONE)
     np.add.at(inside, parent[children], duration[children])
     has_children = np.zeros(len(parent), dtype=np.bool_)
     has_children[parent[children]] = True
-    by_name = pl.DataFrame({"name": ops["name"], "duration": duration, "inside": inside})
+    by_name = pl.DataFrame({"name": host[name], "duration": duration, "inside": inside})
     explained = by_name.select(
         pl.col("inside").sum().over("name") >= EXPLAINED * pl.col("duration").sum().over("name")
     ).to_series()

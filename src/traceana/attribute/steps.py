@@ -17,6 +17,9 @@ STEP_TEXT: Final = (
 """Ranges that mark an iteration: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``."""
 
 
+WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
+"""Ranges around iterations that are not to be measured: no steps, and no part of a layer."""
+
 _OPTIMIZER_STEP: Final = "Optimizer.step#"
 """torch.profiler draws this range by itself around every ``optimizer.step()``."""
 

@@ -33,8 +33,13 @@ def open_trace(file: Path, reading: Reading) -> Trace:
     return select(trace, steps=steps, devices=devices)
 
 
-def exit_code(trace: Trace, reading: Reading) -> ExitCode:
-    """Return how a verb that showed all it had to show ends, and say so where it is not 0."""
+def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:
+    """Return how a verb that showed all it had to show ends, and say so where it is not 0.
+
+    ``needs_work`` verbs have shown nothing when the trace holds no work.
+    """
+    from traceana.analyze.work import why_no_work, work
+
     meta = trace.meta
     if meta.truncated:
         read = ""
@@ -54,6 +59,9 @@ def exit_code(trace: Trace, reading: Reading) -> ExitCode:
         )
         typer.echo(f"traceana: the ledger is not empty: {listed}", err=True)
         return ExitCode.LEDGER_NOT_EMPTY
+    if needs_work and work(trace).is_empty():
+        typer.echo(f"traceana: nothing to show: {why_no_work(trace)}", err=True)
+        return ExitCode.NO_WORK
     return ExitCode.OK
 
 

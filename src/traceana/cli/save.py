@@ -27,4 +27,4 @@ def save(file: TraceFile, output: Bundle, reading: Reading, force: Force = False
     """
     trace = open_trace(file, reading)
     trace.save(output, overwrite=force)
-    return exit_code(trace, reading)
+    return exit_code(trace, reading, needs_work=False)
