@@ -26,15 +26,24 @@ from traceana.attribute.nesting import NONE, Nesting
 
 
 def measure(ranges: int, launches: int, threads: int, rounds: int) -> Outcome:
-    """Attribute ``launches`` to ``ranges`` of two shapes, ``rounds`` times in turn."""
-    shapes = {"4 deep, 40 a tree": tree(), "40 deep, one chain": chain(40)}
-    rows = [
-        row
-        for name, unit in shapes.items()
-        for row in _of_shape(name, timeline(unit, ranges, launches, threads), rounds)
-    ]
+    """Attribute ``launches`` to ``ranges`` of several shapes, ``rounds`` times in turn."""
+    shapes = {
+        "4 deep, in order": (tree(), False),
+        "4 deep, shuffled": (tree(), True),
+        "40 deep, in order": (chain(40), False),
+    }
+    rows: list[dict[str, Any]] = []
+    for name, (unit, shuffled) in shapes.items():
+        line = timeline(unit, ranges, launches, threads, shuffled=shuffled)
+        rows += _of_shape(name, line, rounds)
     about = {"ranges": ranges, "launches": launches, "threads": threads}
-    return Outcome("attribute", about, rows, [], ["ratio: over sorting the launches' times"])
+    return Outcome(
+        "attribute",
+        about,
+        rows,
+        [],
+        ["ratio: over sorting the launches' times, shuffled or not as they are"],
+    )
 
 
 def _of_shape(name: str, line: Timeline, rounds: int) -> list[dict[str, Any]]:

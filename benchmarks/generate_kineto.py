@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -179,8 +180,11 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=1.0, help="GB to write, about")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
     options = parser.parse_args()
-    source = read_source(options.source or default_source())
-    path, repeats = generate(source, round(options.size * GIGABYTE), options.scratch)
+    try:
+        source = read_source(options.source or default_source())
+        path, repeats = generate(source, round(options.size * GIGABYTE), options.scratch)
+    except (OSError, ValueError, NotRepeatableError) as error:
+        sys.exit(f"no trace was made: {error}")
     print(
         json.dumps(
             {

@@ -21,7 +21,7 @@ def facts(packages: Iterable[str] = ("traceana", "polars", "msgspec", "numpy")) 
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_after": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": versions(packages),

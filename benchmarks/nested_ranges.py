@@ -19,10 +19,7 @@ _FAN: Final = (1, 3, 9, 27)
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Ranges and launches as columns, nanoseconds; ``expected`` is each launch's innermost range.
-
-    Both are in an arbitrary order, as a trace may have them.
-    """
+    """Ranges and launches, nanoseconds; ``expected`` is each launch's innermost range."""
 
     range_key: Ints
     range_start: Ints
@@ -33,7 +30,7 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class Unit:
     """One stretch of a thread that is repeated: where its ranges lie and which is innermost."""
 
     length: int
@@ -42,14 +39,14 @@ class _Unit:
     innermost: Ints  # by nanosecond of the unit
 
 
-def chain(depth: int) -> _Unit:
+def chain(depth: int) -> Unit:
     """Return ``depth`` ranges, one within the other."""
     start = np.arange(depth, dtype=np.int64) * _STEP
     length = 2 * depth * _STEP
     return _unit(length, start, length - 2 * start)
 
 
-def tree() -> _Unit:
+def tree() -> Unit:
     """Return 40 ranges four deep: three children each, and time of their own behind the leaves."""
     starts, durations = [], []
     length = _SLOT * _FAN[-1]
@@ -61,32 +58,47 @@ def tree() -> _Unit:
     return _unit(length, np.concatenate(starts), np.concatenate(durations))
 
 
-def _unit(length: int, start: Ints, duration: Ints) -> _Unit:
+def _unit(length: int, start: Ints, duration: Ints) -> Unit:
     innermost = np.full(length, -1, dtype=np.int64)
     for row, (begin, span) in enumerate(zip(start, duration, strict=True)):
         innermost[begin : begin + span] = row  # outer ranges come first
-    return _Unit(length, start, duration, innermost)
+    return Unit(length, start, duration, innermost)
 
 
-def timeline(unit: _Unit, ranges: int, launches: int, threads: int, seed: int = 0) -> Timeline:
-    """Lay as many units as make about ``ranges`` on ``threads`` and draw ``launches`` in them."""
+def timeline(
+    unit: Unit,
+    ranges: int,
+    launches: int,
+    threads: int,
+    *,
+    shuffled: bool = False,
+    seed: int = 0,
+) -> Timeline:
+    """Lay as many units as make about ``ranges`` on ``threads`` and draw ``launches`` in them.
+
+    Rows are in order of time over all threads, as traces mostly are, unless ``shuffled``.
+    """
     random = np.random.default_rng(seed)
     each = len(unit.start)
     units = max(threads, ranges // each)
-    key = np.repeat(np.arange(units, dtype=np.int64) % threads, each)
+    unit_of = np.repeat(np.arange(units, dtype=np.int64), each)
     # Threads run at the same time: the n-th unit of each begins with that of the others.
-    origin = np.repeat(np.arange(units, dtype=np.int64) // threads * unit.length, each)
-    order = random.permutation(len(key))
+    start = unit_of // threads * unit.length + np.tile(unit.start, units)
+    order = random.permutation(len(start)) if shuffled else np.argsort(start, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     chosen = random.integers(0, units, launches)
     offset = random.integers(0, unit.length, launches)
+    time = chosen // threads * unit.length + offset
+    if not shuffled:
+        in_time = np.argsort(time, kind="stable")
+        chosen, offset, time = chosen[in_time], offset[in_time], time[in_time]
     inner = unit.innermost[offset]
     return Timeline(
-        key[order],
-        (origin + np.tile(unit.start, units))[order],
+        (unit_of % threads)[order],
+        start[order],
         np.tile(unit.duration, units)[order],
         chosen % threads,
-        chosen // threads * unit.length + offset,
+        time,
         np.where(inner < 0, -1, place[chosen * each + inner]),
     )

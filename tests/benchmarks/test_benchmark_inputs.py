@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.attribute import by_joins
 from benchmarks.kernel_names import varied
-from benchmarks.nested_ranges import Timeline, chain, timeline, tree
+from benchmarks.nested_ranges import Timeline, Unit, chain, timeline, tree
 from traceana.attribute.nesting import Nesting
 
 
@@ -22,11 +22,16 @@ def _innermost_by_looking(line: Timeline) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize(("unit", "each"), [(tree(), 40), (chain(5), 5)])
-def test_the_expected_ranges_are_those_found_by_looking(unit: object, each: int) -> None:
-    line = timeline(unit, ranges=6 * each, launches=200, threads=3, seed=1)  # type: ignore[arg-type]
+def test_the_expected_ranges_are_those_found_by_looking(
+    unit: Unit, each: int, shuffled: bool
+) -> None:
+    line = timeline(unit, ranges=6 * each, launches=200, threads=3, shuffled=shuffled)
     assert len(line.range_key) == 6 * each
     assert set(line.launch_key) == {0, 1, 2}
+    in_order = all(np.all(np.diff(times) >= 0) for times in (line.range_start, line.launch_time))
+    assert in_order is not shuffled
     assert line.expected.tolist() == _innermost_by_looking(line)
     assert len(set(line.expected)) > each  # launches are spread over ranges of every depth
 
