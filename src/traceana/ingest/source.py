@@ -20,7 +20,8 @@ class ByteSource:
 
     After :meth:`blocks` is exhausted, ``truncated`` tells whether a gzip stream broke off;
     ``damaged`` whether it could not be inflated or did not match its checksum, which also means
-    that it was not read to its end. ``bytes_read`` counts bytes on disk.
+    that it was not read to its end. ``bytes_read`` counts bytes on disk, ``compressed`` tells
+    whether these are gzip.
     """
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:
@@ -28,6 +29,7 @@ class ByteSource:
         self.path = path
         self.truncated = False
         self.damaged = False
+        self.compressed = False
         self.bytes_read = 0
         try:
             self.bytes_total = path.stat().st_size
@@ -39,11 +41,11 @@ class ByteSource:
         """Yield the content in blocks of some megabytes."""
         try:
             with self.path.open("rb") as file:
-                is_gzip = file.read(2) == _GZIP
+                self.compressed = file.read(2) == _GZIP
                 file.seek(0)
-                size = _COMPRESSED_BLOCK if is_gzip else _BLOCK
+                size = _COMPRESSED_BLOCK if self.compressed else _BLOCK
                 raw = self._raw(iter(lambda: file.read(size), b""))
-                yield from self._inflated(raw) if is_gzip else raw
+                yield from self._inflated(raw) if self.compressed else raw
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be read: {error.strerror}") from error
 

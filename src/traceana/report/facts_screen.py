@@ -46,7 +46,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         ("copies", _copies(facts)),
         ("memory sets", _timed(facts["memset"], facts["memset_ns"])),
         ("waits", _some(facts["synchronizations"], "synchronization record")),
-        ("leaf operators", _timed(facts["cpu_operators"], facts["cpu_operator_ns"])),
+        ("CPU work", _timed(facts["cpu_operators"], facts["cpu_operator_ns"])),
         ("steps", _steps(facts)),
         ("layers", _number(facts["layers"])),
         ("host", _host(facts)),

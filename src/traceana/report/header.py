@@ -59,7 +59,8 @@ def _counts(overview: Overview) -> Text:
             f"{human.counted(facts['distinct_kernel_names'], 'name')}"
         )
     elif facts["cpu_operators"]:
-        told.append(f"no device work; {human.counted(facts['cpu_operators'], 'leaf operator')}")
+        leaf = "leaf operator" if facts["operators"] else "leaf range"
+        told.append(f"no device work; {human.counted(facts['cpu_operators'], leaf)}")
     else:
         told.append("no device work")
     if facts["steps"]:

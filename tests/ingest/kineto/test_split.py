@@ -57,7 +57,7 @@ def test_all_events_come_out(
     }[place]
     text = json.dumps(document, indent=indent, ensure_ascii=False).encode()
     columns, stream, keys, whole = columns_of(text, size)
-    assert whole and not stream.broken_off
+    assert whole and not stream.cut
     assert columns.events == len(events)
     assert not columns.left_out and not columns.repaired
     device = columns.frame("device")

@@ -68,7 +68,7 @@ def _no_events(path: Path, error: NoEventsError, source: ByteSource) -> Exceptio
 def _end(head: Head, stream: EventStream) -> tuple[dict[str, Any], bool]:
     if head.bare:
         # The Chrome format lets an array of events end without its bracket.
-        return {}, stream.closed or not stream.broken_off
+        return {}, stream.closed or not stream.cut
     return read_tail(stream.tail) if stream.closed else ({}, False)
 
 
@@ -93,7 +93,7 @@ def _assemble(
     ledger.add("repaired", columns.repaired, table="-", kept=True)
     if source.damaged:
         ledger.add("damaged", 1, table="-", kept=True)
-    if stream.broken_off:
+    if stream.cut:
         ledger.add("truncated", 1, table="-", detail="an event is cut")
     elif source.truncated:
         ledger.add("truncated", 1, table="-", kept=True)
@@ -133,9 +133,9 @@ def _assemble(
             rank=rank,
             world_size=world_size,
             truncated=source.truncated,
-            bytes_read=source.bytes_read,
+            bytes_read=source.bytes_read - (0 if source.compressed else stream.cut),
             bytes_total=source.bytes_total,
-            events=columns.events + int(stream.broken_off),
+            events=columns.events + int(stream.cut > 0),
             properties=properties.facts(keys),
         ),
         tables,

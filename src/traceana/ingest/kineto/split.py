@@ -26,14 +26,14 @@ class EventStream:
     """Decodes the events behind a document's head.
 
     After :meth:`columns`, ``closed`` tells whether the array ended, ``tail`` is what stands behind
-    it and ``broken_off`` whether the file ended within an event.
+    it, and ``cut`` how many bytes of a broken event stand at the end of the file.
     """
 
     def __init__(self, start: bytes, blocks: Iterator[bytes]) -> None:
         self._buffer = start
         self._blocks = blocks
         self.closed = False
-        self.broken_off = False
+        self.cut = 0
         self.tail = b""
 
     def columns(self, take: Callable[[Columns], None]) -> None:
@@ -59,7 +59,7 @@ class EventStream:
         if self.closed:
             self.tail = self._buffer + b"".join(self._blocks)
         else:
-            self.broken_off = bool(self._buffer.strip(b", \t\r\n"))
+            self.cut = len(self._buffer.strip(b", \t\r\n"))
 
     def _by_structure(self) -> Columns:
         found = scan(self._buffer)
