@@ -22,6 +22,8 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "counter": ("note", "counter samples"),
     "span": ("note", "the profiler's own recording span"),
     "range_end": ("note", "ends of ranges; start and end are one row of the table"),
+    "aggregate": ("note", "events that stand for several and have no time"),
+    "rounded": ("note", "events whose times are finer than a nanosecond, rounded to the nearest"),
     "unknown_category": ("note", "events of a category that traceana has no table for"),
     "no_launch": ("problem", "device work whose launching call is not in the trace"),
     "zero_timestamp": ("problem", "events whose start is 0: the profiler lost their times"),

@@ -16,7 +16,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -63,6 +63,7 @@ RangeKind = pl.Enum(
         "mark",  # instantaneous
         "python",  # a Python frame
         "device",  # an annotation drawn on the GPU's timeline: never time of its own
+        "runtime",  # what a framework's runtime was at, drawn by itself: no part of the model
         "overhead",  # the profiler's own work
         "osrt",  # a call into the operating system
         "span",  # the profiler's recording span
@@ -96,6 +97,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "source_memory": MemoryKind,
     "destination_memory": MemoryKind,
     "graph_node": pl.Int64,
+    "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
     # Filled in by traceana.attribute; null as a reader leaves them.
     "call": ROW,
     "op": ROW,
@@ -134,6 +136,7 @@ OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "input_types": pl.String,  # JSON text: ["float", ...]
     "inputs": pl.String,  # JSON text of concrete scalar inputs
     "module": LABEL,  # "Module Hierarchy", where recorded
+    "scope": LABEL,  # as of activities
 }
 
 RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
