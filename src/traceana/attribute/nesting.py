@@ -76,11 +76,9 @@ class Nesting:
         if not len(self.start):
             return np.full(len(time), NONE, dtype=np.int64)
         order = self._order
-        here, there = (
-            _timeline(
-                np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
-            )[0],
-            len(order),
+        there = len(order)
+        (here,) = _timeline(
+            np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
         )
         found = np.searchsorted(here[:there], here[there:], side="right") - 1
         row = np.where(found == NONE, NONE, order[found])
@@ -108,9 +106,16 @@ class Nesting:
 
 def _timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     """Lay the threads one behind the other: (thread, time) as one number that keeps the order."""
+    filled = [part for part in times if len(part)]
+    if not filled:
+        return times
+    first = min(int(part.min()) for part in filled)
+    span = max(int(part.max()) for part in filled) - first + 1
+    if (int(key.max()) + 2) * span < 2**62:
+        return tuple(key * span + (part - first) for part in times)
+    # Times too far apart to be laid end to end within int64: their ranks serve as well.
     distinct, rank = np.unique(np.concatenate(times), return_inverse=True)
-    offset = key * np.int64(len(distinct))
-    return tuple(offset + part for part in np.split(rank, len(times)))
+    return tuple(key * len(distinct) + part for part in np.split(rank, len(times)))
 
 
 def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:

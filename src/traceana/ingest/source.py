@@ -12,7 +12,7 @@ from traceana.ingest.progress import Progress, silent
 _GZIP: Final = b"\x1f\x8b"
 _COMPRESSED_BLOCK: Final = 256 << 10
 """Inflates to some megabytes as a rule, and to 256 MiB at the very worst."""
-_BLOCK: Final = 8 << 20
+_BLOCK: Final = 4 << 20
 
 
 class ByteSource:

@@ -37,7 +37,7 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     null, for a device row does not tell it: its ``pid`` is the number of the device.
     """
     copy = pl.col("name").cast(pl.String).str.extract_groups(_COPY).struct
-    kind = pl.col("category").cast(pl.String).replace_strict(_KINDS)
+    kind = pl.col("category").cast(pl.String).str.to_lowercase().replace_strict(_KINDS)
     frame = device.select(
         pl.col("name"),
         kind.alias("kind"),

@@ -21,7 +21,7 @@ def split_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def ranges(frame: pl.DataFrame) -> pl.DataFrame:
     """Return canonical ranges of a "range" frame (see :mod:`traceana.ingest.kineto.columns`)."""
     text = pl.col("name").cast(pl.String)
-    category = pl.col("category").cast(pl.String)
+    category = pl.col("category").cast(pl.String).str.to_lowercase()
     on_device = category == "gpu_user_annotation"
     kind = (
         pl.when(on_device)

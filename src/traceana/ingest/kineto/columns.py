@@ -2,7 +2,8 @@
 
 A decoder is a function ``bytes -> Columns``. The bytes are whole elements of ``traceEvents``,
 separated by commas. Whoever writes a faster decoder writes one function that fills these frames.
-Times are int64 nanoseconds as the file counts them; categories are lower-case.
+Times are int64 nanoseconds as the file counts them; categories are spelt as the file spells them.
+The rows of a frame are in the order of the file.
 """
 
 from __future__ import annotations

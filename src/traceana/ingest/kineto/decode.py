@@ -5,7 +5,6 @@ The Python objects of one chunk live until its columns are made, never longer.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -80,29 +79,40 @@ def decode_singly(texts: Sequence[bytes]) -> Columns:
 
 
 def _columns(events: list[Event]) -> Columns:
-    buckets: defaultdict[tuple[str, str | None], list[Event]] = defaultdict(list)
+    # Keys that go to one frame share one list, so a frame keeps the order of the file wherever
+    # the file was cut.
+    frames: dict[str, list[Event]] = {}
+    route: dict[tuple[str, str | None], list[Event]] = {}
     for event in events:
-        buckets[event.ph, event.cat].append(event)
+        key = event.ph, event.cat
+        bucket = route.get(key)
+        if bucket is None:
+            frame = _frame_of(event.ph, (event.cat or "").lower())
+            bucket = route[key] = [] if frame is None else frames.setdefault(frame, [])
+        bucket.append(event)
     columns = Columns(events=len(events))
-    for (phase, category), bucket in buckets.items():
-        _sort_in(columns, phase, (category or "").lower(), bucket)
+    for name, bucket in frames.items():
+        columns.frames[name].append(pl.DataFrame(_SERIES[name](bucket), schema=FRAMES[name]))
+    for (phase, category), bucket in route.items():
+        if _frame_of(phase, (category or "").lower()) is None:
+            _leave_out(columns, phase, (category or "").lower(), bucket)
     return columns
 
 
-def _sort_in(columns: Columns, phase: str, category: str, events: list[Event]) -> None:
+def _frame_of(phase: str, category: str) -> str | None:
+    """Return the frame that takes events of a phase and lower-case category."""
+    if phase == "X":
+        return _COMPLETE.get(category)
+    return "flow" if phase in ("s", "f") and category not in _LAUNCH_FLOWS else None
+
+
+def _leave_out(columns: Columns, phase: str, category: str, events: list[Event]) -> None:
     match phase:
-        case "X" if category in _COMPLETE:
-            name = _COMPLETE[category]
-            common = _complete(category, events)
-            columns.frames[name].append(_frame(name, {**common, **_SPECIFIC[name](events)}))
         case "X" if category == "trace":
             columns.count("span", "", len(events))
-        case "s" | "t" | "f" if category in _LAUNCH_FLOWS:
-            columns.count("launch_flow", category, len(events))
-        case "s" | "f":
-            columns.frames["flow"].append(_frame("flow", _flow(category, phase == "f", events)))
-        case "t":
-            columns.count("flow", category, len(events))
+        case "s" | "t" | "f":
+            launch = category in _LAUNCH_FLOWS
+            columns.count("launch_flow" if launch else "flow", category, len(events))
         case "M":
             columns.labels += [
                 Label(event.name, event.pid, event.tid, str(event.args.name or event.args.labels))
@@ -121,18 +131,14 @@ def _sort_in(columns: Columns, phase: str, category: str, events: list[Event]) -
 def _instants(columns: Columns, events: list[Event]) -> None:
     memory = [event for event in events if event.name == "[memory]"]
     if memory:
-        columns.frames["memory"].append(_frame("memory", _memory(memory)))
+        columns.frames["memory"].append(pl.DataFrame(_memory(memory), schema=FRAMES["memory"]))
     if len(events) > len(memory):
         columns.count("instant", "", len(events) - len(memory))
 
 
-def _frame(name: str, series: _Columns) -> pl.DataFrame:
-    return pl.DataFrame(series, schema=FRAMES[name])
-
-
-def _complete(category: str, events: list[Event]) -> _Columns:
+def _complete(events: list[Event]) -> _Columns:
     return {
-        "category": pl.repeat(category, len(events), dtype=pl.Categorical, eager=True),
+        "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),
         "name": pl.Series([event.name for event in events], dtype=pl.Categorical),
         "pid": integers([event.pid for event in events]),
         "tid": integers([event.tid for event in events]),
@@ -153,6 +159,7 @@ def _external(events: list[Event]) -> pl.Series:
 def _device(events: list[Event]) -> _Columns:
     args = [event.args for event in events]
     return {
+        **_complete(events),
         "device": integers([arg.device for arg in args]),
         "context": integers([arg.context for arg in args]),
         "stream": integers([arg.stream for arg in args]),
@@ -180,6 +187,7 @@ def _device(events: list[Event]) -> _Columns:
 
 def _call(events: list[Event]) -> _Columns:
     return {
+        **_complete(events),
         "correlation": integers([event.args.correlation for event in events]),
         "external": _external(events),
         "bytes": integers(
@@ -191,6 +199,7 @@ def _call(events: list[Event]) -> _Columns:
 def _op(events: list[Event]) -> _Columns:
     args = [event.args for event in events]
     return {
+        **_complete(events),
         "external": _external(events),
         "sequence": integers([arg.sequence for arg in args]),
         "forward_thread": integers([arg.forward_thread for arg in args]),
@@ -205,23 +214,11 @@ def _texts(raws: Sequence[Raw]) -> pl.Series:
     return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
 
 
-def _range(events: list[Event]) -> _Columns:  # noqa: ARG001
-    return {}
-
-
-_SPECIFIC: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
-    "device": _device,
-    "call": _call,
-    "op": _op,
-    "range": _range,
-}
-
-
-def _flow(category: str, ends: bool, events: list[Event]) -> _Columns:
+def _flow(events: list[Event]) -> _Columns:
     return {
-        "category": pl.repeat(category, len(events), dtype=pl.Categorical, eager=True),
+        "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),
         "id": integers([event.id for event in events]),
-        "ends": pl.repeat(ends, len(events), dtype=pl.Boolean, eager=True),
+        "ends": pl.Series([event.ph == "f" for event in events], dtype=pl.Boolean),
         "pid": integers([event.pid for event in events]),
         "tid": integers([event.tid for event in events]),
         "time": to_nanoseconds([event.ts for event in events]),
@@ -241,3 +238,13 @@ def _memory(events: list[Event]) -> _Columns:
         "allocated": integers([arg.allocated for arg in args]),
         "reserved": integers([arg.reserved for arg in args]),
     }
+
+
+_SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
+    "device": _device,
+    "call": _call,
+    "op": _op,
+    "range": _complete,
+    "flow": _flow,
+}
+"""How each frame's columns are made of its events."""

@@ -17,7 +17,7 @@ def links(flow: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     Of every pair the start becomes a row and the end is counted in ``ledger``, as are flows of
     other categories and ends that have no partner.
     """
-    kept = flow.filter(pl.col("category").cast(pl.String) == _KEPT)
+    kept = flow.filter(pl.col("category").cast(pl.String).str.to_lowercase() == _KEPT)
     start = kept.filter(~pl.col("ends")).unique("id", keep="first", maintain_order=True)
     end = kept.filter("ends").unique("id", keep="first", maintain_order=True)
     pairs = start.join(end, on="id", suffix="_to", maintain_order="left")
