@@ -1,0 +1,1 @@
+"""XPlane: what the profilers of TensorFlow and JAX write (``*.xplane.pb``)."""

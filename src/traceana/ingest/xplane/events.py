@@ -1,0 +1,175 @@
+"""Reads the events of some lines of a plane, block by block, into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import numpy as np
+
+from traceana.ingest.xplane.buffer import Buffer, Ints
+from traceana.ingest.xplane.columns import EventColumns, Stat
+from traceana.ingest.xplane.decode import Events, events
+from traceana.ingest.xplane.runs import TAG, Runs
+from traceana.ingest.xplane.space import Line, Plane
+from traceana.ingest.xplane.wire import fields
+
+_PS_PER_NS: Final = 1000
+_DENSE: Final = 1 << 20
+"""Metadata ids below this are looked up in a table, others searched for."""
+
+
+def read_events(
+    buffer: Buffer,
+    plane: Plane,
+    lines: Sequence[Line],
+    wanted: Collection[str],
+    progress: Callable[[int], None],
+) -> EventColumns:
+    """Decode the events of ``lines``, and of their stats those whose names are ``wanted``.
+
+    Times are rounded to the nearest nanosecond. ``progress`` is told the byte up to which the file
+    has been read.
+    """
+    gathered = _Gathered(plane, lines, wanted)
+    begin = np.array([line.begin for line in lines], dtype=np.int64)
+    end = np.array([line.end for line in lines], dtype=np.int64)
+    of_run = np.flatnonzero(begin < end)
+    begin, end = begin[of_run], end[of_run]
+    cut = False
+    while len(begin):
+        runs = Runs(buffer, begin, end)
+        for records in runs:
+            for part in events(buffer, records):
+                gathered.add(part, of_run)
+            if len(records.end):
+                progress(int(records.end[-1]))
+        begin, end, of_run, broke = _rest(buffer, runs.stop, end, of_run)
+        cut |= broke
+    return gathered.columns(buffer, cut)
+
+
+def _rest(buffer: Buffer, stop: Ints, end: Ints, of_run: Ints) -> tuple[Ints, Ints, Ints, bool]:
+    """Return the runs that go on behind a field which is no event, and whether an event is cut."""
+    again: list[tuple[int, int, int]] = []
+    cut = False
+    for i in np.flatnonzero(stop < end).tolist():
+        at = int(stop[i])
+        for part in fields(buffer, at, int(end[i])):
+            if part.number == TAG >> 3:
+                cut |= part.cut
+                if not part.cut:
+                    again.append((at, int(end[i]), int(of_run[i])))
+                    break
+            at = part.end
+    columns = np.array(again, dtype=np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2], cut
+
+
+class _Gathered:
+    """Collects blocks of events, and of their stats the wanted ones."""
+
+    def __init__(self, plane: Plane, lines: Sequence[Line], wanted: Collection[str]) -> None:
+        self._stat_names = plane.stat_names
+        ids = [number for number, name in plane.stat_names.items() if name in wanted]
+        self._stat_ids = np.array(sorted(ids), dtype=np.int64)
+        self._stats: list[tuple[Ints, Stat]] = []
+        self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
+        self._names = plane.event_names
+        self._name_ids = np.array(sorted(plane.event_names), dtype=np.int64)
+        self._columns: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._rows = self._damaged = self._aggregates = self._rounded = 0
+
+    def add(self, part: Events, of_run: Ints) -> None:
+        """Append a block; ``of_run`` tells the line of each run."""
+        timed = part.occurrences == 0
+        kept = part.sound & timed
+        self._damaged += int((~part.sound).sum())
+        self._aggregates += int((part.sound & ~timed).sum())
+        line = of_run[part.run]
+        offset, rest = np.divmod(part.offset_ps + _PS_PER_NS // 2, _PS_PER_NS)
+        duration, rest_too = np.divmod(part.duration_ps + _PS_PER_NS // 2, _PS_PER_NS)
+        half = _PS_PER_NS // 2
+        self._rounded += int((((rest != half) | (rest_too != half)) & kept).sum())
+        columns = (
+            line,
+            _places(part.metadata_id, self._name_ids),
+            self._timestamps[line] + offset,
+            duration,
+        )
+        row = np.arange(len(kept))
+        if not kept.all():
+            columns = (columns[0][kept], columns[1][kept], columns[2][kept], columns[3][kept])
+            row = np.cumsum(kept) - 1
+        self._columns.append(columns)
+        stats = part.stats
+        place = _places(stats.metadata_id, self._stat_ids)
+        wanted = place < len(self._stat_ids)
+        if not kept.all():
+            wanted &= kept[stats.owner]
+        self._stats.append(
+            (
+                place[wanted],
+                Stat(
+                    row[stats.owner[wanted]] + self._rows,
+                    stats.kind[wanted],
+                    stats.value[wanted],
+                    stats.length[wanted],
+                ),
+            )
+        )
+        self._rows += len(columns[0])
+
+    def columns(self, buffer: Buffer, cut: bool) -> EventColumns:
+        """Return what was gathered."""
+        empty = np.zeros(0, dtype=np.int64)
+        line, name, start, duration = (
+            np.concatenate([empty, *(block[i] for block in self._columns)]) for i in range(4)
+        )
+        return EventColumns(
+            line,
+            name,
+            start,
+            duration,
+            [*(self._names[n] or None for n in self._name_ids.tolist()), None],
+            self._damaged,
+            self._aggregates,
+            self._rounded,
+            cut,
+            buffer,
+            self._stat_names,
+            self._by_name(),
+        )
+
+    def _by_name(self) -> dict[str, Stat]:
+        if not self._stats:
+            return {}
+        place = np.concatenate([places for places, _ in self._stats])
+        order = np.argsort(place, kind="stable")
+        bounds = np.searchsorted(place[order], np.arange(len(self._stat_ids) + 1))
+        parts = [stat for _, stat in self._stats]
+        row = np.concatenate([stat.row for stat in parts])[order]
+        kind = np.concatenate([stat.kind for stat in parts])[order]
+        value = np.concatenate([stat.value for stat in parts])[order]
+        length = np.concatenate([stat.length for stat in parts])[order]
+        found = {}
+        for i, number in enumerate(self._stat_ids.tolist()):
+            here = slice(int(bounds[i]), int(bounds[i + 1]))
+            if here.start < here.stop:
+                found[self._stat_names[number]] = Stat(
+                    row[here], kind[here], value[here], length[here]
+                )
+        return found
+
+
+def _places(ids: Ints, known: Ints) -> Ints:
+    """Return where each id stands in ``known``, which is sorted; its length for those unknown."""
+    if not len(known):
+        return np.zeros(len(ids), dtype=np.int64)
+    lowest, highest = int(known[0]), int(known[-1])
+    if 0 <= lowest and highest < _DENSE:
+        table = np.full(highest + 2, len(known), dtype=np.int64)
+        table[known] = np.arange(len(known))
+        return table[np.where((ids >= 0) & (ids <= highest), ids, highest + 1)]
+    place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[place] == ids, place, len(known))

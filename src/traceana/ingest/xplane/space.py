@@ -1,0 +1,197 @@
+"""The messages around the events: planes, their lines, and what names stand behind the numbers.
+
+Field numbers are those of ``xplane.proto`` in openxla/xla: XSpace {planes 1, errors 2, warnings 3,
+hostnames 4}; XPlane {id 1, name 2, lines 3, event_metadata 4, stat_metadata 5, stats 6}; XLine
+{id 1, name 2, timestamp_ns 3, events 4, duration_ps 9, display_id 10, display_name 11};
+XEventMetadata {id 1, name 2, metadata 3, display_name 4, stats 5}; XStatMetadata {id 1, name 2};
+XStat {metadata_id 1, double 2, uint64 3, int64 4, str 5, bytes 6, ref 7}.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+from traceana.ingest.xplane.buffer import Buffer
+from traceana.ingest.xplane.decode import BYTES, DOUBLE, REFERENCE, STRING
+from traceana.ingest.xplane.wire import LENGTH, VARINT, Field, WireError, fields, text
+
+Value = int | float | str | bytes
+
+_PLANES: Final = 1
+_SPACE_FIELDS: Final = (1, 2, 3, 4)
+_LINE_EVENTS: Final = 4
+
+
+@dataclass(slots=True)
+class Line:
+    """One timeline; its events are between ``begin`` and ``end``, as far as is known."""
+
+    number: int = 0
+    name: str = ""
+    timestamp_ns: int = 0
+    begin: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Plane:
+    """One plane: its lines, and its tables of names.
+
+    ``kept_bytes`` holds stats of the metadata that are bytes, by (event metadata id, stat's id).
+    """
+
+    name: str = ""
+    lines: list[Line] = field(default_factory=list)
+    event_names: dict[int, str] = field(default_factory=dict)
+    stat_names: dict[int, str] = field(default_factory=dict)
+    raw_stats: list[tuple[int, int, Value]] = field(default_factory=list)
+    """Stats of the plane itself: (metadata id, kind of value, value)."""
+    kept_bytes: dict[tuple[int, int], Field] = field(default_factory=dict)
+    cut: bool = False
+
+    def stats(self) -> dict[str, Value]:
+        """Return the plane's own stats by name; references are resolved."""
+        return {
+            self.stat_names.get(number, str(number)): (
+                self.stat_names.get(int(value), "") if kind == REFERENCE else value
+            )
+            for number, kind, value in self.raw_stats
+        }
+
+
+@dataclass(slots=True)
+class Space:
+    """A whole file. ``cut``: it ends before it should."""
+
+    planes: list[Plane] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    hostnames: list[str] = field(default_factory=list)
+    cut: bool = False
+
+
+def read_space(buffer: Buffer) -> Space:
+    """Read everything but the events.
+
+    A file that breaks off is read up to there. Raises :class:`WireError` where it is no XSpace.
+    """
+    space = Space()
+    texts = {2: space.errors, 3: space.warnings, 4: space.hostnames}
+    for part in fields(buffer, 0, buffer.size):
+        if part.cut:
+            space.cut = True
+        if part.number not in _SPACE_FIELDS and not part.cut:
+            raise WireError(f"field {part.number} is none of an XSpace")
+        if part.number == _PLANES and part.wire == LENGTH:
+            plane = _plane(buffer, part)
+            space.planes.append(plane)
+            space.cut |= plane.cut
+        elif part.number in texts and part.wire == LENGTH:
+            texts[part.number].append(text(buffer, part))
+    return space
+
+
+def _plane(buffer: Buffer, whole: Field) -> Plane:
+    plane = Plane(cut=whole.cut)
+    for part in fields(buffer, whole.start, whole.end):
+        plane.cut |= part.cut
+        match part.number, part.wire:
+            case (2, 2):
+                plane.name = text(buffer, part)
+            case (3, 2):
+                plane.lines.append(read_line(buffer, part.start, part.end))
+            case (4, 2):
+                _event_metadata(buffer, part, plane)
+            case (5, 2):
+                _stat_metadata(buffer, part, plane)
+            case (6, 2):
+                plane.raw_stats.append(_stat(buffer, part))
+    return plane
+
+
+def read_line(buffer: Buffer, start: int, end: int) -> Line:
+    """Read a line up to its first event; what stands behind the events is a label for display."""
+    line = Line(begin=end, end=end)
+    at = start
+    for part in fields(buffer, start, end):
+        match part.number, part.wire:
+            case (1, 0):
+                line.number = part.signed
+            case (2, 2):
+                line.name = text(buffer, part)
+            case (3, 0):
+                line.timestamp_ns = part.signed
+            case (_, 2) if part.number == _LINE_EVENTS:
+                line.begin = at
+                break
+        at = part.end
+    return line
+
+
+def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
+    """Return (key, value message) of a map's entry."""
+    key, value = 0, None
+    for part in fields(buffer, entry.start, entry.end):
+        if part.number == 1 and part.wire == VARINT:
+            key = part.signed
+        elif part.number == 2 and part.wire == LENGTH:
+            value = part
+    return key, value
+
+
+def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
+    key, value = _entry(buffer, entry)
+    if value is None or value.cut:
+        return
+    for part in fields(buffer, value.start, value.end):
+        if part.number == 2 and part.wire == LENGTH:
+            plane.event_names[key] = text(buffer, part)
+        elif part.number == 5 and part.wire == LENGTH:
+            number, place = _bytes_stat(buffer, part)
+            if place is not None:
+                plane.kept_bytes[key, number] = place
+    plane.event_names.setdefault(key, "")
+
+
+def _stat_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
+    key, value = _entry(buffer, entry)
+    if value is None or value.cut:
+        return
+    plane.stat_names.setdefault(key, "")
+    for part in fields(buffer, value.start, value.end):
+        if part.number == 2 and part.wire == LENGTH:
+            plane.stat_names[key] = text(buffer, part)
+
+
+def _bytes_stat(buffer: Buffer, stat: Field) -> tuple[int, Field | None]:
+    number, place = 0, None
+    for part in fields(buffer, stat.start, stat.end):
+        if part.number == 1:
+            number = part.signed
+        elif part.number == BYTES and part.wire == LENGTH and not part.cut:
+            place = part
+    return number, place
+
+
+def _stat(buffer: Buffer, stat: Field) -> tuple[int, int, Value]:
+    number, kind = 0, 0
+    value: Value = 0
+    for part in fields(buffer, stat.start, stat.end):
+        if part.number == 1:
+            number = part.signed
+            continue
+        kind = part.number
+        match part.number:
+            case _ if part.number == DOUBLE:
+                value = float(struct.unpack("<d", part.value.to_bytes(8, "little"))[0])
+            case _ if part.number == STRING:
+                value = text(buffer, part)
+            case _ if part.number == BYTES:
+                value = buffer.data[part.start : part.end].tobytes()
+            case 3 | 7:
+                value = part.value
+            case _:
+                value = part.signed
+    return number, kind, value
