@@ -32,6 +32,8 @@ class ExitCode(IntEnum):
     CANNOT_WRITE = 50
     MISSING_EXTRA = 51
     NO_SUCH_SELECTION = 52
+    MISSING_TOOL = 53
+    TOOL_FAILED = 54
     INTERRUPTED = 130
 
 
@@ -111,6 +113,18 @@ class MissingExtraError(TraceanaError):
     """An optional dependency is needed and not installed; the message names the extra."""
 
     exit_code = ExitCode.MISSING_EXTRA
+
+
+class MissingToolError(TraceanaError):
+    """A program that reads the format is not installed; the message names its command."""
+
+    exit_code = ExitCode.MISSING_TOOL
+
+
+class ToolFailedError(TraceanaError):
+    """A program that reads the format failed; the message carries its last line."""
+
+    exit_code = ExitCode.TOOL_FAILED
 
 
 class NoSuchSelectionError(TraceanaError):

@@ -48,6 +48,8 @@ _CODES = {
     ExitCode.CANNOT_WRITE: "the output cannot be written, or something is in its way",
     ExitCode.MISSING_EXTRA: "an optional dependency is needed",
     ExitCode.NO_SUCH_SELECTION: "a step, device or column that the trace does not have",
+    ExitCode.MISSING_TOOL: "a program that reads the format, such as nsys, is not installed",
+    ExitCode.TOOL_FAILED: "a program that reads the format failed",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
 }
 

@@ -29,3 +29,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.sqlite.reader import read as read_sqlite
 
             return read_sqlite(path, progress)
+        case Format.NSYS_REPORT | Format.NSYS_STREAM as kind:
+            from traceana.ingest.nsys_report.reader import read as read_report
+
+            return read_report(path, progress, stream=kind is Format.NSYS_STREAM)

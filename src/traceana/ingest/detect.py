@@ -20,6 +20,8 @@ from traceana.errors import (
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
+_NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
+_NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
 _BOM = b"\xef\xbb\xbf"
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(rb'\s*(?:"|-?\d|true|false|null)')
@@ -30,6 +32,8 @@ class Format(Enum):
 
     CHROME_JSON = "chrome-json"
     SQLITE = "sqlite"
+    NSYS_REPORT = "nsys-report"
+    NSYS_STREAM = "nsys-stream"
 
 
 def detect(path: Path) -> Format:
@@ -41,6 +45,10 @@ def detect(path: Path) -> Format:
     head = _head(path)
     if head.startswith(_SQLITE):
         return Format.SQLITE
+    if head.startswith(_NSYS_REPORT):
+        return Format.NSYS_REPORT
+    if _NSYS_STREAM in head[:64]:
+        return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
     head = head.removeprefix(_BOM)
