@@ -33,3 +33,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nsys_report.reader import read as read_report
 
             return read_report(path, progress, stream=kind is Format.NSYS_STREAM)
+        case Format.NSYS_TABLES:
+            from traceana.ingest.nsys_tables.reader import read as read_directory
+
+            return read_directory(path, progress)

@@ -16,6 +16,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
+from traceana.ingest.nsys_tables.sniff import is_export
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -34,6 +35,7 @@ class Format(Enum):
     SQLITE = "sqlite"
     NSYS_REPORT = "nsys-report"
     NSYS_STREAM = "nsys-stream"
+    NSYS_TABLES = "nsys-tables"
 
 
 def detect(path: Path) -> Format:
@@ -42,6 +44,8 @@ def detect(path: Path) -> Format:
     Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
     of no format that traceana reads.
     """
+    if path.is_dir() and is_export(path):
+        return Format.NSYS_TABLES
     head = _head(path)
     if head.startswith(_SQLITE):
         return Format.SQLITE

@@ -1,0 +1,1 @@
+"""Directories of tables: ``nsys export --type parquetdir`` and ``--type arrowdir``."""
