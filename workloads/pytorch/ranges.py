@@ -65,20 +65,25 @@ class RecordFunctionMarker:
 
 
 class NvtxMarker:
-    """NVTX push/pop ranges, by PyTorch's binding (CUDA builds) or the ``nvtx`` package."""
+    """NVTX push/pop ranges, by the ``nvtx`` package or by PyTorch's binding (CUDA builds).
+
+    The package comes first: its version can be chosen to fit the nsys at hand, while the ranges of
+    PyTorch's binding are of the NVTX that it was built with.
+    """
 
     def __init__(self) -> None:
         self._push: Callable[[str], object]
         self._pop: Callable[[], object]
-        if torch.version.cuda is not None:
-            self._push, self._pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
-            return
         try:
             nvtx = importlib.import_module("nvtx")
         except ImportError as error:
-            raise OptionError(
-                "--ranges nvtx needs a CUDA build of PyTorch or the nvtx package: pip install nvtx"
-            ) from error
+            if torch.version.cuda is None:
+                raise OptionError(
+                    "--ranges nvtx needs the nvtx package or a CUDA build of PyTorch: "
+                    "pip install nvtx"
+                ) from error
+            self._push, self._pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+            return
         self._push, self._pop = nvtx.push_range, nvtx.pop_range
 
     def push(self, text: str) -> None:
