@@ -26,7 +26,7 @@ def read_once(want: Expected, traces: dict[str, Trace]) -> Trace:
     return traces[want.file]
 
 
-@each("kineto", "nsys-sqlite", "nvprof-sqlite")
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_counts_equal_the_manifest(want: Expected, traces: dict[str, Trace]) -> None:
     activities = read_once(want, traces).activities
     kernels = activities.filter(pl.col("kind") == "kernel")
@@ -38,7 +38,7 @@ def test_counts_equal_the_manifest(want: Expected, traces: dict[str, Trace]) -> 
     assert (activities["kind"] == "memset").sum() == want.memset
 
 
-@each("kineto", "nsys-sqlite", "nvprof-sqlite")
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_every_event_is_in_a_table_or_in_the_ledger(
     want: Expected, traces: dict[str, Trace]
 ) -> None:
@@ -50,7 +50,7 @@ def test_every_event_is_in_a_table_or_in_the_ledger(
     assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
 
 
-@each("kineto", "nsys-sqlite", "nvprof-sqlite")
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_attribution_neither_adds_nor_loses_time(want: Expected, traces: dict[str, Trace]) -> None:
     raw = read_once(want, traces)
     trace = attribute(raw)
@@ -62,7 +62,7 @@ def test_attribution_neither_adds_nor_loses_time(want: Expected, traces: dict[st
     assert trace.activities.filter(pl.col("layer") >= trace.layers.height).is_empty()
 
 
-@each("kineto", "nsys-sqlite", "nvprof-sqlite")
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_times_are_counted_from_the_first_event(want: Expected, traces: dict[str, Trace]) -> None:
     trace = read_once(want, traces)
     times = pl.concat(

@@ -21,7 +21,15 @@ def read(path: Path, progress: Progress = silent) -> Trace:
     """
     # A reader is imported when a file of its format is met: each brings its own decoder.
     match detect(path):
-        case Format.CHROME_JSON:
+        case Format.XPLANE:
+            from traceana.ingest.xplane.reader import read as read_xplane
+
+            return read_xplane(path, progress)
+        case Format.XPLANE_JSON | Format.CHROME_JSON:
+            from traceana.ingest.chrome.reader import read as read_chrome
+
+            return read_chrome(path, progress)
+        case Format.KINETO:
             from traceana.ingest.kineto.reader import read as read_kineto
 
             return read_kineto(path, progress)

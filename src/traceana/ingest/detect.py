@@ -16,7 +16,9 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
+from traceana.ingest.chrome.sniff import is_other, is_xplane_json
 from traceana.ingest.nsys_tables.sniff import is_export
+from traceana.ingest.xplane.sniff import is_xspace
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -31,7 +33,10 @@ _JSON_SCALAR = re.compile(rb'\s*(?:"|-?\d|true|false|null)')
 class Format(Enum):
     """The formats that have a reader."""
 
+    KINETO = "kineto"
+    XPLANE_JSON = "xplane-json"
     CHROME_JSON = "chrome-json"
+    XPLANE = "xplane"
     SQLITE = "sqlite"
     NSYS_REPORT = "nsys-report"
     NSYS_STREAM = "nsys-stream"
@@ -55,9 +60,11 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
+    if is_xspace(head):
+        return Format.XPLANE
     head = head.removeprefix(_BOM)
     if _JSON_START.match(head):
-        return Format.CHROME_JSON
+        return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
             f"{path} is JSON and no trace: give the file that torch.profiler exported"
@@ -65,6 +72,13 @@ def detect(path: Path) -> Format:
     raise UnknownFormatError(
         f"{path} is of no format that traceana reads (Kineto JSON, nsys SQLite export)"
     )
+
+
+def _chrome(head: bytes) -> Format:
+    if is_xplane_json(head):
+        return Format.XPLANE_JSON
+    # What cannot be told goes to the Kineto reader, which knows what to say of it.
+    return Format.CHROME_JSON if is_other(head) else Format.KINETO
 
 
 def _head(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceana.ingest.kineto import decode
 from traceana.ingest.kineto.columns import Columns
 from traceana.ingest.kineto.document import read_head, read_tail
 from traceana.ingest.kineto.split import EventStream
@@ -28,12 +29,12 @@ EVENTS = st.lists(
 )
 
 
-def columns_of(text: bytes, size: int) -> tuple[Columns, EventStream, dict[str, Any], bool]:
+def columns_of(text: bytes, size: int) -> tuple[Columns, EventStream[Columns], dict[str, Any], bool]:
     """Read ``text`` in blocks of ``size`` bytes."""
     blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
     head = read_head(blocks)
     columns = Columns()
-    stream = EventStream(head.rest, blocks)
+    stream = EventStream(head.rest, blocks, decode)
     stream.columns(columns.take)
     tail, whole = read_tail(stream.tail) if stream.closed and not head.bare else ({}, stream.closed)
     return columns, stream, {**head.keys, **tail}, whole

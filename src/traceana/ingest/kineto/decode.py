@@ -16,6 +16,7 @@ from traceana.ingest.kineto.columns import FRAMES, Columns, Label
 from traceana.ingest.kineto.events import MANY, ONE, Event
 from traceana.ingest.kineto.integers import integers
 from traceana.ingest.kineto.repair import repair
+from traceana.ingest.kineto.split import UndecodableError
 from traceana.ingest.kineto.times import to_nanoseconds
 
 _Columns = dict[str, pl.Series]
@@ -40,10 +41,6 @@ _COMPLETE: Final = {
     "overhead": "range",
 }
 _LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
-
-
-class UndecodableError(Exception):
-    """The text is not a sequence of whole, valid events."""
 
 
 def decode(text: bytes) -> Columns:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from traceana.errors import CorruptError, NotATraceError
+from traceana.errors import NotATraceError
 from traceana.ingest.integrity import screen
-from traceana.ingest.kineto import properties
+from traceana.ingest.kineto import decode, properties
 from traceana.ingest.kineto.activities import activities
 from traceana.ingest.kineto.annotations import ranges, split_ops
 from traceana.ingest.kineto.columns import Columns
-from traceana.ingest.kineto.document import Head, NoEventsError, read_head, read_tail
 from traceana.ingest.kineto.flows import links
-from traceana.ingest.kineto.split import EventStream
+from traceana.ingest.kineto.stream import StreamEnd, read_stream
 from traceana.ingest.names import NameTable
 from traceana.ingest.progress import Progress
 from traceana.ingest.rebase import rebase
@@ -35,65 +30,26 @@ def read(path: Path, progress: Progress) -> Trace:
     off before the first event.
     """
     source = ByteSource(path, progress)
-    blocks = source.blocks()
-    try:
-        head = read_head(blocks)
-    except NoEventsError as error:
-        raise _no_events(path, error, source) from error
     columns = Columns()
-    stream = EventStream(head.rest, blocks)
-    with _collector_off():
-        stream.columns(columns.take)
+    end = read_stream(source, decode, columns.take)
     malformed = columns.left_out.get(("malformed", ""), 0)
-    if malformed == columns.events and (head.bare or malformed):
+    if malformed == columns.events and (end.bare or malformed):
         raise NotATraceError(
             f"{path} is JSON, and nothing in it is a trace event: "
             "give the file that torch.profiler exported"
         )
-    keys, whole = _end(head, stream)
-    source.truncated |= not whole
-    return _assemble(columns, {**head.keys, **keys}, source, stream)
+    return _assemble(columns, source, end)
 
 
-def _no_events(path: Path, error: NoEventsError, source: ByteSource) -> Exception:
-    if error.complete and not source.truncated:
-        return NotATraceError(
-            f"{path} is JSON without traceEvents: give the file that torch.profiler exported"
-        )
-    return CorruptError(
-        f"{path} breaks off or is no JSON before its first event: copy or record it again"
-    )
-
-
-def _end(head: Head, stream: EventStream) -> tuple[dict[str, Any], bool]:
-    if head.bare:
-        # The Chrome format lets an array of events end without its bracket.
-        return {}, stream.closed or not stream.cut
-    return read_tail(stream.tail) if stream.closed else ({}, False)
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    # Millions of short-lived structs: the collector finds nothing and takes most of the time.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _assemble(
-    columns: Columns, keys: dict[str, Any], source: ByteSource, stream: EventStream
-) -> Trace:
+def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
+    keys = end.keys
     ledger = Ledger()
     for (reason, detail), count in columns.left_out.items():
         ledger.add(reason, count, table="-", detail=detail or None)
     ledger.add("repaired", columns.repaired, table="-", kept=True)
     if source.damaged:
         ledger.add("damaged", 1, table="-", kept=True)
-    if stream.cut:
+    if end.cut:
         ledger.add("truncated", 1, table="-", detail="an event is cut")
     elif source.truncated:
         ledger.add("truncated", 1, table="-", kept=True)
@@ -133,9 +89,9 @@ def _assemble(
             rank=rank,
             world_size=world_size,
             truncated=source.truncated,
-            bytes_read=source.bytes_read - (0 if source.compressed else stream.cut),
+            bytes_read=source.bytes_read - (0 if source.compressed else end.cut),
             bytes_total=source.bytes_total,
-            events=columns.events + int(stream.cut > 0),
+            events=columns.events + int(end.cut > 0),
             properties=properties.facts(keys),
         ),
         tables,

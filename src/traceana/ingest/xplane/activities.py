@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
-from traceana.ingest.xplane.columns import EventColumns
 from traceana.ingest.xplane.details import kernel_details, memory_details
 from traceana.ingest.xplane.hlo import HloScopes
 from traceana.ingest.xplane.names import scope_of
+from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.space import Line
 
 STREAM: Final = r"^Stream #(\d+)"
@@ -31,14 +32,20 @@ STATS: Final = (
 _DIRECTION: Final = r"(?i)^memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)"
 
 
-def activities(columns: EventColumns, lines: list[Line], device: int, hlo: HloScopes) -> pl.DataFrame:
+def activities(
+    columns: PlaneEvents, lines: Sequence[Line], device: int, hlo: HloScopes
+) -> pl.DataFrame:
     """Return the activities of one GPU with their name as text, in the order of the file.
 
     What a name calls memcpy or memset is one; all else is a kernel, AMD's copies by kernels too.
     """
     lowered = [(name or "").lower() for name in columns.names]
     kinds = [
-        "memcpy" if name.startswith("memcpy") else "memset" if name.startswith("memset") else "kernel"
+        "memcpy"
+        if name.startswith("memcpy")
+        else "memset"
+        if name.startswith("memset")
+        else "kernel"
         for name in lowered
     ]
     frame = pl.DataFrame(
@@ -63,18 +70,18 @@ def activities(columns: EventColumns, lines: list[Line], device: int, hlo: HloSc
     return _directed(frame)
 
 
-def _streams(columns: EventColumns, lines: list[Line]) -> pl.Series:
+def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:
     numbers = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
     return numbers.cast(pl.Int64, strict=False).gather(pl.Series(columns.line))
 
 
-def _context(columns: EventColumns) -> pl.Series:
+def _context(columns: PlaneEvents) -> pl.Series:
     """Return the CUDA context: text of the form ``$$5``."""
     labels = columns.texts("context_id").cast(pl.String)
     return labels.str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
 
 
-def _scopes(columns: EventColumns, hlo: HloScopes) -> pl.Series:
+def _scopes(columns: PlaneEvents, hlo: HloScopes) -> pl.Series:
     """Return the name scope: what TensorFlow annotates, else where XLA's instruction is from."""
     annotated = [_scope_column(columns.texts(stat)) for stat in ("tf_op", "annotation")]
     instruction = hlo.of(hlo_keys(columns))
@@ -93,7 +100,7 @@ def _scope_column(labels: pl.Series) -> pl.Series:
     return found.join(table, on="label", how="left", maintain_order="left")["scope"]
 
 
-def hlo_keys(columns: EventColumns) -> pl.DataFrame:
+def hlo_keys(columns: PlaneEvents) -> pl.DataFrame:
     """Return what tells the HLO instruction of each event."""
     return pl.DataFrame(
         {

@@ -66,7 +66,7 @@ class EventColumns:
         return int(lacking[self.name].sum()) if lacking.any() else 0
 
     def labels(self, labels: Sequence[str | None]) -> pl.Series:
-        """Return for each row the entry of ``labels`` (one for each of ``names``) as Categorical."""
+        """Return for each row the entry of ``labels``, one for each of ``names``."""
         texts = pl.Series(labels, dtype=pl.String).cast(pl.Categorical())
         return texts.gather(pl.Series(self.name))
 

@@ -166,7 +166,9 @@ def _steps(buffer: Buffer, start: Ints, end: Ints, sound: np.ndarray) -> Iterato
             if fixed.any():
                 after = np.where(fixed > 0, content + fixed, after)
                 value = np.where(fixed > 0, buffer.words[content], value)
-        broken = (after > last) | (tag < 8) | ((wire != 0) & (wire != 1) & (wire != 2) & (wire != 5))
+        broken = (
+            (after > last) | (tag < 8) | ((wire != 0) & (wire != 1) & (wire != 2) & (wire != 5))
+        )
         if broken.any():
             sound[rows[broken]] = False
             kept = ~broken

@@ -1,8 +1,8 @@
 """What XPlane writes of a kernel or a copy as one text: ``regs:32 … grid:4,1,1 block:256,1,1``.
 
 Keys over the years: NVIDIA's kernels have ``regs``, ``shm`` or ``static_shared`` and
-``dynamic_shared``, AMD's ``group_mem``; copies have ``size`` and ``kind_src`` and ``kind_dst``, AMD's
-and the oldest NVIDIA ones less.
+``dynamic_shared``, AMD's ``group_mem``; copies have ``size`` and ``kind_src`` and ``kind_dst``,
+AMD's and the oldest NVIDIA ones less.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def kernel_details(texts: pl.Series) -> pl.DataFrame:
     text = pl.col("text")
     static, dynamic = _number(text, "static_shared"), _number(text, "dynamic_shared")
     sizes = {
-        f"{what}_{axis}": text.str.extract(rf"(?:^| ){what}:" + r"\d+," * i + r"(\d+)")
-        .cast(pl.Int64, strict=False)
+        f"{what}_{axis}": text.str.extract(rf"(?:^| ){what}:" + r"\d+," * i + r"(\d+)").cast(
+            pl.Int64, strict=False
+        )
         for what in ("grid", "block")
         for i, axis in enumerate(_AXES)
     }

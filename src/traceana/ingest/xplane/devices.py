@@ -45,9 +45,7 @@ def devices(space: Space, used: pl.Series) -> pl.DataFrame:
         if (number := gpu_number(plane)) is not None
     }
     wanted = set(used.drop_nulls().unique().to_list()) or set(rows)
-    return pl.DataFrame(
-        [rows[number] for number in sorted(wanted)], schema=DEVICES, orient="row"
-    )
+    return pl.DataFrame([rows[number] for number in sorted(wanted)], schema=DEVICES, orient="row")
 
 
 def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
@@ -64,7 +62,8 @@ def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
     return (
         number,
         words("device_name", "gpu_device_name", "device_type_string"),
-        known or vendor or "NVIDIA",
+        # Files from before AMD's GPUs name no vendor, and only NVIDIA's have a compute capability.
+        known or vendor or (None if major is None else "NVIDIA"),
         None if major is None or minor is None else f"{major}.{minor}",
         integer("core_count", _INT32),
         integer("clock_rate"),

@@ -167,7 +167,7 @@ def _places(ids: Ints, known: Ints) -> Ints:
     if not len(known):
         return np.zeros(len(ids), dtype=np.int64)
     lowest, highest = int(known[0]), int(known[-1])
-    if 0 <= lowest and highest < _DENSE:
+    if lowest >= 0 and highest < _DENSE:
         table = np.full(highest + 2, len(known), dtype=np.int64)
         table[known] = np.arange(len(known))
         return table[np.where((ids >= 0) & (ids <= highest), ids, highest + 1)]

@@ -1,10 +1,11 @@
 """Name scopes of XLA's instructions, from the HLO modules in the metadata plane.
 
 A profiled event names its instruction (``hlo_op``) and module; where in the program that came from
-(``jit(step)/jvp(conv1)/conv_general_dilated``) stands in the module alone. Field numbers are those
-of ``hlo.proto`` and ``xla_data.proto`` in openxla/xla: HloProto {hlo_module 1}; HloModuleProto
-{computations 3}; HloComputationProto {instructions 2, id 5, root_id 6}; HloInstructionProto {name 1,
-metadata 7, id 35, called_computation_ids 38}; OpMetadata {op_name 2}.
+(``jit(step)/jvp(conv1)/conv_general_dilated``) stands in the module alone. Field numbers are
+those of ``hlo.proto`` and ``xla_data.proto`` in openxla/xla: HloProto {hlo_module 1};
+HloModuleProto {computations 3}; HloComputationProto {instructions 2, id 5, root_id 6};
+HloInstructionProto {name 1, metadata 7, id 35, called_computation_ids 38}; OpMetadata
+{op_name 2}.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ class HloScopes:
 
         ``events`` has the columns hlo_module, program_id and hlo_op.
         """
-        keys = ["hlo_module", "program_id", "hlo_op"]
-        distinct = events.select(keys).unique().drop_nulls(["hlo_module", "hlo_op"])
-        scopes = [self._scope(*row) for row in distinct.cast({"hlo_module": str, "hlo_op": str}).rows()]
-        told = distinct.with_columns(pl.Series("scope", scopes, dtype=pl.String).cast(pl.Categorical()))
-        return events.join(told, on=keys, how="left", nulls_equal=True, maintain_order="left")["scope"]
+        keys = events.select("hlo_module", "program_id", "hlo_op")
+        distinct = keys.unique().drop_nulls(["hlo_module", "hlo_op"])
+        texts = distinct.cast({"hlo_module": pl.String, "hlo_op": pl.String})
+        scopes = pl.Series([self._scope(*row) for row in texts.rows()], dtype=pl.String)
+        told = distinct.with_columns(scopes.cast(pl.Categorical()).alias("scope"))
+        found = keys.join(
+            told, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
+        )
+        return found["scope"]
 
     def _scope(self, module: str, program: int | None, instruction: str) -> str | None:
         for label in (f"{module}({program})", *self._labels(module)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -9,9 +10,9 @@ import polars as pl
 
 from traceana.ingest.xplane.activities import hlo_keys
 from traceana.ingest.xplane.buffer import Mask
-from traceana.ingest.xplane.columns import EventColumns
 from traceana.ingest.xplane.hlo import HloScopes
 from traceana.ingest.xplane.names import MEMORY, HostName, judge
+from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.shapes import with_shapes
 from traceana.ingest.xplane.space import Line
 
@@ -36,7 +37,7 @@ _GPU_ALLOCATOR: Final = r"^GPU_(\d+)_"
 
 
 def host_tables(
-    columns: EventColumns, lines: list[Line], process: int | None, hlo: HloScopes
+    columns: PlaneEvents, lines: Sequence[Line], process: int | None, hlo: HloScopes
 ) -> dict[str, pl.DataFrame]:
     """Return calls, ops, ranges and memory of a host plane; every event is in one of them.
 
@@ -69,7 +70,7 @@ def host_tables(
 
 
 def _ops(
-    rows: pl.DataFrame, columns: EventColumns, judged: list[HostName], hlo: HloScopes, mask: Mask
+    rows: pl.DataFrame, columns: PlaneEvents, judged: list[HostName], hlo: HloScopes, mask: Mask
 ) -> pl.DataFrame:
     operator = columns.labels([each.operator for each in judged]).alias("operator")
     scope = columns.labels([each.scope for each in judged]).alias("scope")
@@ -87,9 +88,9 @@ def _ops(
 
 def _ranges(
     rows: pl.DataFrame,
-    columns: EventColumns,
+    columns: PlaneEvents,
     judged: list[HostName],
-    lines: list[Line],
+    lines: Sequence[Line],
     mask: Mask,
 ) -> pl.DataFrame:
     of_program = np.array([line.name.startswith(_PROGRAM_THREAD) for line in lines], dtype=np.bool_)
@@ -120,7 +121,7 @@ def _ranges(
     )
 
 
-def _memory(rows: pl.DataFrame, columns: EventColumns, mask: Mask) -> pl.DataFrame:
+def _memory(rows: pl.DataFrame, columns: PlaneEvents, mask: Mask) -> pl.DataFrame:
     sign = columns.labels([str(MEMORY.get(name or "", 0)) for name in columns.names])
     allocator = columns.texts("allocator_name").cast(pl.String)
     return rows.select(

@@ -118,7 +118,8 @@ def _guess(buffer: Buffer, first: Ints) -> Ints:
     # The content begins with its id, behind a length of one byte or two.
     behind = np.where(buffer.data[at + 1] < 0x80, buffer.data[at + 2], buffer.data[at + 3])
     looks = (buffer.data[at] == TAG) & (behind == _ID_TAG)
-    return first + looks.argmax(axis=1)
+    guess: Ints = first + looks.argmax(axis=1)
+    return guess
 
 
 def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -153,4 +154,5 @@ def _among(sought: Ints, sorted_: Ints) -> Mask:
 
 
 def _lane_of(at: Ints, first: Ints) -> Ints:
-    return np.searchsorted(first, at, side="right") - 1
+    lane: Ints = np.searchsorted(first, at, side="right") - 1
+    return lane

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from traceana.ingest.xplane.columns import EventColumns
+from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.space import Line
 
 
-def annotations(columns: EventColumns, lines: list[Line], device: int | None) -> pl.DataFrame:
+def derived_ranges(columns: PlaneEvents, lines: Sequence[Line], device: int | None) -> pl.DataFrame:
     """Return the events of derived lines (XLA Ops, Steps, TensorFlow Name Scope …) as ranges.
 
     They repeat what the streams ran, so they are of kind "device": never time of their own. The
@@ -22,6 +24,4 @@ def annotations(columns: EventColumns, lines: list[Line], device: int | None) ->
             "start": columns.start,
             "duration": columns.duration,
         }
-    ).with_columns(
-        pl.lit("device").alias("kind"), pl.lit(device, pl.Int32).alias("device")
-    )
+    ).with_columns(pl.lit("device").alias("kind"), pl.lit(device, pl.Int32).alias("device"))

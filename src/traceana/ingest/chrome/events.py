@@ -1,0 +1,45 @@
+"""The events of a Chrome trace as typed structs: what every program's have, and XPlane's stats."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+ABSENT: Final = Raw(b"")
+
+STATS: Final = (
+    "correlation_id",
+    "kernel_details",
+    "memcpy_details",
+    "memset_details",
+    "context_id",
+    "tf_op",
+    "annotation",
+    "hlo_op",
+    "hlo_module",
+    "program_id",
+    "shape",
+    "step_num",
+)
+"""Arguments that are XPlane's stats; their values are texts."""
+
+
+class Event(Struct, gc=False):
+    """One element of ``traceEvents``, whatever its fields hold.
+
+    TensorFlow's exporter ends the list with an empty one.
+    """
+
+    ph: str = ""
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+    args: Any = None
+
+
+ONE: Final = msgspec.json.Decoder(Event)
+MANY: Final = msgspec.json.Decoder(list[Event])
