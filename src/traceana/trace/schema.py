@@ -189,6 +189,41 @@ MEMORY: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "reserved": pl.Int64,
 }
 
+COUNTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    # One row a kernel launch that Nsight Compute measured; null where it did not.
+    "launch": pl.Int64,  # as it numbers them, in order
+    "name": pl.String,  # readable, as it prints it
+    "process": pl.Int64,
+    "device": pl.Int32,
+    "context": pl.Int64,
+    "stream": pl.Int64,
+    "grid_x": pl.Int32,
+    "grid_y": pl.Int32,
+    "grid_z": pl.Int32,
+    "block_x": pl.Int32,
+    "block_y": pl.Int32,
+    "block_z": pl.Int32,
+    "duration": NANOSECONDS,  # at the clocks that it locks, caches flushed: not the program's time
+    "dram_read_bytes": pl.Int64,
+    "dram_write_bytes": pl.Int64,
+    "dram_bytes": pl.Int64,
+    # Instructions of threads that were not predicated off.
+    "fp64_add": pl.Int64,
+    "fp64_mul": pl.Int64,
+    "fp64_fma": pl.Int64,
+    "fp32_add": pl.Int64,
+    "fp32_mul": pl.Int64,
+    "fp32_fma": pl.Int64,
+    "fp16_add": pl.Int64,  # of two halves each: HADD2, HMUL2, HFMA2
+    "fp16_mul": pl.Int64,
+    "fp16_fma": pl.Int64,
+    "tensor_ops": pl.Int64,  # operations of the tensor cores, of all types together
+    "tensor_instructions": pl.Int64,  # of warps
+    "tensor_active_percent": pl.Float64,  # of the cycles in which the multiprocessors were active
+    # Filled in by traceana.attribute; null as a reader leaves it.
+    "activity": ROW,
+}
+
 DEVICES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "device": pl.Int32,
     "name": pl.String,
@@ -222,6 +257,7 @@ TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
     "steps": STEPS,
     "memory": MEMORY,
     "devices": DEVICES,
+    "counters": COUNTERS,
     "ledger": LEDGER,
 }
 

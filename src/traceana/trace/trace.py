@@ -102,6 +102,11 @@ class Trace:
         return self.table("devices")
 
     @property
+    def counters(self) -> pl.DataFrame:
+        """Hardware counters of kernel launches, as Nsight Compute measured them."""
+        return self.table("counters")
+
+    @property
     def ledger(self) -> pl.DataFrame:
         """Integrity counts: what is not in a table, or is there and suspect."""
         return self.table("ledger")
