@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import polars as pl
 
-from traceana.trace.schema import LEDGER
+from traceana.trace.schema import conform, empty
 
 REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     # reason: (severity, what it says)
@@ -81,21 +81,26 @@ class Ledger:
     def frame(self) -> pl.DataFrame:
         """Return the ledger as a table; equal reasons of one table are added up."""
         if not self._entries:
-            return pl.DataFrame(schema=LEDGER)
-        raw = pl.DataFrame(
-            [
-                (e.reason, REASONS[e.reason][0], e.table, e.kept, e.count, e.time_ns, e.detail)
-                for e in self._entries
-            ],
-            schema=LEDGER,
-            orient="row",
+            return empty("ledger")
+        entries = pl.DataFrame(
+            {
+                "reason": [entry.reason for entry in self._entries],
+                "severity": [REASONS[entry.reason][0] for entry in self._entries],
+                "table": [entry.table for entry in self._entries],
+                "kept": [entry.kept for entry in self._entries],
+                "count": [entry.count for entry in self._entries],
+                "time_ns": [entry.time_ns for entry in self._entries],
+                "detail": [entry.detail for entry in self._entries],
+            }
         )
         times = pl.col("time_ns")
-        return (
-            raw.group_by("reason", "severity", "table", "kept", "detail", maintain_order=True)
-            .agg(
+        added = conform("ledger", entries).group_by(
+            "reason", "severity", "table", "kept", "detail", maintain_order=True
+        )
+        return conform(
+            "ledger",
+            added.agg(
                 pl.col("count").sum(),
                 pl.when(times.is_not_null().any()).then(times.sum()).alias("time_ns"),
-            )
-            .select(*LEDGER)
+            ),
         )

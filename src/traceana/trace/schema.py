@@ -4,6 +4,9 @@ All times are int64 nanoseconds counted from the trace's first event; the epoch 
 :class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
 ``device`` is :data:`CPU_DEVICE` for work of the host, so that a selection by device is total.
 
+``rank`` is null where the trace does not say which process of a distributed run it is of; device
+numbers are counted within a rank.
+
 Columns ending in an identifier of another table (``op``, ``call``, ``layer``, ``parent``) hold that
 table's row number, counted from 0.
 """
@@ -16,7 +19,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -105,6 +108,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "layer": ROW,
     "step": ROW,
     "direction": Direction,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 NAMES: Final[dict[str, pl.DataType | type[pl.DataType]]] = dict(CLASS_SCHEMA)
@@ -118,6 +122,7 @@ CALLS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "duration": NANOSECONDS,
     "correlation": pl.Int64,
     "external": pl.Int64,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -137,6 +142,7 @@ OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "inputs": pl.String,  # JSON text of concrete scalar inputs
     "module": LABEL,  # "Module Hierarchy", where recorded
     "scope": LABEL,  # as of activities
+    "rank": pl.Int32,  # of a distributed run
 }
 
 RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -150,6 +156,7 @@ RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "duration": NANOSECONDS,
     "parent": ROW,  # innermost range around it on its thread
     "depth": pl.Int32,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 LINKS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -160,6 +167,7 @@ LINKS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_process": pl.Int64,
     "to_thread": pl.Int64,
     "to_time": NANOSECONDS,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 LAYERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -176,6 +184,7 @@ STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "duration": NANOSECONDS,
     "process": pl.Int64,
     "source": pl.String,  # the text that marked it, e.g. "ProfilerStep"
+    "rank": pl.Int32,  # of a distributed run
 }
 
 MEMORY: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -187,6 +196,7 @@ MEMORY: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "bytes": pl.Int64,  # positive: allocated, negative: freed
     "allocated": pl.Int64,  # total after the event
     "reserved": pl.Int64,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 COUNTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -234,6 +244,7 @@ DEVICES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "memory_bytes": pl.Int64,
     "bandwidth_bytes_per_s": pl.Int64,
     "warp_size": pl.Int32,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 LEDGER: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -244,6 +255,7 @@ LEDGER: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "count": pl.Int64,
     "time_ns": pl.Int64,  # sum of durations; null where the events have none
     "detail": pl.String,
+    "rank": pl.Int32,  # of a distributed run
 }
 
 TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {

@@ -68,6 +68,7 @@ def _device(entry: dict[str, Any]) -> tuple[Any, ...]:
         number(_MEMORY),
         None,
         number("warpSize"),
+        None,
     )
 
 
