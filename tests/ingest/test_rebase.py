@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from traceana.ingest.integrity import FARTHEST_NS
-from traceana.ingest.rebase import TIME_COLUMNS, rebase
+from traceana.ingest.rebase import rebase
+from traceana.trace.schema import TIME_COLUMNS
 from traceana.trace.schema import TABLES
 
 

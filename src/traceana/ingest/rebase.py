@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import polars as pl
 
-TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "activities": ("start",),
-    "calls": ("start",),
-    "ops": ("start",),
-    "ranges": ("start",),
-    "links": ("from_time", "to_time"),
-    "steps": ("start",),
-    "memory": ("time",),
-}
-"""The columns that hold a point in time, by table; every other nanosecond column is a length."""
+from traceana.trace.schema import TIME_COLUMNS
 
 
 def rebase(frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:

@@ -273,6 +273,17 @@ TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
     "ledger": LEDGER,
 }
 
+TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "activities": ("start",),
+    "calls": ("start",),
+    "ops": ("start",),
+    "ranges": ("start",),
+    "links": ("from_time", "to_time"),
+    "steps": ("start",),
+    "memory": ("time",),
+}
+"""The columns that hold a point in time, by table; every other nanosecond column is a length."""
+
 
 def empty(table: str) -> pl.DataFrame:
     """Return ``table`` with its declared columns and no rows."""
