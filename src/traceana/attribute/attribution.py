@@ -11,12 +11,13 @@ from traceana.attribute.backward import forward_of
 from traceana.attribute.cpu import DEVICE_WORK, leaf_activities
 from traceana.attribute.launches import with_calls
 from traceana.attribute.layers.resolve import LayerResolution, layer_table, resolve
+from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
 from traceana.attribute.ranges import Surroundings
 from traceana.attribute.steps import step_of, steps
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import CPU_DEVICE, conform
+from traceana.trace.schema import CPU_DEVICE, Direction, conform
 
 
 def attribute(trace: Trace) -> Trace:
@@ -59,6 +60,7 @@ class _Host:
     surroundings: Surroundings
     call_key: Ints
     steps: pl.DataFrame
+    scopes: ScopeLayers
     layers: LayerResolution
 
     @classmethod
@@ -66,7 +68,12 @@ class _Host:
         ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
         op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
-        ops = conform("ops", with_nesting(ops, op_nesting))
+        scopes = ScopeLayers.of(ops, trace.activities)
+        ops = conform("ops", with_nesting(ops, op_nesting)).with_columns(
+            pl.coalesce(scopes.direction_of(ops["scope"]).cast(Direction), "direction").alias(
+                "direction"
+            )
+        )
         surroundings = Surroundings.of(trace.ranges, range_key)
         step_table = conform("steps", steps(trace.ranges))
         layers = resolve(
@@ -77,6 +84,7 @@ class _Host:
             forward_of(ops, op_nesting, trace.links),
             trace.ranges,
             range_key,
+            scopes,
         )
         return cls(
             ops,
@@ -87,6 +95,7 @@ class _Host:
             surroundings,
             call_key,
             step_table,
+            scopes,
             layers,
         )
 
@@ -113,7 +122,9 @@ def _placed(
     key, time = _cause(activities, calls, host)
     known = from_rows(activities["op"])
     op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
-    layer = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
+    layer = host.layers.of_scope(activities["scope"])
+    around = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
+    layer = np.where(layer == NONE, around, layer)
     table, layer_row = layer_table(host.layers.layers, layer, time)
     when = np.where(key == NONE, activities["start"].to_numpy(), time)
     placed = activities.with_columns(
@@ -123,12 +134,13 @@ def _placed(
         to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
     )
     role = table["role"].gather(placed["layer"])
+    told_by_scope = host.scopes.direction_of(activities["scope"])
     told_by_op = host.ops["direction"].cast(pl.String).gather(placed["op"])
     told_by_range = host.surroundings.direction_at(key, time)
     direction = pl.select(
         pl.when(role == "optimizer")
         .then(pl.lit("optimizer"))
-        .otherwise(pl.coalesce(told_by_op, told_by_range))
+        .otherwise(pl.coalesce(told_by_scope, told_by_op, told_by_range))
         .alias("direction")
     )
     return placed.with_columns(direction.to_series()), table

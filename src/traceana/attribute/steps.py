@@ -19,6 +19,7 @@ STEP_TEXT: Final = (
 
 WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
 """Ranges around iterations that are not to be measured: no steps, and no part of a layer."""
+_NUMBERED: Final = r"[#*]?\d+$"
 
 _OPTIMIZER_STEP: Final = "Optimizer.step#"
 """torch.profiler draws this range by itself around every ``optimizer.step()``."""
@@ -37,16 +38,18 @@ def steps(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _marked(ranges: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("text").cast(pl.String)
+    by_profiler = pl.col("kind") == "step"
+    by_text = pl.col("kind").is_in(["annotation", "nvtx", "nvtx_start"])
+    # TensorFlow's and JAX's step markers have any name: "train#3".
     marks = ranges.filter(
-        pl.col("kind").is_in(["step", "annotation", "nvtx", "nvtx_start"])
-        & text.str.contains(STEP_TEXT)
+        (by_profiler & text.str.contains(_NUMBERED)) | (by_text & text.str.contains(STEP_TEXT))
     )
     if marks.is_empty():
         return empty("steps")
     (keys,) = thread_keys(marks)
     nesting = Nesting.of(keys, marks["start"].to_numpy(), marks["duration"].to_numpy())
     outermost = marks.filter(pl.Series(nesting.depth == 0))
-    digits = text.str.extract(STEP_TEXT, 1)
+    digits = text.str.extract(r"(\d+)\]?$", 1)
     return (
         outermost.select(
             digits.cast(pl.Int64, strict=False).alias("number"),

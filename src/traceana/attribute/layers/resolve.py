@@ -13,6 +13,7 @@ from traceana.attribute.layers.modules import module_places
 from traceana.attribute.layers.places import SEPARATOR, Layer, Places
 from traceana.attribute.layers.positions import position_layers, short_name
 from traceana.attribute.layers.roles import collective_layers, role_places
+from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, inherit
 from traceana.trace.schema import empty
 
@@ -29,6 +30,13 @@ class LayerResolution:
     layers: list[Layer]
     of_op: Ints
     _places: list[tuple[Places, int]]
+    _scopes: tuple[ScopeLayers, int]
+
+    def of_scope(self, scopes: pl.Series) -> Ints:
+        """Return the layer that each name scope tells, NONE where it tells none."""
+        told, base = self._scopes
+        found = told.layer_of(scopes)
+        return np.where(found == NONE, NONE, found + base)
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the layer in which each thread was at a moment, by ranges alone."""
@@ -47,13 +55,15 @@ def resolve(
     forward: Ints,
     ranges: pl.DataFrame,
     range_key: Ints,
+    scopes: ScopeLayers,
 ) -> LayerResolution:
     """Find the layer of every operator.
 
     The first source that answers decides: a role (optimizer, collective), the module being
-    called on the thread or named by the operator, for backward operators the layer of their forward
-    operator, the program's
-    own named ranges, the position in the step. ``nesting`` is of the operators, ``forward`` of
+    called on the thread or named by the operator, the operator's name scope, for backward operators
+    the layer of their forward operator, the program's own named ranges, the position in the step.
+    Where a framework has name scopes, an operator without one is of no layer, whatever its
+    position. ``nesting`` is of the operators, ``forward`` of
     :func:`traceana.attribute.backward.forward_of`.
     """
     start = ops["start"].to_numpy()
@@ -73,9 +83,13 @@ def resolve(
     by_name = number(named.at(op_key, start), named.layers)
     by_collective = number(*collective_layers(ops, nesting))
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
-    by_position = number(*position_layers(ops, _roots(nesting), op_step))
+    by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
+    scope_base = bases[-1]
+    by_position = np.full(ops.height, NONE, dtype=np.int64)
+    if not scopes.layers:
+        by_position = number(*position_layers(ops, _roots(nesting), op_step))
 
-    own = _first(by_role, by_collective, by_module, by_hierarchy)
+    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)
     fallback = _first(by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
@@ -83,6 +97,7 @@ def resolve(
         _typed(layers, ops, of_op),
         of_op,
         list(zip((roles, modules, named), bases, strict=False)),
+        (scopes, scope_base),
     )
 
 
