@@ -8,8 +8,8 @@ import pytest
 from tests.support.manifest import Expected, each
 from traceana.attribute import attribute
 from traceana.ingest import read
-from traceana.ingest.rebase import TIME_COLUMNS
 from traceana.trace import Trace
+from traceana.trace.schema import TIME_COLUMNS
 
 EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
 

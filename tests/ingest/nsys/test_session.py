@@ -132,7 +132,7 @@ GPU: Row = {
     "computeMajor": 8,
     "computeMinor": 0,
 }
-A100 = (0, GPU["name"], "NVIDIA", "8.0", 108, 1410000, 84990623744, 2039040000000, 32)
+A100 = (0, GPU["name"], "NVIDIA", "8.0", 108, 1410000, 84990623744, 2039040000000, 32, None)
 
 
 def test_a_gpu_is_described(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_gpu_of_the_first_exports_is_described(tmp_path: Path) -> None:
         "computeCapabilityMinor": 0,
     }
     trace = with_facts(tmp_path, {}, TARGET_INFO_CUDA_GPU=[old])
-    assert trace.devices.rows() == [(*A100[:7], None, 32)]
+    assert trace.devices.rows() == [(*A100[:7], None, 32, None)]
 
 
 def test_a_device_is_the_gpu_that_cuda_calls_so(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_processes_that_each_see_one_gpu_and_call_it_0(tmp_path: Path) -> None:
 
 
 def test_devices_that_are_not_described_or_not_used(tmp_path: Path) -> None:
-    assert with_facts(tmp_path, {}).devices.rows() == [(0, *[None] * 8)]
+    assert with_facts(tmp_path, {}).devices.rows() == [(0, *[None] * 9)]
     (tmp_path / "a.sqlite").unlink()
     idle = export(tmp_path / "a.sqlite", {"TARGET_INFO_GPU": [GPU]})
     assert trace_of(idle).devices["name"].to_list() == [GPU["name"]]
