@@ -37,7 +37,12 @@ def why_no_work(trace: Trace) -> str:
         return "no work in the selected steps and devices"
     has = ", ".join(
         f"{trace.table(table).height:,} {words}"
-        for table, words in (("ops", "operators"), ("calls", "runtime calls"), ("ranges", "ranges"))
+        for table, words in (
+            ("ops", "operators"),
+            ("calls", "runtime calls"),
+            ("ranges", "ranges"),
+            ("counters", "kernel launches measured by Nsight Compute"),
+        )
         if trace.table(table).height
     )
     return f"the file holds no device work{f', only {has}' if has else ''}"

@@ -45,3 +45,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nsys_tables.reader import read as read_directory
 
             return read_directory(path, progress)
+        case Format.NCU_CSV:
+            from traceana.ingest.ncu.reader import read as read_ncu
+
+            return read_ncu(path, progress)

@@ -17,6 +17,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.ingest.chrome.sniff import is_other, is_xplane_json
+from traceana.ingest.ncu.sniff import is_counters
 from traceana.ingest.nsys_tables.sniff import is_export
 from traceana.ingest.xplane.sniff import is_xspace
 
@@ -41,6 +42,7 @@ class Format(Enum):
     NSYS_REPORT = "nsys-report"
     NSYS_STREAM = "nsys-stream"
     NSYS_TABLES = "nsys-tables"
+    NCU_CSV = "ncu-csv"
 
 
 def detect(path: Path) -> Format:
@@ -60,6 +62,8 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
+    if is_counters(head):
+        return Format.NCU_CSV
     if is_xspace(head):
         return Format.XPLANE
     head = head.removeprefix(_BOM)
@@ -70,7 +74,8 @@ def detect(path: Path) -> Format:
             f"{path} is JSON and no trace: give the file that torch.profiler exported"
         )
     raise UnknownFormatError(
-        f"{path} is of no format that traceana reads (Kineto JSON, nsys SQLite export)"
+        f"{path} is of no format that traceana reads (Kineto and other Chrome JSON, XPlane, "
+        "reports and exports of nsys, nvprof databases, CSV of Nsight Compute)"
     )
 
 

@@ -1,0 +1,102 @@
+"""The text of an Nsight Compute table to one row a launch, its metrics side by side."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traceana.errors import CorruptError
+from traceana.ingest.ncu.metrics import factor, known, number
+from traceana.ingest.ncu.sniff import HEADER
+
+_ID: Final = "ID"
+_METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
+_FACTS: Final = frozenset(
+    (
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "CC",
+        "Section Name",
+    )
+)
+
+
+def parsed(path: Path, content: bytes) -> pl.DataFrame:
+    """Return the cells of the table in ``content`` as text.
+
+    Lines before it, and those of the profiler behind it, are left out. Raises
+    ``CorruptError`` where there is no table or it cannot be read.
+    """
+    start = HEADER.search(content)
+    lines = content[start.start() :].split(b"\n") if start else []
+    while lines and (not lines[-1].strip() or lines[-1].startswith(b"==")):
+        lines.pop()
+    try:
+        table = pl.read_csv(
+            io.BytesIO(b"\n".join(lines)),
+            infer_schema=False,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        )
+    except pl.exceptions.PolarsError as error:
+        what = str(error).splitlines()[0]
+        raise CorruptError(
+            f"{path} holds no table of Nsight Compute that can be read ({what}): "
+            "write it again with 'ncu --import REPORT --csv --page raw'"
+        ) from error
+    return table
+
+
+def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    """Return one row a launch: facts as text, known metrics in base units as float64.
+
+    Also which metrics make which column of ``counters``, and the metrics that make none. The page
+    ``details`` has a row a metric, the page ``raw`` a column a metric and a row of units first.
+    """
+    if all(column in cells.columns for column in _METRIC):
+        return _details(cells)
+    return _raw(cells)
+
+
+def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    named = [column for column in cells.columns if column not in _FACTS]
+    units = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
+    factors = {name: factor((units[name][0] if units.height else None) or "") for name in named}
+    found = known(name for name in named if factors[name] is not None)
+    used = {name for names in found.values() for name in names}
+    values = [number(pl.col(name)) * factors[name] for name in sorted(used)]
+    launches = cells.filter(pl.col(_ID).fill_null("") != "").with_columns(values)
+    return launches, found, [name for name in named if name not in used]
+
+
+def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    name, unit, value = (pl.col(column) for column in _METRIC)
+    units = cells.select(unit.fill_null("").unique()).to_series().to_list()
+    factors = {text: factor(text) for text in units}
+    scaled = cells.with_columns(
+        number(value)
+        * unit.fill_null("").replace_strict(factors, default=None, return_dtype=pl.Float64)
+    )
+    # A rule's advice has a row without a metric.
+    named = cells.select(name.drop_nulls().unique(maintain_order=True)).to_series().to_list()
+    found = known(named)
+    used = {name for names in found.values() for name in names}
+    keys = [column for column in ("Process ID", _ID) if column in cells.columns]
+    facts = [pl.col(c).first() for c in cells.columns if c in _FACTS and c not in keys]
+    values = [
+        value.filter(name == metric).drop_nulls().first().alias(metric) for metric in sorted(used)
+    ]
+    launches = scaled.group_by(keys, maintain_order=True).agg(*facts, *values)
+    return launches, found, [metric for metric in named if metric and metric not in used]

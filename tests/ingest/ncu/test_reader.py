@@ -1,0 +1,208 @@
+"""Counters as Nsight Compute prints them, in which every figure is known."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.ingest.ncu.writing import BEFORE, FACTS, details, facts, line, raw
+from traceana.analyze.work import why_no_work
+from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
+from traceana.ingest import read
+from traceana.ingest.detect import Format, detect
+from traceana.ingest.ncu.metrics import factor, known
+from traceana.trace import Trace
+
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+TIME = "gpu__time_duration.sum"
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+ACTIVE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+UNITS = {TIME: "usecond", READ: "Mbyte", WRITTEN: "byte", FFMA: "inst", ACTIVE: "%"}
+LAUNCHES = [
+    ("_Z4convIfEvPT_", {TIME: "1,234.56", READ: "1.50", WRITTEN: "64", FFMA: "1,024", ACTIVE: "0"}),
+    ('say "hi", kernel', {TIME: "10", READ: "n/a", WRITTEN: "nan", FFMA: "", ACTIVE: "47.5"}),
+]
+Write = Callable[[Path, dict[str, str], list[tuple[str, dict[str, str]]]], Path]
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_both_pages_tell_the_same(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    assert detect(path) is Format.NCU_CSV
+    trace = read(path)
+    columns = [
+        "launch",
+        "name",
+        "process",
+        "device",
+        "context",
+        "stream",
+        "grid_x",
+        "grid_y",
+        "block_x",
+        "duration",
+        "dram_read_bytes",
+        "dram_write_bytes",
+        "dram_bytes",
+        "fp32_fma",
+        "fp32_add",
+        "tensor_active_percent",
+    ]
+    place = (7, 0, 1, 7, 4, 2, 256)
+    first = (1_234_560, 1_500_000, 64, 1_500_064, 1024, None, 0.0)
+    second = (10_000, None, None, None, None, None, 47.5)
+    assert trace.counters.select(columns).rows() == [
+        (0, "void conv<float>(float*)", *place, *first),
+        (1, 'say "hi", kernel', *place, *second),
+    ]
+    assert (trace.meta.format, trace.meta.events) == ("ncu", 2)
+    assert trace.activities.is_empty()
+    assert trace.ledger.is_empty()
+    assert "2 kernel launches measured" in why_no_work(trace)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_ends_of_lines(tmp_path: Path, end: str) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_bytes(path.read_text().replace("\n", end).encode())
+    assert read(path).counters["duration"].to_list() == [1_234_560, 10_000]
+    assert read(path).counters["tensor_active_percent"].to_list() == [0.0, 47.5]
+
+
+def test_metrics_that_no_column_is_for_are_named(tmp_path: Path) -> None:
+    rate = "dram__bytes.sum.per_second"
+    path = raw(tmp_path / "a.csv", {TIME: "ns", rate: "Gbyte/s"}, [("k", {TIME: "5", rate: "9"})])
+    trace = read(path)
+    assert trace.counters["duration"].to_list() == [5]
+    assert trace.counters["dram_bytes"].to_list() == [None]
+    assert trace.meta.properties == {"metrics_not_read": [rate]}
+
+
+def test_a_known_metric_in_a_unit_of_something_else_is_not_read(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", {TIME: "furlong"}, [("k", {TIME: "5"})])
+    trace = read(path)
+    assert trace.counters["duration"].to_list() == [None]
+    assert trace.meta.properties == {"metrics_not_read": [TIME]}
+
+
+def test_a_label_of_the_details_page(tmp_path: Path) -> None:
+    path = details(tmp_path / "a.csv", {"Duration": "us"}, [("k", {"Duration": "2.50"})])
+    assert read(path).counters["duration"].to_list() == [2500]
+
+
+def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) -> None:
+    stem = "sm__ops_path_tensor_src_"
+    names = [f"{stem}{kind}.sum" for kind in ("fp16", "fp16_dst_fp32", "tf32_dst_fp32", "int8")]
+    assert known(names) == {"tensor_ops": [names[0], names[2], names[3]]}
+    values = dict(zip(names, ("100", "100", "20", "3"), strict=True))
+    path = raw(tmp_path / "a.csv", dict.fromkeys(names, ""), [("k", values), ("k", {})])
+    assert read(path).counters["tensor_ops"].to_list() == [123, None]
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"),
+    [
+        ("", 1),
+        ("byte", 1),
+        ("Kbyte", 1e3),
+        ("Gbyte", 1e9),
+        ("inst", 1),
+        ("Minst", 1e6),
+        ("msecond", 1e6),
+        ("s", 1e9),
+        ("%", 1),
+        ("byte/second", None),
+        ("cycle", None),
+        ("register/thread", None),
+    ],
+)
+def test_units(unit: str, times: float | None) -> None:
+    assert factor(unit) == times
+
+
+def test_tables_without_sizes_or_device_as_old_versions_print_them(tmp_path: Path) -> None:
+    head = [*FACTS[:5], "Kernel Time", *FACTS[5:7], "Section Name"]
+    names = ["Metric Name", "Metric Unit", "Metric Value"]
+    cells = ["3", "7", "p", "h", "k", "2021-Jan-01", "1", "9", "S", "dram__bytes.sum", "Kbyte", "2"]
+    path = tmp_path / "a.csv"
+    path.write_text(line([*head, *names]) + line(cells))
+    row = read(path).counters.row(0, named=True)
+    told = {key: value for key, value in row.items() if value is not None}
+    assert told == {
+        "launch": 3,
+        "name": "k",
+        "process": 7,
+        "context": 1,
+        "stream": 9,
+        "dram_bytes": 2000,
+    }
+
+
+def test_a_launch_without_a_number_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        line([*FACTS, TIME])
+        + line([*[""] * len(FACTS), "ns"])
+        + line([*facts(0, "k"), "5"])
+        + line(["first", *facts(0, "k")[1:], "5"])
+    )
+    trace = read(path)
+    assert trace.counters.height == 1
+    assert trace.ledger.select("reason", "count").rows() == [("malformed", 1)]
+    assert trace.meta.events == 2
+
+
+def test_a_compressed_table(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert read(path).counters.height == 2
+
+
+def test_lines_of_the_program_behind_the_table_are_counted(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text() + "all done, good bye\n")
+    trace = read(path)
+    assert trace.counters.height == 2
+    assert trace.ledger["reason"].unique().to_list() == ["malformed"]
+
+
+def test_the_header_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(BEFORE + line([*FACTS, TIME]))
+    assert read(path).counters.is_empty()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2\n",
+        '"ID","Name"\n"1","x"\n',
+        '"Process ID","Kernel Name","Invocations"\n',
+        BEFORE,
+    ],
+)
+def test_other_tables(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises((UnknownFormatError, NotATraceError)):
+        read(path)
+
+
+def test_any_cut_is_read_or_refused(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    whole = path.read_bytes()
+    for cut in range(len(whole.split(b"\n")[0]), len(whole), 5):
+        path.write_bytes(whole[:cut])
+        try:
+            found: Trace | None = read(path)
+        except TraceanaError as error:
+            assert isinstance(error, CorruptError | UnknownFormatError)
+            assert "\n" not in str(error)
+            continue
+        assert found is not None
+        assert found.counters.height <= 2
+        assert found.counters.select(pl.col("name").is_null().sum()).item() == 0
