@@ -86,6 +86,12 @@ def test_classify_takes_names_as_arguments_too(run: Run) -> None:
     assert [row["category"] for row in found] == ["gemm", "conv"]
 
 
+def test_classify_reads_mangled_names(run: Run) -> None:
+    found = rows(run("classify", "_Z3barv", "_ZN5cudnn12winograd_fwdIfEEvv", "-f", "json"))
+    assert [row["name"] for row in found] == ["bar()", "void cudnn::winograd_fwd<float>()"]
+    assert found[1]["category"] == "conv"
+
+
 def test_classify_of_nothing_says_so(run: Run) -> None:
     result = run("classify", "-", input="")
     assert result.exit_code == 0

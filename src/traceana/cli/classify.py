@@ -40,10 +40,13 @@ def classify(
 ) -> ExitCode:
     """What kernels are, by their names: one row a name, in order."""
     from traceana.classify import load_rules
+    from traceana.ingest.demangle import readable
 
     output = Output(tabling, writing)
     loaded = load_rules(rules)
-    texts = _lines_of_stdin() if names == ["-"] else names
+    given = _lines_of_stdin() if names == ["-"] else names
+    plain = readable(given)
+    texts = [plain.get(name, name) for name in given]
     if explain:
         from traceana.analyze.explanations import explanations
 

@@ -59,4 +59,4 @@ def _work(names: list[str], seconds: float) -> list[str]:
         output = error.stdout or b""
     except OSError:
         return names
-    return output.decode("utf-8", "replace").split("\n")[:-1]
+    return output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[:-1]

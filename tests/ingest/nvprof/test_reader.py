@@ -204,19 +204,18 @@ def test_facts(tmp_path: Path, version: int) -> None:
         RUNTIME: [call(1, 2)],
     }
     trace = read(tmp_path, tables, version)
-    assert trace.devices.rows() == [
-        (
-            0,
-            "Tesla V100-SXM2-16GB",
-            "NVIDIA",
-            "7.0",
-            80,
-            1530000,
-            16914055168,
-            898_048_000_000,
-            32,
-        )
-    ]
+    (gpu,) = trace.devices.to_dicts()
+    assert {key: value for key, value in gpu.items() if value is not None} == {
+        "device": 0,
+        "name": "Tesla V100-SXM2-16GB",
+        "vendor": "NVIDIA",
+        "compute_capability": "7.0",
+        "multiprocessors": 80,
+        "clock_khz": 1530000,
+        "memory_bytes": 16914055168,
+        "bandwidth_bytes_per_s": 898_048_000_000,
+        "warp_size": 32,
+    }
     assert trace.meta.format == "nvprof"
     assert trace.meta.format_version == str(version)
     assert trace.meta.properties == {"processes": {str(PROCESS): "python train.py"}}

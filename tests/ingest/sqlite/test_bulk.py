@@ -17,6 +17,8 @@ from traceana.ingest.sqlite import bulk
 from traceana.ingest.sqlite.database import Database
 from traceana.ingest.tables import Bytes, Integer, Query, decoded
 
+Columns = dict[str, Integer | Bytes]
+
 cells = st.one_of(
     st.none(),
     st.integers(-(2**63), 2**63 - 1),
@@ -38,7 +40,7 @@ def table(path: Path, rows: list[tuple[Any, ...]], numbers: list[int] | None = N
 
 def fetch(path: Path, progress: Any = silent) -> pl.DataFrame:
     with Database(path) as database:
-        columns = {"a": Integer("a"), "b": Bytes("b")}
+        columns: Columns = {"a": Integer("a"), "b": Bytes("b")}
         query = Query("t", columns, lambda page: page)
         (frame,) = database.read([query], progress)
     assert frame.schema == {"a": pl.Int64, "b": pl.Binary}
@@ -102,7 +104,7 @@ def test_a_listener_that_gives_up_stops_the_reading(tmp_path: Path, small_pages:
 def test_columns_that_are_missing_are_null(tmp_path: Path) -> None:
     path = table(tmp_path / "t.sqlite", [(1, "x"), (None, "y")])
     with Database(path) as database:
-        columns = {
+        columns: Columns = {
             "none": Integer("nosuch"),
             "first": Integer("nosuch", "a", "b"),
             "bytes": Bytes("nosuch"),
