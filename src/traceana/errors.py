@@ -27,6 +27,8 @@ class ExitCode(IntEnum):
     TRUNCATED = 18
     BUNDLE_VERSION = 19
     NO_WORK = 20
+    AMBIGUOUS_RANKS = 21
+    SKIPPED_FILES = 22
     LEDGER_NOT_EMPTY = 30
     BAD_RULES = 40
     CANNOT_WRITE = 50
@@ -83,6 +85,12 @@ class ForeignDatabaseError(TraceanaError):
     """The file is an SQLite database that no profiler wrote."""
 
     exit_code = ExitCode.FOREIGN_DATABASE
+
+
+class AmbiguousRanksError(TraceanaError):
+    """Two files of a folder are of one rank: they are of two runs."""
+
+    exit_code = ExitCode.AMBIGUOUS_RANKS
 
 
 class CorruptError(TraceanaError):

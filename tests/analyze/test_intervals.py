@@ -37,21 +37,29 @@ def test_a_union_covers_what_its_intervals_cover(pairs: list[tuple[int, int]]) -
 def test_busy_time_within_windows(
     first: list[tuple[int, int]], second: list[tuple[int, int]], asked: list[tuple[int, int]]
 ) -> None:
-    rows = [(0, *pair) for pair in first] + [(1, *pair) for pair in second]
-    activities = pl.DataFrame(rows, schema=["device", "start", "duration"], orient="row")
-    windows = [(device, start, start + 11) for device, start in asked]
-    frame = pl.DataFrame(
-        windows, schema={"device": pl.Int32, "start": pl.Int64, "end": pl.Int64}, orient="row"
+    # The same device number in two ranks is two devices.
+    rows = [(None, 0, *pair) for pair in first] + [(1, 0, *pair) for pair in second]
+    places = {"rank": pl.Int32, "device": pl.Int32}
+    activities = pl.DataFrame(
+        rows, schema={**places, "start": pl.Int64, "duration": pl.Int64}, orient="row"
     )
-    busy = Busy.of(activities.cast(pl.Int64) if rows else activities.cast(pl.Int64, strict=False))
+    windows = [(rank, start, start + 11) for rank, start in asked]
+    frame = pl.DataFrame(
+        [(None if rank == 0 else rank, 0, start, end) for rank, start, end in windows],
+        schema={**places, "start": pl.Int64, "end": pl.Int64},
+        orient="row",
+    )
+    busy = Busy.of(activities)
     moments = {0: covered(first), 1: covered(second), 7: set[int]()}
     assert busy.within(frame).to_list() == [
-        len(moments[device] & set(range(start, end))) for device, start, end in windows
+        len(moments[rank] & set(range(start, end))) for rank, start, end in windows
     ]
-    assert busy.total(0) == len(moments[0])
-    assert busy.total(7) == 0
+    assert busy.total((None, 0)) == len(moments[0])
+    assert busy.total((7, 0)) == 0
 
 
 def test_activities_without_a_device_or_time_are_left_out() -> None:
-    rows = pl.DataFrame({"device": [None, 0], "start": [5, None], "duration": [3, 4]})
-    assert Busy.of(rows).by_device == {}
+    rows = pl.DataFrame(
+        {"rank": [0, 0], "device": [None, 0], "start": [5, None], "duration": [3, 4]}
+    )
+    assert Busy.of(rows).by_place == {}

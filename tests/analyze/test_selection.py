@@ -37,7 +37,7 @@ def test_a_known_device_without_work_gives_an_empty_result_that_says_so() -> Non
     builder.row("devices", device=1, name="idle GPU")
     builder.kernel("k", 0, 5)
     result = kernels(select(builder.build(), devices=[1]))
-    assert result.notes == ("no work in the selected steps and devices",)
+    assert result.notes == ("no work in the selected steps, devices and ranks",)
 
 
 def test_what_is_not_there_cannot_be_selected() -> None:

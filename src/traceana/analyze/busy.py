@@ -17,30 +17,31 @@ if TYPE_CHECKING:
 def busy(trace: Trace) -> Result:
     """Return one row a device that worked.
 
-    Columns: ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (from there to
-    the end of its last), ``busy_ns`` (union of all activities), ``kernel_ns`` (union of the
+    Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (from
+    there to the end of its last), ``busy_ns`` (union of all activities), ``kernel_ns`` (union of the
     kernels), ``copy_only_ns`` (busy without a kernel), ``idle_ns`` (``span_ns - busy_ns``),
     ``sum_ns`` (sum of the durations: more than ``busy_ns`` where streams overlap).
     """
     activities = work(trace).filter(pl.col("device").is_not_null())
     end = pl.col("start") + pl.col("duration")
     frame = (
-        activities.group_by("device")
+        activities.group_by("rank", "device")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.col("start").min().alias("start_ns"),
             (end.max() - pl.col("start").min()).alias("span_ns"),
             pl.col("duration").sum().alias("sum_ns"),
         )
-        .sort("device")
+        .sort("rank", "device")
     )
     everything = Busy.of(activities)
     kernels = Busy.of(activities.filter(pl.col("kind").is_in(["kernel", "op"])))
-    devices = [int(device) for device in frame["device"]]
+    places = list(frame.select("rank", "device").iter_rows())
     frame = frame.with_columns(
-        pl.Series("busy_ns", [everything.total(d) for d in devices], dtype=pl.Int64),
-        pl.Series("kernel_ns", [kernels.total(d) for d in devices], dtype=pl.Int64),
+        pl.Series("busy_ns", [everything.total(at) for at in places], dtype=pl.Int64),
+        pl.Series("kernel_ns", [kernels.total(at) for at in places], dtype=pl.Int64),
     ).select(
+        "rank",
         "device",
         "calls",
         "start_ns",

@@ -32,6 +32,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "producer": meta.producer,
         "framework": meta.framework,
         "rank": meta.rank,
+        "ranks": _ranks(trace),
         "world_size": meta.world_size,
         "epoch_ns": meta.epoch_ns,
         "span_ns": span_ns(trace),
@@ -86,14 +87,34 @@ def _copies(activities: pl.DataFrame) -> dict[str, int]:
 
 def _devices(trace: Trace) -> list[dict[str, Any]]:
     """Return the devices that worked and those that the file describes."""
-    working = work(trace).group_by("device").agg(pl.len().alias("activities"))
+    working = work(trace).group_by("rank", "device").agg(pl.len().alias("activities"))
     known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
     return (
-        working.join(known, on="device", how="full", coalesce=True)
+        working.join(known, on=["rank", "device"], how="full", coalesce=True, nulls_equal=True)
         .with_columns(pl.col("activities").fill_null(0))
-        .sort("device", nulls_last=True)
+        .sort("rank", "device", nulls_last=True)
         .to_dicts()
     )
+
+
+def _ranks(trace: Trace) -> list[dict[str, Any]]:
+    """Return the ranks of a distributed run with their files; none for a single recording."""
+    files = trace.meta.properties.get("ranks", {})
+    counted = (
+        work(trace)
+        .group_by("rank")
+        .agg(pl.len().alias("activities"), pl.col("duration").sum().alias("work_ns"))
+    )
+    known = {rank: (count, time) for rank, count, time in counted.iter_rows()}
+    return [
+        {
+            "rank": int(rank),
+            "file": file,
+            "activities": known.get(int(rank), (0, 0))[0],
+            "work_ns": known.get(int(rank), (0, 0))[1],
+        }
+        for rank, file in files.items()
+    ]
 
 
 def as_table(known: Mapping[str, Any]) -> Result:

@@ -37,36 +37,42 @@ def length(intervals: tuple[Times, Times]) -> int:
     return int((ends - starts).sum())
 
 
+Place = tuple[int | None, int]
+"""(rank, device): device numbers are counted within a rank."""
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When each device was busy: disjoint intervals by device."""
+    """When each device was busy: disjoint intervals by place."""
 
-    by_device: Mapping[int, tuple[Times, Times]]
+    by_place: Mapping[Place, tuple[Times, Times]]
 
     @staticmethod
     def of(activities: pl.DataFrame) -> Busy:
-        """Return the union of ``activities`` (``device``, ``start``, ``duration``) by device."""
-        columns = activities.select("device", "start", "duration").drop_nulls()
-        found: dict[int, tuple[Times, Times]] = {}
-        for (device,), rows in columns.partition_by("device", as_dict=True).items():
+        """Return the union of ``activities`` (``rank``, ``device``, ``start``, ``duration``)."""
+        columns = activities.select("rank", "device", "start", "duration").drop_nulls(["device", "start", "duration"])
+        found: dict[Place, tuple[Times, Times]] = {}
+        for (rank, device), rows in columns.partition_by("rank", "device", as_dict=True).items():
             starts = rows["start"].to_numpy()
-            found[int(device)] = union(starts, starts + rows["duration"].to_numpy())
+            found[rank, int(device)] = union(starts, starts + rows["duration"].to_numpy())
         return Busy(found)
 
-    def total(self, device: int) -> int:
-        """Return the busy time of ``device``; 0 for one that did nothing."""
-        return length(self.by_device[device]) if device in self.by_device else 0
+    def total(self, place: Place) -> int:
+        """Return the busy time of the device; 0 for one that did nothing."""
+        return length(self.by_place[place]) if place in self.by_place else 0
 
     def within(self, windows: pl.DataFrame) -> pl.Series:
         """Return ``busy_ns``, the busy time inside each window.
 
-        ``windows`` has the columns ``device``, ``start`` and ``end`` (half-open).
+        ``windows`` has the columns ``rank``, ``device``, ``start`` and ``end`` (half-open).
         """
         result = np.zeros(windows.height, dtype=np.int64)
-        devices = windows["device"].to_numpy()
         starts, ends = windows["start"].to_numpy(), windows["end"].to_numpy()
-        for device, intervals in self.by_device.items():
-            here = np.flatnonzero(devices == device)
+        for (rank, device), intervals in self.by_place.items():
+            at = windows["rank"].eq_missing(pl.Series([rank], dtype=pl.Int32)) & (
+                windows["device"] == device
+            )
+            here = np.flatnonzero(at.to_numpy())
             result[here] = _until(intervals, ends[here]) - _until(intervals, starts[here])
         return pl.Series("busy_ns", result)
 

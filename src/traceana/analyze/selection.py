@@ -20,18 +20,51 @@ def select(
     *,
     steps: Collection[int] | None = None,
     devices: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
 ) -> Trace:
-    """Return ``trace`` with the activities of ``steps`` (by their number) and ``devices`` alone.
+    """Return ``trace`` with the activities of ``steps`` (by number), ``devices``, ``ranks`` alone.
 
     ``None`` selects all. The other tables stay whole, but for ``steps``; what was selected is in
-    ``meta.properties``. Raises :class:`~traceana.errors.NoSuchSelectionError` on a step or a
-    device that the trace does not have.
+    ``meta.properties``. Raises :class:`~traceana.errors.NoSuchSelectionError` on a step, a
+    device or a rank that the trace does not have.
     """
+    if ranks is not None:
+        trace = _with_ranks(trace, sorted(set(ranks)))
     if steps is not None:
         trace = _with_steps(trace, sorted(set(steps)))
     if devices is not None:
         trace = _with_devices(trace, sorted(set(devices)))
     return trace
+
+
+def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
+    present = trace.activities["rank"].drop_nulls().unique().sort().to_list()
+    if not present and wanted == [trace.meta.rank]:
+        return trace
+    missing = [rank for rank in wanted if rank not in set(present)]
+    if missing:
+        known = ", ".join(map(str, present)) or trace.meta.rank
+        has = "says no rank" if known is None else f"has {known}"
+        raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}: it {has}")
+    activities = trace.activities.filter(pl.col("rank").is_in(wanted))
+    devices = trace.devices.filter(pl.col("rank").is_in(wanted))
+    numbered = trace.steps.with_row_index("step").filter(pl.col("rank").is_in(wanted))
+    steps = numbered.with_row_index("new_step")
+    activities = (
+        activities.join(
+            steps.select("step", "new_step"), on="step", how="left", maintain_order="left"
+        )
+        .with_columns(pl.col("new_step").alias("step"))
+        .drop("new_step")
+    )
+    return _narrowed(
+        trace,
+        "selected_ranks",
+        wanted,
+        activities=activities,
+        devices=devices,
+        steps=steps.drop("step", "new_step"),
+    )
 
 
 def _with_steps(trace: Trace, wanted: list[int]) -> Trace:

@@ -98,7 +98,7 @@ def steps(trace: Trace) -> Result:
             pl.col("duration").sum().alias("work_ns"),
         )
     )
-    used = activities.select("step", "device").drop_nulls().unique()
+    used = activities.select("step", "rank", "device").drop_nulls(["step", "device"]).unique()
     windows = table.select("row", "start", pl.col("start").add(pl.col("duration")).alias("end"))
     pairs = used.join(windows, left_on="step", right_on="row", how="inner")
     busy = (

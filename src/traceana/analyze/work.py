@@ -33,8 +33,8 @@ def why_no_work(trace: Trace) -> str:
     """Return the sentence that explains a trace without work."""
     if trace.activities.height:
         return f"no work: all {trace.activities.height} activities are synchronization records"
-    if {"selected_steps", "selected_devices"} & trace.meta.properties.keys():
-        return "no work in the selected steps and devices"
+    if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():
+        return "no work in the selected steps, devices and ranks"
     has = ", ".join(
         f"{trace.table(table).height:,} {words}"
         for table, words in (

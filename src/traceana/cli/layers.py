@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFile, Writing
+from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -31,7 +31,7 @@ ByDirection = Annotated[
 
 
 def layers(
-    file: TraceFile,
+    files: TraceFiles,
     reading: Reading,
     tabling: Tabling,
     writing: Writing,
@@ -45,8 +45,8 @@ def layers(
     from traceana.analyze.layers import layers as by_layer
     from traceana.analyze.layers import layers_by_direction
 
-    output = Output(tabling, writing, reads=file)
-    trace = open_trace(file, reading)
+    output = Output(tabling, writing, reads=files)
+    trace = open_trace(files, reading)
     result = (layers_by_direction if direction else by_layer)(trace)
     columns = tuple(column for column in COLUMNS if column in result.frame.columns)
     output.show("layers", result, trace, columns=columns, optional=OPTIONAL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-def open_trace(file: Path, reading: Reading) -> Trace:
-    """Return the trace in ``file``, narrowed to the steps and devices of ``reading``.
+def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
+    """Return the trace in ``files``, narrowed to the steps, devices and ranks of ``reading``.
 
     Raises the errors of :mod:`traceana.errors`.
     """
@@ -28,9 +28,11 @@ def open_trace(file: Path, reading: Reading) -> Trace:
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
     devices = None if reading.device is None else numbers(reading.device, "--device")
-    with _progress(file.name) as progress:
-        trace = open_any(file, progress=progress, rules=reading.rules)
-    return select(trace, steps=steps, devices=devices)
+    ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
+    (first, *others) = files
+    with _progress(first.name) as progress:
+        trace = open_any(files if others else first, progress=progress, rules=reading.rules)
+    return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 
 def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:
@@ -39,6 +41,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
     ``needs_work`` verbs have shown nothing when the trace holds no work.
     """
     from traceana.analyze.work import why_no_work, work
+    from traceana.report.text import plain
 
     meta = trace.meta
     if meta.truncated:
@@ -51,6 +54,11 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             )
         typer.echo(f"traceana: the file ends in the middle{read}", err=True)
         return ExitCode.TRUNCATED
+    skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
+    if skipped.height:
+        for why in skipped["detail"]:
+            typer.echo(f"traceana: left out: {plain(why)}", err=True)
+        return ExitCode.SKIPPED_FILES
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
     if reading.strict and problems.height:
         listed = ", ".join(

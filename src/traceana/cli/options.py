@@ -10,11 +10,11 @@ import typer
 
 from traceana.report.formats import Format
 
-TraceFile = Annotated[
-    Path,
+TraceFiles = Annotated[
+    list[Path],
     typer.Argument(
-        metavar="FILE",
-        help="Kineto trace (.json, .json.gz), Nsight Systems SQLite export, or saved bundle.",
+        metavar="FILE...",
+        help="A trace of any format, a saved bundle, or the files (or folder) of one run's ranks.",
         show_default=False,
     ),
 ]
@@ -31,6 +31,10 @@ class Reading:
     device: Annotated[
         str | None,
         typer.Option(metavar="N,N|cpu", help="Only these devices."),
+    ] = None
+    rank: Annotated[
+        str | None,
+        typer.Option(metavar="N,N-M", help="Only these ranks of a distributed run."),
     ] = None
     rules: Annotated[
         Path | None,

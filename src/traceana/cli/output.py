@@ -15,7 +15,7 @@ from traceana.errors import CannotWriteError
 from traceana.report.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
@@ -35,7 +35,7 @@ class Output:
         tabling: Tabling,
         writing: Writing,
         *,
-        reads: Path | None = None,
+        reads: Sequence[Path] = (),
         screenful: int | None = None,
     ) -> None:
         """Check the options.
@@ -101,9 +101,9 @@ class Output:
         write_whole(self._writing.output, content, force=self._writing.force)
 
 
-def check_free(path: Path, *, force: bool, reads: Path | None = None) -> None:
+def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
     """Raise :class:`~traceana.errors.CannotWriteError` when ``path`` must not be written."""
-    if reads is not None and path.exists() and reads.exists() and path.samefile(reads):
+    if path.exists() and any(one.exists() and path.samefile(one) for one in reads):
         raise CannotWriteError(f"{path} is the input: choose another name")
     if path.is_dir():
         raise CannotWriteError(f"{path} is a directory: name a file in it")

@@ -42,6 +42,8 @@ _CODES = {
     ExitCode.CORRUPT: "the input is damaged beyond reading",
     ExitCode.TRUNCATED: "the input ends in the middle; what was read has been shown",
     ExitCode.BUNDLE_VERSION: "the bundle is of another version, or incomplete",
+    ExitCode.AMBIGUOUS_RANKS: "two files of a folder are of one rank",
+    ExitCode.SKIPPED_FILES: "some files of a folder could not be read; the others were shown",
     ExitCode.NO_WORK: "the trace holds neither device work nor operators: nothing to show",
     ExitCode.LEDGER_NOT_EMPTY: "`--strict`, and the integrity ledger lists problems",
     ExitCode.BAD_RULES: "a rule file does not load",

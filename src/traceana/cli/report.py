@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFile, Writing
+from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 
-def report(file: TraceFile, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
+def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
     """The run on one screen: steps, classes, layers, copies, findings.
 
     CSV, TSV and Parquet hold the table of time by class; JSON and Markdown hold all sections.
     """
     from traceana.analyze.overview import overview
 
-    output = Output(tabling, writing, reads=file)
-    trace = open_trace(file, reading)
+    output = Output(tabling, writing, reads=files)
+    trace = open_trace(files, reading)
     whole = overview(trace)
     output.show("report", whole.breakdown, trace, overview=whole)
     return exit_code(trace, reading)

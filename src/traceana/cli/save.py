@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, TraceFile
+from traceana.cli.options import Reading, TraceFiles
 from traceana.errors import ExitCode
 
 Bundle = Annotated[
@@ -20,11 +20,11 @@ Bundle = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace the bundle that -o names.")]
 
 
-def save(file: TraceFile, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
+def save(files: TraceFiles, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
     """Save the trace as a bundle that every verb opens quickly.
 
     A bundle is a directory of Parquet files. Layers, steps and classes are saved with it.
     """
-    trace = open_trace(file, reading)
+    trace = open_trace(files, reading)
     trace.save(output, overwrite=force)
     return exit_code(trace, reading, needs_work=False)

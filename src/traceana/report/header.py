@@ -106,9 +106,12 @@ def _busy(overview: Overview) -> list[Text]:
     )
     if frame.height == 1:
         return [line]
+    ranked = frame["rank"].null_count() == 0
+    rows = frame.select("rank", "device", "busy_ns", "span_ns").iter_rows()
     each = [
-        f"{device}: {human.share(busy / span)}"
-        for device, busy, span in frame.select("device", "busy_ns", "span_ns").iter_rows()
+        f"{f'{rank}/{device}' if ranked else device}: {human.share(busy / span)}"
+        for rank, device, busy, span in rows
         if span
     ]
-    return [line, Text(f"         busy by device  {', '.join(each)}", style="dim")]
+    by = "by rank/device" if ranked else "by device"
+    return [line, Text(f"         busy {by}  {', '.join(each)}", style="dim")]

@@ -19,6 +19,7 @@ def source_of(trace: Trace) -> dict[str, Any]:
         "on_cpu": trace.on_cpu,
         "selected_steps": meta.properties.get("selected_steps"),
         "selected_devices": meta.properties.get("selected_devices"),
+        "selected_ranks": meta.properties.get("selected_ranks"),
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
         "bytes_total": meta.bytes_total,

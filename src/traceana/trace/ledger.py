@@ -36,6 +36,8 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "truncated": ("problem", "the file ends in the middle"),
     "damaged": ("problem", "the compressed file is damaged: some of it is lost or wrong"),
     "unnamed": ("problem", "events whose name is not in the file"),
+    "skipped_file": ("problem", "files of the folder that could not be read"),
+    "no_epoch": ("problem", "files that do not say when they began, beside others that do"),
     "missing_table": ("problem", "a table that the format promises is not in the file"),
     "dropped_by_profiler": ("problem", "events that the profiler says it lost"),
 }
@@ -77,6 +79,9 @@ class Ledger:
             raise KeyError(reason)
         if count:
             self._entries.append(Entry(reason, table, kept, count, time_ns, detail))
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
 
     def frame(self) -> pl.DataFrame:
         """Return the ledger as a table; equal reasons of one table are added up."""

@@ -1,0 +1,1 @@
+"""Folders and lists of files: the recordings of one distributed run, one a rank."""

@@ -1,0 +1,152 @@
+"""The files of a distributed run are one Trace, with the rank of every row and one clock."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.ingest.kineto.writing import annotation, call, kernel, op, write
+from tests.support.manifest import TRACES
+from traceana.analyze.busy import busy
+from traceana.analyze.selection import select
+from traceana.errors import (
+    AmbiguousRanksError,
+    EmptyFileError,
+    IsDirectoryError,
+    NoSuchSelectionError,
+    NotATraceError,
+)
+from traceana.trace import Trace
+
+BASE = 1_700_000_000 * 10**9
+
+
+def rank_file(path: Path, rank: int | None, *, late_us: int = 0, name: str = "k") -> Path:
+    """Write a trace whose first event is ``late_us`` after the common start."""
+    events = [
+        annotation("ProfilerStep#4", 100 + late_us, 50),
+        op("aten::relu", 101 + late_us, 10),
+        call("cudaLaunchKernel", 102 + late_us, 2, 9),
+        kernel(name, 110 + late_us, 5, correlation=9),
+    ]
+    keys = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 2}}
+    return write(path, events, baseTimeNanoseconds=BASE, **keys)
+
+
+def layer_of(trace: Trace) -> list[str]:
+    return trace.layers["path"].gather(trace.activities["layer"]).to_list()
+
+
+def test_rows_carry_their_rank_and_their_references(tmp_path: Path) -> None:
+    rank_file(tmp_path / "a.json", 1, late_us=30, name="late")
+    rank_file(tmp_path / "b.json", 0, name="early")
+    trace = traceana.open(tmp_path)
+    rows = trace.activities.sort("rank")
+    names = trace.names["name"].gather(rows["name_id"]).to_list()
+    assert list(zip(rows["rank"], names, rows["start"], strict=True)) == [
+        (0, "early", 10_000),
+        (1, "late", 40_000),
+    ]
+    for table, column in (("calls", "call"), ("ops", "op"), ("ranges", "range"), ("steps", "step")):
+        assert trace.table(table)["rank"].gather(rows[column]).to_list() == [0, 1]
+    assert layer_of(trace) == ["relu_0", "relu_0"]
+    assert trace.layers.height == 1
+    assert trace.meta.epoch_ns == BASE + 100_000
+    assert trace.meta.world_size == 2
+    assert list(trace.meta.properties["ranks"]) == ["1", "0"]
+
+
+def test_ranks_by_name_and_by_order(tmp_path: Path) -> None:
+    named = [rank_file(tmp_path / f"run_rank{i}.json", None) for i in (10, 2)]
+    assert set(traceana.open(named).activities["rank"]) == {10, 2}
+    plain = [rank_file(tmp_path / f"{host}.json", None) for host in ("alpha", "beta")]
+    assert traceana.open(plain).activities["rank"].to_list() == [0, 1]
+
+
+def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        rank_file(tmp_path / name, 0)
+    with pytest.raises(AmbiguousRanksError, match="rank 0"):
+        traceana.open(tmp_path)
+
+
+def test_the_same_device_number_in_two_ranks_is_two_devices(tmp_path: Path) -> None:
+    rank_file(tmp_path / "a.json", 0)
+    rank_file(tmp_path / "b.json", 1, late_us=2)
+    trace = traceana.open(tmp_path)
+    assert busy(trace).frame.select("rank", "device", "busy_ns").rows() == [
+        (0, 0, 5000),
+        (1, 0, 5000),
+    ]
+    only = select(trace, ranks=[1])
+    assert only.activities["rank"].to_list() == [1]
+    assert only.steps["rank"].to_list() == [1]
+    assert only.activities["step"].to_list() == [0]
+    with pytest.raises(NoSuchSelectionError, match="rank 5"):
+        select(trace, ranks=[5])
+
+
+def test_one_bad_file_among_many_is_left_out_and_said(tmp_path: Path) -> None:
+    rank_file(tmp_path / "rank0.json", 0)
+    good = rank_file(tmp_path / "rank1.json", 1)
+    (tmp_path / "rank2.json").write_bytes(good.read_bytes()[:30])
+    (tmp_path / "rank3.json").touch()
+    (tmp_path / "notes.txt").write_text("no trace")
+    (tmp_path / "layers.json").write_text('{"layers": []}')
+    trace = traceana.open(tmp_path)
+    assert sorted(trace.activities["rank"]) == [0, 1]
+    skipped = trace.ledger.filter(pl.col("reason") == "skipped_file")
+    assert ["rank2.json" in skipped["detail"][0], "rank3.json" in skipped["detail"][1]] == [
+        True
+    ] * 2
+    assert skipped.height == 2
+
+
+def test_a_folder_or_a_list_without_any_trace(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no trace")
+    with pytest.raises(IsDirectoryError):
+        traceana.open(tmp_path)
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    with pytest.raises(NotATraceError):
+        traceana.open(tmp_path)
+    (tmp_path / "x.json").write_text("")
+    with pytest.raises(EmptyFileError):
+        traceana.open([tmp_path / "x.json", tmp_path / "x.json"])
+
+
+def test_of_two_recordings_of_one_thing_the_fuller_is_read(tmp_path: Path) -> None:
+    rank_file(tmp_path / "host.json", None)
+    traceana.open(tmp_path / "host.json").save(tmp_path / "host.traceana")
+    trace = traceana.open(tmp_path)
+    assert trace.activities.height in (1, 2)
+
+
+def test_a_folder_with_one_trace_is_that_trace(tmp_path: Path) -> None:
+    file = rank_file(tmp_path / "deep.json", 3)
+    (tmp_path / "sub").mkdir()
+    shutil.move(file, tmp_path / "sub" / file.name)
+    trace = traceana.open(tmp_path)
+    assert trace.meta.rank == 3
+    assert trace.meta.source.endswith("deep.json")
+
+
+@pytest.mark.skipif(not (TRACES / "kineto").is_dir(), reason="no shared traces")
+def test_eight_ranks_add_up_to_their_files() -> None:
+    folder = TRACES / "kineto" / "dlrm_8xv100"
+    trace = traceana.open(folder)
+    singles = [traceana.open(file) for file in sorted(folder.iterdir())]
+    for column in ("duration", "bytes"):
+        assert trace.activities[column].sum() == sum(s.activities[column].sum() for s in singles)
+    by_rank = trace.activities.group_by("rank").agg(pl.len()).sort("rank")
+    assert by_rank["len"].to_list() == [single.activities.height for single in singles]
+    for rank, single in enumerate(singles):
+        mine = trace.activities.filter(pl.col("rank") == rank)
+        for table, column in (("names", "name_id"), ("ops", "op"), ("layers", "layer")):
+            name = "path" if table == "layers" else "name"
+            here = trace.table(table)[name].cast(pl.String).gather(mine[column])
+            there = single.table(table)[name].cast(pl.String).gather(single.activities[column])
+            assert here.to_list() == there.to_list()
