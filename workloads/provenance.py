@@ -12,12 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from workloads.options import RunOptions
 
 LICENCE = "Apache-2.0"
-_PACKAGES = ("torch", "numpy", "nvtx")
+_PACKAGES = ("torch", "tensorflow-cpu", "keras", "jax", "jaxlib", "numpy", "nvtx")
 
 
 def write_provenance(
@@ -56,13 +54,16 @@ def write_provenance(
 
 
 def provenance_path(recording: Path) -> Path:
-    """``NAME.provenance.json`` for ``NAME.json.gz`` or ``NAME.sqlite``."""
+    """``NAME.provenance.json`` for ``NAME.json.gz``, ``NAME.sqlite`` or ``NAME.xplane.pb``."""
     return recording.with_name(f"{stem(recording)}.provenance.json")
 
 
 def stem(recording: Path) -> str:
     """The file's name without what says its format."""
-    return recording.name.removesuffix(".json.gz").removesuffix(".sqlite")
+    name = recording.name
+    for suffix in (".json.gz", ".sqlite", ".xplane.pb"):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _versions() -> dict[str, str]:
@@ -83,6 +84,11 @@ def _cpu_model() -> str:
 
 
 def _gpu() -> dict[str, Any] | None:
+    # TensorFlow's and JAX's workloads run where PyTorch is not, and on the CPU.
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
     if not torch.cuda.is_available():
         return None
     properties = torch.cuda.get_device_properties(0)

@@ -30,7 +30,7 @@ _TF_FLOW: Final = re.compile(
 )
 _TF_BACKWARD: Final = frozenset({"gradient_tape", "gradients"})
 _TF_INNER: Final = re.compile(
-    r"convolution|random_uniform|moments|batchnorm|einsum|Tensordot|\w+_grad|"
+    r"convolution|(?:stateless_)?random_uniform|moments|batchnorm|einsum|Tensordot|\w+_grad|"
     # Operators that others were fused with, so that they are in the trace as scopes alone.
     r"Conv[123]D(?:Transpose)?|convolution_transpose|MatMul|BiasAdd|Add|Reshape|Shape|Cast|Squeeze|"
     r"ExpandDims|Transpose|Relu6?|Elu|Tanh|Sigmoid|Softmax|LogSoftmax|(?:Max|Avg)Pool(?:\dd|\dD)?|"
