@@ -13,6 +13,7 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
+import traceana
 from tests.ingest.nsys.writing import KERNEL, RUNTIME, STRINGS, call, copy, export, kernel, nvtx
 from tests.support.manifest import Expected, each
 from traceana.errors import CorruptError, IsDirectoryError
@@ -72,6 +73,12 @@ def test_a_directory_tells_what_the_database_tells(
     folder = converted(source, tmp_path / "export", write)
     assert detect(folder) is Format.NSYS_TABLES
     same(folder, source)
+
+
+def test_the_directory_is_one_trace_and_no_folder_of_ranks(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    assert traceana.open(folder).activities.height == 2000
+    assert traceana.open(tmp_path / "a.sqlite").meta.events == traceana.open(folder).meta.events
 
 
 @each("nsys-sqlite")
