@@ -33,8 +33,10 @@ def rank_file(path: Path, rank: int | None, *, late_us: int = 0, name: str = "k"
         call("cudaLaunchKernel", 102 + late_us, 2, 9),
         kernel(name, 110 + late_us, 5, correlation=9),
     ]
-    keys = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 2}}
-    return write(path, events, baseTimeNanoseconds=BASE, **keys)
+    if rank is None:
+        return write(path, events, baseTimeNanoseconds=BASE)
+    told = {"rank": rank, "world_size": 2}
+    return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
 
 
 def layer_of(trace: Trace) -> list[str]:
