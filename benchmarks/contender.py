@@ -113,14 +113,14 @@ WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
 }
 
 
-def main() -> None:
-    """Prepare one way, time it alone and print seconds, rows and versions."""
+def run_way(ways: dict[str, Callable[[str], tuple[Work, list[str]]]]) -> None:
+    """Prepare the way that the command line names, time it alone and print what it took."""
     # The peers' logs and warnings belong to nobody here.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     way, path = sys.argv[1:]
     try:
-        work, packages = WAYS[way](path)
+        work, packages = ways[way](path)
     except ModuleNotFoundError as error:
         print(f"not installed: {error.name}", file=sys.stderr)
         sys.exit(NOT_INSTALLED)
@@ -132,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_way(WAYS)

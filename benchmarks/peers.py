@@ -8,24 +8,37 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from benchmarks.source import ROOT
 
 PACKAGES: Final = ("HolisticTraceAnalysis", "ijson", "orjson", "polars")
+XPLANE_PACKAGES: Final = ("protobuf", "xprof")
 _FOLDER: Final = ROOT / ".bench-venv"
 PYTHON: Final = _FOLDER / "bin" / "python"
+_XPLANE_FOLDER: Final = ROOT / ".cache" / "bench-venv-xplane"
+XPLANE_PYTHON: Final = _XPLANE_FOLDER / "bin" / "python"
 
 
 def install() -> bool:
-    """Create the environment, or complete it, from a package index; whether that worked."""
-    if not PYTHON.exists():
-        venv.create(_FOLDER, with_pip=True)
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if subprocess.run([*command, *PACKAGES], check=False).returncode == 0:
+    """Create the environments, or complete them, from a package index; whether that worked."""
+    done = [
+        _filled(_FOLDER, PYTHON, PACKAGES),
+        _filled(_XPLANE_FOLDER, XPLANE_PYTHON, XPLANE_PACKAGES),
+    ]
+    if all(done):
         return True
     print("the peers could not be installed: what is measured lacks them", file=sys.stderr)
     return False
+
+
+def _filled(folder: Path, python: Path, packages: Sequence[str]) -> bool:
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return subprocess.run([*command, *packages], check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""Make a large XPlane file of a real one: every line again and again, each time later.
+
+A plane may hold several lines of one id, which are one timeline. Nothing is decoded: a line's
+copies differ in its ``timestamp_ns`` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks.source import ROOT, SCRATCH, SHARED_TRACES
+
+_PREFERRED: Final = SHARED_TRACES / "xplane" / "tf_8gpu_worker_v100.xplane.pb"
+_PLANES: Final = 1
+_LINES: Final = 3
+_TIMESTAMP: Final = 3
+_EVENTS: Final = 4
+_DURATION: Final = 3
+_OFFSET: Final = 2
+
+
+def default_source() -> Path:
+    """Return a trace of GPUs where the machine has one, else a fixture."""
+    if _PREFERRED.exists():
+        return _PREFERRED
+    return ROOT / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """Yield (number, value, the field as it stands) of a message of varints and lengths."""
+    at = 0
+    while at < len(message):
+        begin = at
+        tag, at = _varint(message, at)
+        if tag & 7 == 1:
+            at += 8
+            yield tag >> 3, message[at - 8 : at], message[begin:at]
+            continue
+        value, at = _varint(message, at)
+        if tag & 7 == 2:
+            at += value
+            yield tag >> 3, message[at - value : at], message[begin:at]
+        else:
+            yield tag >> 3, value, message[begin:at]
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _encoded(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _encoded(number << 3 | 2) + _encoded(len(content)) + content
+
+
+def _span_ns(line: bytes) -> tuple[int, int]:
+    """Return how long a line lasts and how many events it has."""
+    last = count = 0
+    for number, event, _ in fields(line):
+        if number == _EVENTS and isinstance(event, bytes):
+            numbers = {n: v for n, v, _ in fields(event) if isinstance(v, int)}
+            last = max(last, numbers.get(_OFFSET, 0) + numbers.get(_DURATION, 0))
+            count += 1
+    return last // 1000, count
+
+
+def _later(line: bytes, by_ns: int) -> bytes:
+    parts = []
+    for number, value, field in fields(line):
+        if number == _TIMESTAMP and isinstance(value, int):
+            parts.append(_encoded(_TIMESTAMP << 3) + _encoded(value + by_ns))
+        else:
+            parts.append(field)
+    return b"".join(parts)
+
+
+def generate(source: Path, target: Path, size: int) -> int:
+    """Write about ``size`` bytes to ``target``; returns how many events there are."""
+    planes = [value for number, value, _ in fields(source.read_bytes()) if number == _PLANES]
+    lines = [
+        line
+        for plane in planes
+        if isinstance(plane, bytes)
+        for number, line, _ in fields(plane)
+        if number == _LINES and isinstance(line, bytes)
+    ]
+    spans = [_span_ns(line) for line in lines]
+    longest = max(span for span, _ in spans) + 1_000_000
+    times = max(1, round(size / sum(map(len, lines))))
+    with target.open("wb") as file:
+        for plane in planes:
+            parts = []
+            for number, value, field in fields(plane) if isinstance(plane, bytes) else ():
+                if number == _LINES and isinstance(value, bytes):
+                    parts += [_message(_LINES, _later(value, i * longest)) for i in range(times)]
+                else:
+                    parts.append(field)
+            file.write(_message(_PLANES, b"".join(parts)))
+    return times * sum(count for _, count in spans)
+
+
+def main() -> None:
+    """Make the file and print what it is as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.generate_xplane")
+    parser.add_argument("--source", type=Path, default=default_source())
+    parser.add_argument("--size", type=float, default=0.4, help="GB, about")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH)
+    options = parser.parse_args()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    target = options.scratch / f"{options.source.name.split('.')[0]}.{options.size:g}GB.xplane.pb"
+    events = generate(options.source, target, int(options.size * 1e9))
+    print(json.dumps({"path": str(target), "bytes": target.stat().st_size, "events": events}))
+
+
+if __name__ == "__main__":
+    main()
