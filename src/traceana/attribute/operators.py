@@ -19,7 +19,7 @@ _EMIT_NVTX: Final = (
 _PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
 _PYPROF_SHAPE: Final = r"'shape': \([^)]*\)"
 
-OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^\{'(?:mod|traceMarker)':"
+OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
 """Ranges that stand for one operator, or for the source line that called it (PyProf)."""
 
 _BACKWARD: Final = r"^autograd::engine::evaluate_function: |Backward\d*$"
