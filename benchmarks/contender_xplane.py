@@ -66,7 +66,7 @@ def traceana_decode(path: str) -> tuple[Work, list[str]]:
         count = 0
         for plane in spaces.read_space(buffer).planes:
             wanted = set(plane.stat_names.values())
-            found = events.read_events(buffer, plane, plane.lines, wanted, lambda at: None)
+            found = events.read_events(buffer, plane, plane.lines, wanted, print_nothing)
             count += int(found.events)
         return count
 
@@ -114,7 +114,7 @@ def protobuf_parse(path: str) -> tuple[Work, list[str]]:
 
 
 def xprof_kernel_stats(path: str) -> tuple[Work, list[str]]:
-    """Convert to xprof's table of kernels; xprof keeps caches beside the file, so it gets a link."""
+    """Convert to xprof's table of kernels; it caches beside the file, so it gets a link."""
     convert = import_module("xprof.convert.raw_to_tool_data").xspace_to_tool_data
 
     def work() -> int:
@@ -125,6 +125,10 @@ def xprof_kernel_stats(path: str) -> tuple[Work, list[str]]:
         return len(data)
 
     return work, ["xprof"]
+
+
+def print_nothing(at: int) -> None:
+    """Listen to no progress."""
 
 
 def _message_class() -> Any:

@@ -9,14 +9,12 @@ import numpy as np
 
 from traceana.ingest.xplane.buffer import Buffer, Ints
 from traceana.ingest.xplane.columns import EventColumns, Stat
-from traceana.ingest.xplane.decode import Events, events
+from traceana.ingest.xplane.decode import Events, events, places
 from traceana.ingest.xplane.runs import TAG, Runs
 from traceana.ingest.xplane.space import Line, Plane
 from traceana.ingest.xplane.wire import fields
 
 _PS_PER_NS: Final = 1000
-_DENSE: Final = 1 << 20
-"""Metadata ids below this are looked up in a table, others searched for."""
 
 
 def read_events(
@@ -40,7 +38,7 @@ def read_events(
     while len(begin):
         runs = Runs(buffer, begin, end)
         for records in runs:
-            for part in events(buffer, records):
+            for part in events(buffer, records, gathered.stat_ids):
                 gathered.add(part, of_run)
             if len(records.end):
                 progress(int(records.end[-1]))
@@ -72,7 +70,7 @@ class _Gathered:
     def __init__(self, plane: Plane, lines: Sequence[Line], wanted: Collection[str]) -> None:
         self._stat_names = plane.stat_names
         ids = [number for number, name in plane.stat_names.items() if name in wanted]
-        self._stat_ids = np.array(sorted(ids), dtype=np.int64)
+        self.stat_ids = np.array(sorted(ids), dtype=np.int64)
         self._stats: list[tuple[Ints, Stat]] = []
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
         self._names = plane.event_names
@@ -93,7 +91,7 @@ class _Gathered:
         self._rounded += int((((rest != half) | (rest_too != half)) & kept).sum())
         columns = (
             line,
-            _places(part.metadata_id, self._name_ids),
+            places(part.metadata_id, self._name_ids),
             self._timestamps[line] + offset,
             duration,
         )
@@ -103,8 +101,8 @@ class _Gathered:
             row = np.cumsum(kept) - 1
         self._columns.append(columns)
         stats = part.stats
-        place = _places(stats.metadata_id, self._stat_ids)
-        wanted = place < len(self._stat_ids)
+        place = places(stats.metadata_id, self.stat_ids)
+        wanted = place < len(self.stat_ids)
         if not kept.all():
             wanted &= kept[stats.owner]
         self._stats.append(
@@ -146,30 +144,17 @@ class _Gathered:
             return {}
         place = np.concatenate([places for places, _ in self._stats])
         order = np.argsort(place, kind="stable")
-        bounds = np.searchsorted(place[order], np.arange(len(self._stat_ids) + 1))
+        bounds = np.searchsorted(place[order], np.arange(len(self.stat_ids) + 1))
         parts = [stat for _, stat in self._stats]
         row = np.concatenate([stat.row for stat in parts])[order]
         kind = np.concatenate([stat.kind for stat in parts])[order]
         value = np.concatenate([stat.value for stat in parts])[order]
         length = np.concatenate([stat.length for stat in parts])[order]
         found = {}
-        for i, number in enumerate(self._stat_ids.tolist()):
+        for i, number in enumerate(self.stat_ids.tolist()):
             here = slice(int(bounds[i]), int(bounds[i + 1]))
             if here.start < here.stop:
                 found[self._stat_names[number]] = Stat(
                     row[here], kind[here], value[here], length[here]
                 )
         return found
-
-
-def _places(ids: Ints, known: Ints) -> Ints:
-    """Return where each id stands in ``known``, which is sorted; its length for those unknown."""
-    if not len(known):
-        return np.zeros(len(ids), dtype=np.int64)
-    lowest, highest = int(known[0]), int(known[-1])
-    if lowest >= 0 and highest < _DENSE:
-        table = np.full(highest + 2, len(known), dtype=np.int64)
-        table[known] = np.arange(len(known))
-        return table[np.where((ids >= 0) & (ids <= highest), ids, highest + 1)]
-    place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return np.where(known[place] == ids, place, len(known))
