@@ -31,11 +31,15 @@ _1, _2, _4, _7, _56 = (np.uint64(bits) for bits in (1, 2, 4, 7, 56))
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """``size`` bytes of content in ``data``, and the 8-byte word that begins at each of them."""
+    """``size`` bytes of content in ``data``, and the 8-byte word that begins at each of them.
+
+    ``view`` is the same as Python sees single bytes fastest.
+    """
 
     data: Bytes
     words: Words
     size: int
+    view: memoryview
 
     @classmethod
     def of(cls, parts: Iterable[bytes], expected: int = 0) -> Buffer:
@@ -49,7 +53,7 @@ class Buffer:
             store[size:end] = np.frombuffer(part, dtype=np.uint8)
             size = end
         words = np.ndarray((size + PADDING - 7,), dtype="<u8", buffer=store, strides=(1,))
-        return cls(store, words, size)
+        return cls(store, words, size, memoryview(store.data))
 
     def varints(self, at: Ints) -> tuple[Words, Ints]:
         """Return the varints that begin at ``at``, as unsigned 64-bit integers, and their lengths.

@@ -89,21 +89,20 @@ class EventColumns:
 
     def texts(self, stat: str) -> pl.Series:
         """Return a text stat as Categorical, null for rows without one."""
+        found = self.stats.get(stat)
+        if found is None:
+            return pl.repeat(None, len(self.line), dtype=pl.Categorical(), eager=True)
         code = np.zeros(len(self.line), dtype=np.int64)
         known = np.zeros(len(self.line), dtype=np.bool_)
-        labels = pl.Series(dtype=pl.Categorical())
-        if (found := self.stats.get(stat)) is not None:
-            refers, spelt = found.kind == REFERENCE, found.kind == STRING
-            number, inverse = np.unique(found.value[refers].view(np.int64), return_inverse=True)
-            referred = [self.stat_names.get(n) for n in number.tolist()]
-            code[found.row[refers]] = inverse
-            written = _strings(self.buffer, found.value[spelt].view(np.int64), found.length[spelt])
-            distinct = written.unique(maintain_order=True)
-            code[found.row[spelt]] = len(referred) + _codes(written, distinct)
-            known[found.row[refers | spelt]] = True
-            labels = pl.concat(
-                [pl.Series(referred, dtype=pl.String).cast(pl.Categorical()), distinct]
-            )
+        refers, spelt = found.kind == REFERENCE, found.kind == STRING
+        number, inverse = np.unique(found.value[refers].view(np.int64), return_inverse=True)
+        referred = [self.stat_names.get(n) for n in number.tolist()]
+        code[found.row[refers]] = inverse
+        written = _strings(self.buffer, found.value[spelt].view(np.int64), found.length[spelt])
+        distinct = written.unique(maintain_order=True)
+        code[found.row[spelt]] = len(referred) + _codes(written, distinct)
+        known[found.row[refers | spelt]] = True
+        labels = pl.concat([pl.Series(referred, dtype=pl.String).cast(pl.Categorical()), distinct])
         return labels.gather(nullable(code, known))
 
 

@@ -15,6 +15,7 @@ from traceana.ingest.xplane.names import MEMORY, HostName, judge
 from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.shapes import with_shapes
 from traceana.ingest.xplane.space import Line
+from traceana.trace.schema import RangeKind
 
 _STEP: Final = "step_num"
 _CORRELATION: Final = "correlation_id"
@@ -95,21 +96,24 @@ def _ranges(
 ) -> pl.DataFrame:
     of_program = np.array([line.name.startswith(_PROGRAM_THREAD) for line in lines], dtype=np.bool_)
     by_program = pl.Series(of_program[columns.line] if len(lines) else [], dtype=pl.Boolean)
-    kind = columns.labels([each.kind for each in judged]).cast(pl.String)
-    step = columns.integers(_STEP)
-    frame = rows.with_columns(
-        pl.when(step.is_not_null())
+    label = columns.labels([each.kind for each in judged])
+    told = rows.with_columns(
+        label.alias("kind"), columns.integers(_STEP).alias("step"), by_program.alias("by_program")
+    )
+    kind = pl.col("kind").cast(pl.String)
+    frame = told.filter(mask).with_columns(
+        pl.when(pl.col("step").is_not_null())
         .then(pl.lit("step"))
         .when(kind == "python")
         .then(kind)
-        .when(rows["duration"] == 0)
+        .when(pl.col("duration") == 0)
         .then(pl.lit("mark"))
-        .when(by_program)
+        .when("by_program")
         .then(kind)
         .otherwise(pl.lit("runtime"))
+        .cast(RangeKind)
         .alias("kind"),
-        step.alias("step"),
-    ).filter(mask)
+    )
     numbered = pl.format("{}#{}", pl.col("name").cast(pl.String), "step").cast(pl.Categorical())
     return frame.select(
         pl.when(pl.col("step").is_not_null()).then(numbered).otherwise("name").alias("text"),

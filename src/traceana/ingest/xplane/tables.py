@@ -23,6 +23,8 @@ from traceana.trace import Ledger
 from traceana.trace.schema import conform, empty
 
 _STREAM: Final = re.compile(STREAM)
+_OFF_ZERO: Final = 1
+"""Added to all times for a while: these clocks may begin at 0, which elsewhere is a lost time."""
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
@@ -59,7 +61,8 @@ class Tables:
     def finish(self, space: Space) -> tuple[dict[str, pl.DataFrame], int]:
         """Return the tables and the time, on the file's clock, that is now 0."""
         tables = {name: self._screened(name) for name in _TIMED}
-        tables["memory"] = self._frame("memory")
+        later = pl.col("time") + _OFF_ZERO
+        tables["memory"] = self._frame("memory").with_columns(later)
         tables, first_ns = rebase(tables)
         names = NameTable()
         work = tables["activities"]
@@ -69,7 +72,7 @@ class Tables:
         tables["names"] = names.frame()
         tables["devices"] = devices(space, tables["activities"]["device"])
         tables["ledger"] = self._ledger.frame()
-        return tables, first_ns
+        return tables, first_ns - _OFF_ZERO
 
     def _keep(self, table: str, frame: pl.DataFrame) -> None:
         if not frame.height:
@@ -82,7 +85,7 @@ class Tables:
         self._parts[table].append(frame)
 
     def _screened(self, table: str) -> pl.DataFrame:
-        frame = self._frame(table)
+        frame = self._frame(table).with_columns(pl.col("start") + _OFF_ZERO)
         if table != "ranges":
             return screen(frame, table, self._ledger)
         # Nested scopes of one name may begin and end together: they are no duplicates.

@@ -6,8 +6,7 @@ Events and their stats, of which there are millions, go through ``runs.py`` and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from traceana.ingest.xplane.buffer import Buffer
 
@@ -22,8 +21,7 @@ class WireError(ValueError):
     """The bytes are no message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field: its number, wire type, and where its content lies.
 
     ``value`` is the unsigned integer of a varint or a fixed field; a field of a length has it in
@@ -78,11 +76,16 @@ def _field(buffer: Buffer, at: int, end: int) -> Field:
 
 def _varint(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
     """Return (value, byte behind it); that byte lies behind ``end`` where the varint is cut."""
-    value = 0
-    for i in range(_LONGEST):
+    if at >= end:
+        return 0, end + 1
+    value = buffer.view[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for i in range(1, _LONGEST):
         if at + i >= end:
             return 0, end + 1
-        byte = int(buffer.data[at + i])
+        byte = buffer.view[at + i]
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at + i + 1

@@ -1,0 +1,135 @@
+"""TensorFlow's trace.json, and traces of programs that nobody knows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ingest.xplane.writing import accounted
+from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest import read
+from traceana.ingest.detect import Format, detect
+
+Event = dict[str, Any]
+
+
+def named(kind: str, pid: int, name: str, tid: int | None = None) -> Event:
+    event: Event = {"ph": "M", "pid": pid, "name": kind, "args": {"name": name}}
+    return event if tid is None else {**event, "tid": tid}
+
+
+def span(name: str, ts: float, dur: float, pid: Any = 1, tid: Any = 1, **args: Any) -> Event:
+    return {"ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name, "args": args}
+
+
+def written(path: Path, events: list[Event], *, compress: bool = False) -> Path:
+    text = json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()
+    path.write_bytes(gzip.compress(text) if compress else text)
+    return path
+
+
+PLANES = [
+    named("process_name", 1, "/device:GPU:2"),
+    named("thread_name", 1, "Stream #7(Compute,MemcpyH2D)", 70),
+    named("thread_name", 1, "XLA Ops", 71),
+    named("process_name", 701, "/host:CPU"),
+    named("thread_name", 701, "python", 5),
+]
+
+
+def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
+    events = [
+        *PLANES,
+        span("k", 10.5, 3.0000001, 1, 70, correlation_id="9", kernel_details="regs:8 grid:2,1,1"),
+        span("MemcpyH2D", 20, 1, 1, 70, memcpy_details="size:4 dest:0 async:1"),
+        span("fusion.1", 10.5, 3, 1, 71),
+        span("Conv2D", 1, 5, 701, 5, long_name="net/conv1/Conv2D:Conv2D"),
+        span("cuLaunchKernel", 2, 1, 701, 5, correlation_id="9"),
+        span("train", 0.5, 20, 701, 5, step_num="4"),
+        {},
+    ]
+    path = written(tmp_path / "t.json.gz", events, compress=True)
+    assert detect(path) is Format.XPLANE_JSON
+    trace = read(path)
+    kernel, copy = trace.activities.rows(named=True)
+    assert (kernel["device"], kernel["stream"], kernel["correlation"]) == (2, 7, 9)
+    assert (kernel["start"], kernel["duration"], kernel["registers"]) == (10_000, 3000, 8)
+    assert (copy["kind"], copy["copy_kind"], copy["bytes"]) == ("memcpy", "h2d", 4)
+    assert trace.ops.select("name", "scope").rows() == [("Conv2D", "net/conv1/Conv2D")]
+    assert trace.calls["correlation"].to_list() == [9]
+    assert trace.ranges.select("text", "kind").rows() == [
+        ("train#4", "step"),
+        ("fusion.1", "device"),
+    ] or (
+        trace.ranges.select("text", "kind").rows() == [("fusion.1", "device"), ("train#4", "step")]
+    )
+    assert trace.meta.format == "xplane-json"
+    assert accounted(trace) == trace.meta.events == len(events)
+
+
+def test_any_other_trace_is_read_generically_and_said_so(tmp_path: Path) -> None:
+    events: list[Event] = [
+        span("load", 0, 10, "loader", "main"),
+        {"ph": "B", "pid": 4, "tid": 1, "ts": 1, "name": "outer"},
+        {"ph": "B", "pid": 4, "tid": 1, "ts": 2, "name": "inner"},
+        {"ph": "E", "pid": 4, "tid": 1, "ts": 5},
+        {"ph": "E", "pid": 4, "tid": 1, "ts": 9},
+        {"ph": "B", "pid": 4, "tid": 1, "ts": 10, "name": "never closed"},
+        {"ph": "i", "pid": 4, "tid": 1, "ts": 3, "name": "mark"},
+        {"ph": "C", "pid": 4, "ts": 3, "name": "memory", "args": {"bytes": 1}},
+        {"ph": "X", "pid": 4, "tid": 2, "ts": 4, "dur": 1, "name": None, "args": ["odd"]},
+        {"ph": "b", "pid": 4, "ts": 4, "name": "async"},
+    ]
+    path = written(tmp_path / "t.json", events)
+    assert detect(path) is Format.CHROME_JSON
+    trace = read(path)
+    found = trace.ranges.select("text", "process", "thread", "start", "duration").rows()
+    assert sorted(found, key=str) == sorted(
+        [
+            ("load", -2, -2, 0, 10_000),
+            (None, 4, 2, 4000, 1000),
+            ("inner", 4, 1, 2000, 3000),
+            ("outer", 4, 1, 1000, 8000),
+        ],
+        key=str,
+    )
+    assert trace.activities.is_empty()
+    assert trace.meta.format == "chrome"
+    assert "no known profiler" in trace.meta.properties["read_as"]
+    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert reasons == {
+        "instant": 1, "counter": 1, "unknown_category": 1, "range_end": 2, "malformed": 1,
+    }  # fmt: skip
+    assert accounted(trace) == trace.meta.events == len(events)
+
+
+def test_a_kineto_trace_stays_with_its_own_reader(tmp_path: Path) -> None:
+    event = {**span("k", 1, 2), "cat": "kernel"}
+    assert detect(written(tmp_path / "t.json", [event])) is Format.KINETO
+
+
+def test_cut_in_the_middle_is_read_up_to_there(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.json", [*PLANES, span("k", 1, 2, 1, 70), span("l", 4, 2, 1, 70)])
+    path.write_bytes(path.read_bytes()[:-30])
+    trace = read(path)
+    assert trace.meta.truncated
+    assert trace.activities.height == 1
+    assert accounted(trace) == trace.meta.events
+
+
+def test_cut_before_the_first_event(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"displayTimeUnit": "ns", "trace')
+    with pytest.raises(CorruptError):
+        read(path)
+
+
+def test_events_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"traceEvents": [{"ph": "X", "ts": [}, {"ph": "Q" "ts": 1}]}')
+    with pytest.raises((NotATraceError, CorruptError)):
+        read(path)

@@ -1,0 +1,126 @@
+"""Files that end too soon, are damaged, or are something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.xplane.writing import (
+    PlaneWriter,
+    accounted,
+    gpu,
+    message,
+    number,
+    trace_of,
+    write,
+)
+from traceana.errors import CorruptError, IsDirectoryError, TraceanaError, UnknownFormatError
+from traceana.ingest import read
+from traceana.ingest.detect import Format, detect
+
+
+def test_an_xspace_is_told_by_content(tmp_path: Path) -> None:
+    assert detect(write(tmp_path / "anything", gpu("k"))) is Format.XPLANE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        message(1, message(1, "input") + message(2, "Placeholder")),  # TensorFlow's GraphDef
+        message(1, number(1, 1) + number(2, 2)),  # a pprof profile
+        number(1, 8) + message(2, "pytorch"),  # an ONNX model
+        b"\x0a\x05\xff\xff\xff\xff\xff",
+    ],
+    ids=["GraphDef", "pprof", "onnx", "noise"],
+)
+def test_a_protobuf_of_something_else(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.pb"
+    path.write_bytes(content)
+    with pytest.raises(UnknownFormatError):
+        read(path)
+
+
+def test_cut_anywhere_is_read_up_to_there_or_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.pb", gpu("a", "b"), gpu("c", device=1)).read_bytes()
+    path = tmp_path / "cut.pb"
+    seen = set()
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        try:
+            trace = read(path)
+        except TraceanaError:
+            continue
+        assert accounted(trace) == trace.meta.events
+        first = len(gpu("a", "b").encode())
+        assert trace.meta.truncated == (size != first)
+        seen.add(trace.activities.height)
+    assert seen == {0, 1, 2, 3}
+
+
+def test_an_event_that_is_cut_is_counted(tmp_path: Path) -> None:
+    # Names come behind the events: those of a plane that is cut are lost.
+    plane = gpu("a", "b")
+    path = tmp_path / "cut.pb"
+    encoded = plane.encode()
+    path.write_bytes(encoded[: encoded.index(plane.lines[0]) + len(plane.lines[0]) - 1])
+    trace = trace_of(path)
+    assert trace.meta.truncated
+    assert trace.activities.height == 1
+    assert trace.names["name"].to_list() == ["(unnamed)"]
+    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert reasons["unnamed"] == 1
+    assert reasons["truncated"] >= 1
+    assert accounted(trace) == trace.meta.events == 2
+
+
+def test_damaged_events_are_left_out_and_counted(tmp_path: Path) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    bad = message(4, number(1, 1) + b"\x12\x7f")  # a field that reaches beyond the event
+    plane.line("Stream #1", [plane.event("a", 0, 1000), bad, plane.event("b", 5000, 1000)])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.activities.height == 2
+    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 1}
+    assert accounted(trace) == trace.meta.events == 3
+
+
+def test_events_that_stand_for_several_have_no_time(tmp_path: Path) -> None:
+    plane = PlaneWriter("/host:CPU")
+    plane.line("python", [plane.event("a", 0, 1000), plane.event("b", 0, 1000, number(5, 3))])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.ranges.height == 1
+    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"aggregate": 1}
+    assert accounted(trace) == trace.meta.events == 2
+
+
+def test_other_fields_between_events(tmp_path: Path) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    events = [plane.event("a", 0, 1000), number(9, 5), plane.event("b", 5000, 1000)]
+    plane.line("Stream #1", [*events, message(11, "shown as")])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.activities["start"].to_list() == [0, 5]
+    assert not trace.meta.truncated
+
+
+def test_noise_behind_the_planes(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.pb", gpu("k"))
+    path.write_bytes(path.read_bytes() + b"\x0f\x0f\x0f")
+    with pytest.raises(CorruptError, match="copy or record it again"):
+        read(path)
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    name = "(.*)\x00\x1b[31m{0}%s"
+    plane.line("Stream #1", [plane.event(name, 0, 1000, tf_op="a\x00b/c:D", context_id="x\x00")])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.names["name"].to_list() == [name]
+    assert trace.activities["scope"].to_list() == ["a?b/c"]
+
+
+def test_a_profile_folder_with_nothing_readable(tmp_path: Path) -> None:
+    run = tmp_path / "plugins" / "profile" / "2026_01_01_00_00_00"
+    run.mkdir(parents=True)
+    (run / "notes.txt").write_text("nothing")
+    with pytest.raises(IsDirectoryError):
+        read(run)

@@ -1,0 +1,79 @@
+"""The recordings of Keras and JAX on the CPU: one run by two files, and its layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.ingest.xplane.writing import accounted
+from traceana.ingest import read
+
+FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "xplane"
+FRAMEWORKS = ("keras", "jax")
+WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.pb")) + sorted(FOLDER.glob("*.gz")), ids=str)
+def test_every_event_is_accounted_for(file: Path) -> None:
+    trace = read(file)
+    assert accounted(trace) == trace.meta.events
+    assert trace.ledger.filter(pl.col("severity") == "problem").is_empty()
+    assert not trace.meta.truncated
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_xplane_and_trace_json_of_one_run_agree(framework: str) -> None:
+    planes = read(FOLDER / f"alexnet-cpu-{framework}.xplane.pb")
+    as_json = read(FOLDER / f"alexnet-cpu-{framework}.trace.json.gz")
+    assert (planes.meta.format, as_json.meta.format) == ("xplane", "xplane-json")
+    assert planes.meta.framework == as_json.meta.framework
+    for table, columns in (
+        ("ops", ["name", "start", "duration"]),
+        ("ranges", ["text", "kind", "start", "duration"]),
+    ):
+        one, other = (
+            trace.table(table).select(pl.col(c).cast(pl.String) for c in columns).sort(columns)
+            for trace in (planes, as_json)
+        )
+        assert one.height > 100
+        assert one.equals(other)
+    if framework == "keras":
+        scopes = [trace.ops["scope"].cast(pl.String).sort() for trace in (planes, as_json)]
+        assert scopes[0].equals(scopes[1])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_layers_of_the_network_in_both_directions(framework: str) -> None:
+    trace = traceana.open(FOLDER / f"alexnet-cpu-{framework}.xplane.pb")
+    assert trace.steps["number"].to_list() == [0, 1, 2]
+    placed = trace.activities.with_columns(
+        trace.layers["path"].gather(trace.activities["layer"]).alias("path")
+    )
+    time = placed.group_by("path", "direction").agg(pl.col("duration").sum())
+    spent = {(path, direction): ns for path, direction, ns in time.iter_rows()}
+    for layer in WEIGHTED:
+        for direction in ("forward", "backward"):
+            assert spent[f"alexnet.{layer}", direction] > 0, (layer, direction)
+    manifest = json.loads((FOLDER / f"alexnet-cpu-{framework}.layers.json").read_text("utf-8"))
+    known = {f"alexnet.{layer['path']}" for layer in manifest["layers"]}
+    assert known - set(trace.layers["path"]) == set()
+    assert (trace.layers["role"] == "optimizer").any()
+    total = trace.activities["duration"].sum()
+    assert time["duration"].sum() == total
+
+
+def test_a_convolution_costs_more_than_its_activation() -> None:
+    trace = traceana.open(FOLDER / "alexnet-cpu-keras.xplane.pb")
+    paths = trace.layers["path"].gather(trace.activities["layer"])
+    spent = dict(
+        pl.DataFrame({"path": paths, "ns": trace.activities["duration"]})
+        .group_by("path")
+        .agg(pl.col("ns").sum())
+        .iter_rows()
+    )
+    for i in range(1, 6):
+        assert spent[f"alexnet.conv{i}"] > 5 * spent[f"alexnet.relu{i}"]

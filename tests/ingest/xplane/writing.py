@@ -1,0 +1,122 @@
+"""Small XPlane files written by the tests, field by field."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from traceana.ingest.progress import silent
+from traceana.ingest.xplane.reader import read
+from traceana.trace import Trace
+
+Stat = int | float | str | bytes
+
+
+def varint(value: int) -> bytes:
+    """Encode an integer; negative ones as protobuf does, in ten bytes."""
+    value &= (1 << 64) - 1
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def number(tag: int, value: int) -> bytes:
+    """Encode a varint field."""
+    return varint(tag << 3) + varint(value)
+
+
+def message(tag: int, content: bytes | str) -> bytes:
+    """Encode a field with a length."""
+    data = content.encode() if isinstance(content, str) else content
+    return varint(tag << 3 | 2) + varint(len(data)) + data
+
+
+@dataclass
+class PlaneWriter:
+    """Builds one plane; names get their numbers as they come."""
+
+    name: str
+    lines: list[bytes] = field(default_factory=list)
+    stats: list[bytes] = field(default_factory=list)
+    events: dict[str, int] = field(default_factory=dict)
+    stat_names: dict[str, int] = field(default_factory=dict)
+
+    def stat(self, name: str, value: Stat, tag: int, *, reference: bool = False) -> bytes:
+        """Encode a stat as field ``tag`` of whatever has it."""
+        content = number(1, self.stat_names.setdefault(name, len(self.stat_names) + 1))
+        if reference:
+            text = str(value)
+            content += number(7, self.stat_names.setdefault(text, len(self.stat_names) + 1))
+        elif isinstance(value, float):
+            content += varint(2 << 3 | 1) + struct.pack("<d", value)
+        elif isinstance(value, int):
+            content += number(4 if value < 0 else 3, value)
+        else:
+            content += message(5 if isinstance(value, str) else 6, value)
+        return message(tag, content)
+
+    def event(
+        self, name: str, offset_ps: int, duration_ps: int, *more: bytes, **stats: Stat
+    ) -> bytes:
+        """Encode an event; ``more`` are fields as they are to stand."""
+        content = number(1, self.events.setdefault(name, len(self.events) + 1))
+        content += number(2, offset_ps) if offset_ps else b""
+        content += number(3, duration_ps) if duration_ps else b""
+        content += b"".join(self.stat(key, value, 4) for key, value in stats.items())
+        return message(4, content + b"".join(more))
+
+    def line(
+        self, name: str, events: Sequence[bytes], *, number_: int = 1, timestamp_ns: int = 1000
+    ) -> None:
+        """Add a timeline."""
+        head = number(1, number_) + message(2, name) + number(3, timestamp_ns)
+        self.lines.append(head + b"".join(events))
+
+    def plane_stat(self, name: str, value: Stat) -> None:
+        """Add a stat of the plane itself."""
+        self.stats.append(self.stat(name, value, 6))
+
+    def encode(self) -> bytes:
+        """Encode the plane as a field of the space."""
+        content = message(2, self.name) + b"".join(message(3, line) for line in self.lines)
+        for tag, names in ((4, self.events), (5, self.stat_names)):
+            for text, key in names.items():
+                value = number(1, key) + message(2, text)
+                content += message(tag, number(1, key) + message(2, value))
+        return message(1, content + b"".join(self.stats))
+
+
+def gpu(*events: str, device: int = 0) -> PlaneWriter:
+    """A GPU with one kernel a microsecond on stream 7 for each name."""
+    plane = PlaneWriter(f"/device:GPU:{device}")
+    plane.line(
+        "Stream #7(Kernel)",
+        [
+            plane.event(name, i * 1_000_000, 500_000, correlation_id=i + 1)
+            for i, name in enumerate(events)
+        ],
+    )
+    return plane
+
+
+def write(path: Path, *planes: PlaneWriter) -> Path:
+    """Write a space and return its path."""
+    path.write_bytes(b"".join(plane.encode() for plane in planes))
+    return path
+
+
+def trace_of(path: Path) -> Trace:
+    """Read a file with the XPlane reader."""
+    return read(path, silent)
+
+
+def accounted(trace: Trace) -> int:
+    """Return the rows of the event tables and what the ledger counts as not kept."""
+    rows = sum(
+        trace.table(name).height for name in ("activities", "calls", "ops", "ranges", "memory")
+    )
+    return rows + int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
