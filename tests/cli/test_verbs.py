@@ -86,9 +86,9 @@ def test_classify_takes_names_as_arguments_too(run: Run) -> None:
     assert [row["category"] for row in found] == ["gemm", "conv"]
 
 
-def test_classify_reads_mangled_names(run: Run) -> None:
+def test_classify_reads_mangled_names_and_gives_them_back_as_given(run: Run) -> None:
     found = rows(run("classify", "_Z3barv", "_ZN5cudnn12winograd_fwdIfEEvv", "-f", "json"))
-    assert [row["name"] for row in found] == ["bar()", "void cudnn::winograd_fwd<float>()"]
+    assert [row["name"] for row in found] == ["_Z3barv", "_ZN5cudnn12winograd_fwdIfEEvv"]
     assert found[1]["category"] == "conv"
 
 

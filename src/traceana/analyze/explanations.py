@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 _NONE = ("no names were given",)
 
 
-def classes(names: Sequence[str], rules: RuleSet) -> Result:
-    """Return one row a name, in order: ``name``, the columns of the taxonomy, ``rule``."""
+def classes(names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None) -> Result:
+    """Return one row a name, in order: ``name``, the columns of the taxonomy, ``rule``.
+
+    ``given`` holds the names as the user spelt them (mangled), where ``names`` are readable: the
+    rows carry those, to be joined with.
+    """
     frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
+    if given is not None:
+        frame = frame.with_columns(pl.Series("name", given, dtype=pl.String))
     return Result(frame, {}, () if names else _NONE)
 
 
-def explanations(names: Sequence[str], rules: RuleSet) -> Result:
+def explanations(
+    names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
+) -> Result:
     """Return one row a name, in order, as :func:`classes` does, and why.
 
     The further columns: ``reason`` (the deciding rule's own words), ``file`` (which holds it),
@@ -36,5 +44,5 @@ def explanations(names: Sequence[str], rules: RuleSet) -> Result:
         schema=dict.fromkeys(("reason", "file", "head", "also_matched"), pl.String),
         orient="row",
     )
-    whole = classes(names, rules)
+    whole = classes(names, rules, given)
     return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)

@@ -50,11 +50,11 @@ def classify(
     if explain:
         from traceana.analyze.explanations import explanations
 
-        output.show("classify", explanations(texts, loaded), records=True)
+        output.show("classify", explanations(texts, loaded, given), records=True)
     else:
         from traceana.analyze.explanations import classes
 
-        output.show("classify", classes(texts, loaded), optional=OPTIONAL)
+        output.show("classify", classes(texts, loaded, given), optional=OPTIONAL)
     return ExitCode.OK
 
 
