@@ -23,7 +23,8 @@ def open_trace(
 
     ``rules`` names a TOML file of classification rules that come before traceana's own.
     The names of the result carry their classes, the activities their launching call, operator,
-    range, layer, step and direction. Raises the errors of :mod:`traceana.errors`.
+    range, layer, step and direction, and the class that all this makes of the name's. Raises the
+    errors of :mod:`traceana.errors`.
     """
     from traceana.ingest.ranks.files import find
     from traceana.ingest.ranks.reader import read_ranks
@@ -42,9 +43,11 @@ def open_trace(
         trace = _read(source, progress)
     if rules is not None or not bundle:
         from traceana.classify import classify_names, load_rules
+        from traceana.refine import refine
 
-        extra = None if rules is None else Path(rules)
-        trace = trace.with_tables(names=classify_names(trace.names["name"], load_rules(extra)))
+        loaded = load_rules(None if rules is None else Path(rules))
+        trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
+        trace = refine(trace, loaded)
     return trace
 
 

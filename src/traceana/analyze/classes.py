@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.classify.schema import CLASS_COLUMNS
+
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
@@ -23,7 +25,7 @@ BLAS_LETTER: Final[dict[str, str]] = {
 PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
 
-SOURCE: Final = ("name_id", "kind", "copy_kind")
+SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
 """The columns of activities that decide the class: equal in these is equal in class."""
 
 
@@ -38,19 +40,15 @@ def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
     Add the activities up by :data:`SOURCE` first: text costs more than numbers.
     """
-    classes = trace.names.select(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
-        pl.col("category").fill_null("other").alias("named_category"),
-        _part().alias("named_part"),
-    )
     kind = pl.col("kind").cast(pl.String)
     direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
-    return (
-        rows.join(classes, on="name_id", how="left", maintain_order="left")
+    # The rows may have columns of their own that are called like those of a class.
+    classes = (
+        described(rows.select(SOURCE), trace)
         .with_columns(
             pl.when(kind.is_in(["memcpy", "memset"]))
             .then(kind)
-            .otherwise(pl.col("named_category").fill_null("other"))
+            .otherwise(pl.col("category").fill_null("other"))
             .alias("category"),
             pl.when(kind == "memcpy")
             .then(direction)
@@ -58,10 +56,35 @@ def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             .then(None)
             .when(kind == "graph")
             .then(pl.lit("CUDA graph recorded whole"))
-            .otherwise(pl.col("named_part"))
+            .otherwise(_part())
             .alias("part"),
         )
-        .drop("named_category", "named_part")
+        .select("category", "part")
+    )
+    return rows.with_columns(classes)
+
+
+def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return ``rows``, which have ``name_id`` and ``class``, with what both stand for.
+
+    The columns are those of ``names`` and ``context_rule``. Where the context refined the class of
+    the name, the class columns are the refined ones; ``rule`` stays the name's.
+    """
+    names = trace.names.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"))
+    refined = trace.classes.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("class"),
+        pl.all().exclude("context_rule").name.prefix("refined_"),
+        "context_rule",
+    )
+    is_refined = pl.col("context_rule").is_not_null()
+    return (
+        rows.join(names, on="name_id", how="left", maintain_order="left")
+        .join(refined, on="class", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(is_refined).then(f"refined_{column}").otherwise(column).alias(column)
+            for column in CLASS_COLUMNS
+        )
+        .drop(f"refined_{column}" for column in CLASS_COLUMNS)
     )
 
 

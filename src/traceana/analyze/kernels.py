@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.analyze.classes import described
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import kernels_of, why_no_work
 from traceana.classify.schema import CLASS_COLUMNS
@@ -15,16 +16,19 @@ if TYPE_CHECKING:
 
 
 def kernels(trace: Trace) -> Result:
-    """Return one row a distinct name of a kernel (of a leaf operator, in a trace of the CPU).
+    """Return one row a distinct kernel (a leaf operator, in a trace of the CPU) and class.
+
+    A name whose launches are of several classes, as their contexts tell, has a row for each.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
-    down), ``median_ns``, ``min_ns``, ``max_ns``, then the class columns of the taxonomy and
-    ``rule``. Most time first; equal times by name.
+    down), ``median_ns``, ``min_ns``, ``max_ns``, then the class columns of the taxonomy, ``rule``
+    (that decided by the name) and ``context_rule`` (that refined it; null where none did). Most
+    time first; equal times by name.
     """
     duration = pl.col("duration")
     by_name = (
         kernels_of(trace)
-        .group_by("name_id")
+        .group_by("name_id", "class")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             duration.sum().alias("time_ns"),
@@ -34,13 +38,13 @@ def kernels(trace: Trace) -> Result:
             duration.max().alias("max_ns"),
         )
     )
-    names = trace.names.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"))
-    frame = with_share(by_name.join(names, on="name_id", how="left")).sort(
-        ["time_ns", "name"], descending=[True, False]
+    frame = with_share(described(by_name, trace)).sort(
+        ["time_ns", "name", "context_rule", "algorithm", "direction"],
+        descending=[True, False, False, False, False],
     )
     columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
     return Result(
-        frame.select(*columns, *CLASS_COLUMNS, "rule"),
+        frame.select(*columns, *CLASS_COLUMNS, "rule", "context_rule"),
         sums(frame, "calls", "time_ns"),
         _notes(trace, frame),
     )

@@ -28,6 +28,9 @@ _REFERENCES: Final[dict[str, dict[str, str]]] = {
 _SHARED: Final = ("names", "layers")
 """Tables whose rows mean the same in every rank: equal rows become one."""
 
+_OF_CONTEXT: Final = ("classes", "episodes")
+"""Tables that are made anew of the merged trace."""
+
 
 def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Trace:
     """Return one Trace of ``traces``, attributed but not classified, of the given ``ranks``.
@@ -39,7 +42,9 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     names, name_rows = _united([trace.names.select("name") for trace in traces], ["name"])
     layers, layer_rows = _layers([trace.layers for trace in traces])
     shifts = _shifts(traces)
-    parts: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES if name not in _SHARED}
+    parts: dict[str, list[pl.DataFrame]] = {
+        name: [] for name in TABLES if name not in (*_SHARED, *_OF_CONTEXT)
+    }
     offsets = dict.fromkeys(parts, 0)
     for i, (trace, rank) in enumerate(zip(traces, ranks, strict=True)):
         shared = {"names": name_rows[i], "layers": layer_rows[i]}
@@ -69,6 +74,10 @@ def _moved(
             moved[column] = shared[target].gather(frame[column])
         else:
             moved[column] = (pl.col(column) + offsets[target]).cast(ROW)
+    if table == "activities":
+        frame = frame.with_columns(
+            pl.lit(None, ROW).alias(column) for column in ("class", "episode")
+        )
     return frame.with_columns(**moved)
 
 

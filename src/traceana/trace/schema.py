@@ -17,9 +17,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.classify.schema import CLASS_SCHEMA
+from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -109,6 +109,22 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "step": ROW,
     "direction": Direction,
     "rank": pl.Int32,  # of a distributed run
+    # Filled in by traceana.refine.
+    "class": ROW,  # row of `classes`; null where the class of the name stands
+    "episode": ROW,
+}
+
+CLASSES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    # One row a distinct class that the context made of a name's.
+    **CLASS_COLUMNS,
+    "context_rule": pl.String,  # id of the rule of context that decided
+}
+
+EPISODES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    # One row a convolution, of one kernel or several.
+    "op": ROW,  # the operator that launched it; null where it is known by its kernels alone
+    "algorithm": pl.String,
+    "direction": pl.String,  # fprop, dgrad, wgrad
 }
 
 NAMES: Final[dict[str, pl.DataType | type[pl.DataType]]] = dict(CLASS_SCHEMA)
@@ -261,6 +277,8 @@ LEDGER: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
     "activities": ACTIVITIES,
     "names": NAMES,
+    "classes": CLASSES,
+    "episodes": EPISODES,
     "calls": CALLS,
     "ops": OPS,
     "ranges": RANGES,

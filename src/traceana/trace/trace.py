@@ -62,6 +62,16 @@ class Trace:
         return self.table("names")
 
     @property
+    def classes(self) -> pl.DataFrame:
+        """Distinct classes that the context of an activity made of its name's."""
+        return self.table("classes")
+
+    @property
+    def episodes(self) -> pl.DataFrame:
+        """Convolutions, of one kernel or several."""
+        return self.table("episodes")
+
+    @property
     def calls(self) -> pl.DataFrame:
         """CUDA and HIP runtime and driver calls."""
         return self.table("calls")

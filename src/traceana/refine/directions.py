@@ -1,0 +1,83 @@
+"""Which way each segment of a convolution goes: forward, or to the gradient of what."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+# The last input of aten::convolution_backward: [gradient of input, of weight, of bias].
+_MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
+
+
+def with_directions(
+    segments: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series
+) -> pl.DataFrame:
+    """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.
+
+    The operator decides (its name, or the mask of its outputs); where it computes both gradients,
+    the kernels' names do; and the rest follows from the order: all of PyTorch's libraries compute
+    the gradient of the input first. Where no operator is known only names tell.
+    """
+    by_op = pl.DataFrame(
+        {"told": told_direction, "inputs": ops["inputs"], "way": ops["direction"].cast(pl.String)}
+    ).with_row_index("convolution")
+    mask = pl.col("inputs").str.extract_groups(_MASK).struct
+    needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
+    operators = (
+        needed.join(by_op, on="convolution", how="left")
+        .with_columns(
+            (mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))
+        )
+        .select(
+            pl.col("convolution").cast(pl.Int64),
+            pl.coalesce(
+                pl.when(pl.col("told").is_in(["fprop", "dgrad", "wgrad"])).then("told"),
+                pl.when(pl.col("told").is_null() & (pl.col("way") == "forward")).then(
+                    pl.lit("fprop")
+                ),
+                pl.when(pl.col("input") & ~pl.col("weight")).then(pl.lit("dgrad")),
+                pl.when(pl.col("weight") & ~pl.col("input")).then(pl.lit("wgrad")),
+            ).alias("operator_says"),
+            (pl.col("told") == "backward").fill_null(False).alias("both"),
+        )
+    )
+    named = pl.col("named")
+    says_wgrad = named.list.contains("wgrad")
+    says_dgrad = named.list.contains("dgrad")
+    says_fprop = named.list.contains("fprop")
+    owned = pl.col("convolution").is_not_null()
+    told = (
+        pl.when(says_wgrad)
+        .then(pl.lit("wgrad"))
+        .when(says_dgrad)
+        .then(pl.lit("dgrad"))
+        .when(says_fprop)
+        # A backward convolution that runs kernels of the forward one computes the input's gradient.
+        .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
+    )
+    scoped = pl.when(pl.col("scoped") & (pl.col("activity_direction") == "forward")).then(
+        pl.lit("fprop")
+    )
+    wgrad, dgrad = pl.col("told") == "wgrad", pl.col("told") == "dgrad"
+    place = pl.int_range(pl.len()).over("run")
+    several = pl.len().over("run") > 1
+    by_order = pl.coalesce(
+        pl.when(wgrad.fill_null(False).cum_sum().over("run") > 0).then(pl.lit("wgrad")),
+        pl.when(dgrad.fill_null(False).cum_sum(reverse=True).over("run") > 0).then(pl.lit("dgrad")),
+        # Between a gradient of the input and one of the weight nothing is certain.
+        pl.when(several & (place == 0)).then(pl.lit("dgrad")),
+        pl.when(several & (place == pl.len().over("run") - 1)).then(pl.lit("wgrad")),
+    )
+    return (
+        segments.join(operators, on="convolution", how="left", maintain_order="left")
+        .with_columns(told.alias("told"))
+        .with_columns(
+            pl.coalesce(
+                "operator_says",
+                scoped,
+                "told",
+                pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
+            ).alias("direction")
+        )
+    )

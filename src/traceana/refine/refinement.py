@@ -1,0 +1,74 @@
+"""The refinement pass over a whole trace: contexts are numbered, rules run on the distinct ones."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from traceana.attribute.nesting import NONE, from_rows
+from traceana.classify.rules_model import RuleSet
+from traceana.refine.apply import apply
+from traceana.refine.candidates import candidates
+from traceana.refine.episodes import Episodes, find_episodes
+from traceana.refine.launches import counts_a_batch
+from traceana.refine.model import context
+from traceana.refine.operators import Operators
+from traceana.trace import Trace
+from traceana.trace.schema import conform
+
+
+def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
+    """Return ``trace``, attributed and classified by name, with its classes refined by context.
+
+    Filled in: ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities. ``class``
+    stays null where the context adds nothing to the name's class. ``rules`` classify the names of
+    operators, as they did those of activities.
+    """
+    activities, names, ops = trace.activities, trace.names, trace.ops
+    known = context()
+    scopes = activities["scope"].drop_nulls().unique(maintain_order=True)
+    operators = Operators.of(ops, scopes, known, rules)
+    parts = candidates(activities, names, operators, known)
+    episodes = find_episodes(parts, ops, operators.told_direction)
+    per_activity = _contexts(activities, names, operators, episodes)
+    keys = ["name_id", "situation", "algorithm", "direction", "main", "many"]
+    contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
+    classes, class_of = apply(known.rules, contexts, names, operators)
+    refined = per_activity.join(
+        contexts.with_columns(class_of.alias("class"), pl.lit(True).alias("computes")),
+        on=[*keys, "computes"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    return trace.with_tables(
+        activities=activities.with_columns(refined.select("class", "episode")),
+        classes=conform("classes", classes),
+        episodes=conform("episodes", episodes.table),
+    )
+
+
+def _contexts(
+    activities: pl.DataFrame, names: pl.DataFrame, operators: Operators, episodes: Episodes
+) -> pl.DataFrame:
+    """Return, for each activity, what the rules look at, in numbers."""
+    op = pl.Series(from_rows(activities["op"]))
+    of_op = pl.Series(operators.of_op, dtype=pl.Int64)
+    known = op if len(of_op) else op.clear().extend_constant(NONE, len(op))
+    launched = of_op.gather(pl.select(pl.when(known != NONE).then(known)).to_series())
+    members = episodes.members.join(
+        episodes.table.with_row_index("episode").select("episode", "algorithm", "direction"),
+        on="episode",
+        how="left",
+    )
+    return (
+        activities.select("name_id", "kind", "scope")
+        .with_row_index("row")
+        .with_columns(
+            pl.col("kind").is_in(["kernel", "op"]).alias("computes"),
+            launched.alias("launched"),
+            counts_a_batch(activities, names).alias("many"),
+        )
+        .join(operators.scopes, on="scope", how="left", maintain_order="left")
+        .join(members, on="row", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("situation", "launched").alias("situation"))
+    )
