@@ -1,8 +1,4 @@
-"""Make a large XPlane file of a real one: every line again and again, each time later.
-
-A plane may hold several lines of one id, which are one timeline. Nothing is decoded: a line's
-copies differ in its ``timestamp_ns`` alone.
-"""
+"""Make a large XPlane file of a real one: its events again and again, each time later."""
 
 from __future__ import annotations
 
@@ -14,12 +10,10 @@ from typing import Final
 
 from benchmarks.source import ROOT, SCRATCH, SHARED_TRACES
 
-_PREFERRED: Final = SHARED_TRACES / "xplane" / "tf_8gpu_worker_v100.xplane.pb"
+_PREFERRED: Final = SHARED_TRACES / "xplane" / "jax_conv_mi300.xplane.pb"
 _PLANES: Final = 1
 _LINES: Final = 3
-_TIMESTAMP: Final = 3
 _EVENTS: Final = 4
-_DURATION: Final = 3
 _OFFSET: Final = 2
 
 
@@ -71,50 +65,61 @@ def _message(number: int, content: bytes) -> bytes:
     return _encoded(number << 3 | 2) + _encoded(len(content)) + content
 
 
-def _span_ns(line: bytes) -> tuple[int, int]:
-    """Return how long a line lasts and how many events it has."""
-    last = count = 0
+def _events(line: bytes) -> list[tuple[bytes, int, bytes]]:
+    """Return each event as (fields before its offset, its offset, fields behind it)."""
+    found = []
     for number, event, _ in fields(line):
         if number == _EVENTS and isinstance(event, bytes):
-            numbers = {n: v for n, v, _ in fields(event) if isinstance(v, int)}
-            last = max(last, numbers.get(_OFFSET, 0) + numbers.get(_DURATION, 0))
-            count += 1
-    return last // 1000, count
+            before, offset, behind = b"", 0, b""
+            for field_number, value, field in fields(event):
+                if field_number < _OFFSET:
+                    before += field
+                elif field_number == _OFFSET and isinstance(value, int):
+                    offset = value
+                else:
+                    behind += field
+            found.append((before, offset, behind))
+    return found
 
 
-def _later(line: bytes, by_ns: int) -> bytes:
-    parts = []
-    for number, value, field in fields(line):
-        if number == _TIMESTAMP and isinstance(value, int):
-            parts.append(_encoded(_TIMESTAMP << 3) + _encoded(value + by_ns))
-        else:
-            parts.append(field)
+def _repeated(line: bytes, times: int, later_ps: int) -> bytes:
+    parts = [field for number, _, field in fields(line) if number < _EVENTS]
+    tag, offset_tag = _encoded(_EVENTS << 3 | 2), _encoded(_OFFSET << 3)
+    events = _events(line)
+    for i in range(times):
+        for before, offset, behind in events:
+            content = before + offset_tag + _encoded(offset + i * later_ps) + behind
+            parts += (tag, _encoded(len(content)), content)
+    parts += [field for number, _, field in fields(line) if number > _EVENTS]
     return b"".join(parts)
 
 
 def generate(source: Path, target: Path, size: int) -> int:
     """Write about ``size`` bytes to ``target``; returns how many events there are."""
-    planes = [value for number, value, _ in fields(source.read_bytes()) if number == _PLANES]
+    planes = [
+        value
+        for number, value, _ in fields(source.read_bytes())
+        if number == _PLANES and isinstance(value, bytes)
+    ]
     lines = [
         line
         for plane in planes
-        if isinstance(plane, bytes)
         for number, line, _ in fields(plane)
         if number == _LINES and isinstance(line, bytes)
     ]
-    spans = [_span_ns(line) for line in lines]
-    longest = max(span for span, _ in spans) + 1_000_000
+    events = [_events(line) for line in lines]
+    later = max(offset for each in events for _, offset, _ in each) + 10**9
     times = max(1, round(size / sum(map(len, lines))))
     with target.open("wb") as file:
         for plane in planes:
-            parts = []
-            for number, value, field in fields(plane) if isinstance(plane, bytes) else ():
-                if number == _LINES and isinstance(value, bytes):
-                    parts += [_message(_LINES, _later(value, i * longest)) for i in range(times)]
-                else:
-                    parts.append(field)
+            parts = [
+                _message(_LINES, _repeated(value, times, later))
+                if number == _LINES and isinstance(value, bytes)
+                else field
+                for number, value, field in fields(plane)
+            ]
             file.write(_message(_PLANES, b"".join(parts)))
-    return times * sum(count for _, count in spans)
+    return times * sum(map(len, events))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import traceana
 
-TINY = "--batch 1 --steps 2 --warm-up 1 --image-size 67 --width-divisor 16 --classes 10".split()
+TINY = {"batch": 1, "steps": 2, "warm-up": 1, "image-size": 67, "width-divisor": 16, "classes": 10}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,8 +22,10 @@ def test_a_recording_names_the_layers(
 ) -> None:
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    command = [sys.executable, "-m", f"workloads.{framework}", *TINY, "--network", network]
-    subprocess.run([*command, "--log", str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
+    command = [sys.executable, "-m", f"workloads.{framework}", "--network", network]
+    command += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+    command += ["--log", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (file,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     trace = traceana.open(file)
     assert trace.steps["number"].to_list() == [0, 1]

@@ -26,6 +26,8 @@ _EVEN_14: Final = np.uint64(0x00003FFF00003FFF)
 _ODD_14: Final = np.uint64(0x3FFF00003FFF0000)
 _EVEN_28: Final = np.uint64(0x000000000FFFFFFF)
 _ODD_28: Final = np.uint64(0x0FFFFFFF00000000)
+_ONE_BYTE: Final = np.uint64(0x7F)
+_TWO_BYTES: Final = np.uint64(0x7FFF)
 _1, _2, _4, _7, _56 = (np.uint64(bits) for bits in (1, 2, 4, 7, 56))
 
 
@@ -64,6 +66,10 @@ class Buffer:
         stops = ~word & _MORE
         low = stops & (~stops + _1)
         below = low - _1
+        if len(below) and below.max() <= _TWO_BYTES:
+            value = word & below
+            short = (value & _EVEN_7) | ((value & _ODD_7) >> _1)
+            return short, np.where(below > _ONE_BYTE, 2, 1)
         length = (((below & _ONES) * _ONES) >> _56).view(np.int64)
         value = _packed(word & below & _PAYLOAD)
         if not low.all():

@@ -70,4 +70,5 @@ def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
         integer("memory_size"),
         integer("memory_bandwidth"),
         None,
+        None,
     )
