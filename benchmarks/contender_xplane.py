@@ -58,11 +58,13 @@ _VALUES = ("double", "uint64", "int64", "str", "bytes", "ref")
 def traceana_decode(path: str) -> tuple[Work, list[str]]:
     """Decode all events and their stats into columns, and make no tables of them."""
     buffers = import_module("traceana.ingest.xplane.buffer")
+    sources = import_module("traceana.ingest.source")
     spaces = import_module("traceana.ingest.xplane.space")
     events = import_module("traceana.ingest.xplane.events")
 
     def work() -> int:
-        buffer = buffers.Buffer.of([Path(path).read_bytes()], Path(path).stat().st_size)
+        source = sources.ByteSource(Path(path))
+        buffer = buffers.Buffer.of(source.blocks(), source.bytes_total)
         count = 0
         for plane in spaces.read_space(buffer).planes:
             wanted = set(plane.stat_names.values())

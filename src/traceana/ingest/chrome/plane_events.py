@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from traceana.ingest.xplane.buffer import Ints, Mask
+from traceana.ingest.xplane.buffer import Mask, Numbers
 
 
 class JsonEvents:
@@ -20,10 +20,10 @@ class JsonEvents:
             numbered, on="name", how="left", nulls_equal=True, maintain_order="left"
         )
         self.names: list[str | None] = distinct.cast(pl.String).to_list()
-        self.name: Ints = found["number"].cast(pl.Int64).to_numpy()
-        self.line: Ints = frame["line"].cast(pl.Int64).to_numpy()
-        self.start: Ints = frame["start"].to_numpy()
-        self.duration: Ints = frame["duration"].to_numpy()
+        self.name: Numbers = found["number"].cast(pl.Int64).to_numpy()
+        self.line: Numbers = frame["line"].cast(pl.Int64).to_numpy()
+        self.start: Numbers = frame["start"].to_numpy()
+        self.duration: Numbers = frame["duration"].to_numpy()
 
     def labels(self, labels: Sequence[str | None]) -> pl.Series:
         """Return for each row the entry of ``labels``, one for each of ``names``."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.ingest.xplane.buffer import Buffer, Bytes, Ints, Mask, Words
+from traceana.ingest.xplane.buffer import Buffer, Bytes, Ints, Mask, Numbers, Words
 from traceana.ingest.xplane.decode import REFERENCE, SIGNED, STRING, UNSIGNED
 
 _STRINGS_AT_ONCE: Final = 1 << 16
@@ -41,10 +41,10 @@ class EventColumns:
     off.
     """
 
-    line: Ints
-    name: Ints
-    start: Ints
-    duration: Ints
+    line: Numbers
+    name: Numbers
+    start: Numbers
+    duration: Numbers
     names: list[str | None]
     damaged: int
     aggregates: int

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from traceana.ingest.xplane.buffer import Buffer, Ints
+from traceana.ingest.xplane.buffer import Buffer, Ints, Numbers
 from traceana.ingest.xplane.columns import EventColumns, Stat
 from traceana.ingest.xplane.decode import Events, events, places
 from traceana.ingest.xplane.runs import TAG, Runs
@@ -75,7 +75,7 @@ class _Gathered:
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
         self._names = plane.event_names
         self._name_ids = np.array(sorted(plane.event_names), dtype=np.int64)
-        self._columns: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._columns: tuple[list[Numbers], ...] = ([], [], [], [])
         self._rows = self._damaged = self._aggregates = self._rounded = 0
 
     def add(self, part: Events, of_run: Ints) -> None:
@@ -89,17 +89,18 @@ class _Gathered:
         duration, rest_too = np.divmod(part.duration_ps + _PS_PER_NS // 2, _PS_PER_NS)
         half = _PS_PER_NS // 2
         self._rounded += int((((rest != half) | (rest_too != half)) & kept).sum())
-        columns = (
-            line,
-            places(part.metadata_id, self._name_ids),
+        columns: tuple[Numbers, ...] = (
+            line.astype(np.int32),
+            places(part.metadata_id, self._name_ids).astype(np.int32),
             self._timestamps[line] + offset,
             duration,
         )
         row = np.arange(len(kept))
         if not kept.all():
-            columns = (columns[0][kept], columns[1][kept], columns[2][kept], columns[3][kept])
+            columns = tuple(column[kept] for column in columns)
             row = np.cumsum(kept) - 1
-        self._columns.append(columns)
+        for blocks, column in zip(self._columns, columns, strict=True):
+            blocks.append(column)
         stats = part.stats
         place = places(stats.metadata_id, self.stat_ids)
         wanted = place < len(self.stat_ids)
@@ -120,10 +121,7 @@ class _Gathered:
 
     def columns(self, buffer: Buffer, cut: bool) -> EventColumns:
         """Return what was gathered."""
-        empty = np.zeros(0, dtype=np.int64)
-        line, name, start, duration = (
-            np.concatenate([empty, *(block[i] for block in self._columns)]) for i in range(4)
-        )
+        line, name, start, duration = map(_joined, self._columns)
         return EventColumns(
             line,
             name,
@@ -158,3 +156,10 @@ class _Gathered:
                     row[here], kind[here], value[here], length[here]
                 )
         return found
+
+
+def _joined(blocks: list[Numbers]) -> Numbers:
+    """Return the blocks as one array, and leave none of them."""
+    joined = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
+    blocks.clear()
+    return joined
