@@ -24,10 +24,10 @@ class Stat:
     See :class:`traceana.ingest.xplane.decode.Stats`.
     """
 
-    row: Ints
+    row: Numbers
     kind: Bytes
     value: Words
-    length: Ints
+    length: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
     )
 
 
-def _strings(buffer: Buffer, start: Ints, length: Ints) -> pl.Series:
+def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
     """Return the strings at some places of the file as Categorical, without one object each."""
     parts = [
         _joined(buffer, start[i : i + _STRINGS_AT_ONCE], length[i : i + _STRINGS_AT_ONCE])
@@ -134,9 +134,9 @@ def _strings(buffer: Buffer, start: Ints, length: Ints) -> pl.Series:
     return pl.concat([pl.Series(dtype=pl.Categorical()), *parts])
 
 
-def _joined(buffer: Buffer, start: Ints, length: Ints) -> pl.Series:
+def _joined(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
     """Copy the strings one behind the other, a separator between them, and let polars split."""
-    ends = np.cumsum(length + 1)
+    ends = np.cumsum(length + 1, dtype=np.int64)
     place = np.arange(int(ends[-1]))
     text = buffer.data[place + np.repeat(start - (ends - length - 1), length + 1)]
     # A string that has the separator within it must not become two.

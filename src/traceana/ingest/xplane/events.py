@@ -71,7 +71,7 @@ class _Gathered:
         self._stat_names = plane.stat_names
         ids = [number for number, name in plane.stat_names.items() if name in wanted]
         self.stat_ids = np.array(sorted(ids), dtype=np.int64)
-        self._stats: list[tuple[Ints, Stat]] = []
+        self._stats: list[list[Stat]] = [[] for _ in ids]
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
         self._names = plane.event_names
         self._name_ids = np.array(sorted(plane.event_names), dtype=np.int64)
@@ -103,20 +103,19 @@ class _Gathered:
             blocks.append(column)
         stats = part.stats
         place = places(stats.metadata_id, self.stat_ids)
-        wanted = place < len(self.stat_ids)
         if not kept.all():
-            wanted &= kept[stats.owner]
-        self._stats.append(
-            (
-                place[wanted],
-                Stat(
-                    row[stats.owner[wanted]] + self._rows,
-                    stats.kind[wanted],
-                    stats.value[wanted],
-                    stats.length[wanted],
-                ),
-            )
-        )
+            place = np.where(kept[stats.owner], place, len(self.stat_ids))
+        for number in np.unique(place).tolist():
+            if number < len(self.stat_ids):
+                here = np.flatnonzero(place == number)
+                self._stats[number].append(
+                    Stat(
+                        (row[stats.owner[here]] + self._rows).astype(np.int32),
+                        stats.kind[here],
+                        stats.value[here],
+                        stats.length[here].astype(np.int32),
+                    )
+                )
         self._rows += len(columns[0])
 
     def columns(self, buffer: Buffer, cut: bool) -> EventColumns:
@@ -138,23 +137,16 @@ class _Gathered:
         )
 
     def _by_name(self) -> dict[str, Stat]:
-        if not self._stats:
-            return {}
-        place = np.concatenate([places for places, _ in self._stats])
-        order = np.argsort(place, kind="stable")
-        bounds = np.searchsorted(place[order], np.arange(len(self.stat_ids) + 1))
-        parts = [stat for _, stat in self._stats]
-        row = np.concatenate([stat.row for stat in parts])[order]
-        kind = np.concatenate([stat.kind for stat in parts])[order]
-        value = np.concatenate([stat.value for stat in parts])[order]
-        length = np.concatenate([stat.length for stat in parts])[order]
         found = {}
-        for i, number in enumerate(self.stat_ids.tolist()):
-            here = slice(int(bounds[i]), int(bounds[i + 1]))
-            if here.start < here.stop:
+        for number, parts in zip(self.stat_ids.tolist(), self._stats, strict=True):
+            if parts:
                 found[self._stat_names[number]] = Stat(
-                    row[here], kind[here], value[here], length[here]
+                    np.concatenate([part.row for part in parts]),
+                    np.concatenate([part.kind for part in parts]),
+                    np.concatenate([part.value for part in parts]),
+                    np.concatenate([part.length for part in parts]),
                 )
+                parts.clear()
         return found
 
 
