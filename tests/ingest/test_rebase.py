@@ -6,8 +6,7 @@ import polars as pl
 
 from traceana.ingest.integrity import FARTHEST_NS
 from traceana.ingest.rebase import rebase
-from traceana.trace.schema import TIME_COLUMNS
-from traceana.trace.schema import TABLES
+from traceana.trace.schema import TABLES, TIME_COLUMNS
 
 
 def test_the_earliest_event_of_any_table_becomes_zero_and_lengths_stay() -> None:

@@ -18,8 +18,8 @@ def busy(trace: Trace) -> Result:
     """Return one row a device that worked.
 
     Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (from
-    there to the end of its last), ``busy_ns`` (union of all activities), ``kernel_ns`` (union of the
-    kernels), ``copy_only_ns`` (busy without a kernel), ``idle_ns`` (``span_ns - busy_ns``),
+    there to the end of its last), ``busy_ns`` (union of all activities), ``kernel_ns`` (union of
+    the kernels), ``copy_only_ns`` (busy without a kernel), ``idle_ns`` (``span_ns - busy_ns``),
     ``sum_ns`` (sum of the durations: more than ``busy_ns`` where streams overlap).
     """
     activities = work(trace).filter(pl.col("device").is_not_null())

@@ -50,7 +50,9 @@ class Busy:
     @staticmethod
     def of(activities: pl.DataFrame) -> Busy:
         """Return the union of ``activities`` (``rank``, ``device``, ``start``, ``duration``)."""
-        columns = activities.select("rank", "device", "start", "duration").drop_nulls(["device", "start", "duration"])
+        columns = activities.select("rank", "device", "start", "duration").drop_nulls(
+            ["device", "start", "duration"]
+        )
         found: dict[Place, tuple[Times, Times]] = {}
         for (rank, device), rows in columns.partition_by("rank", "device", as_dict=True).items():
             starts = rows["start"].to_numpy()

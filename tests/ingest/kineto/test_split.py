@@ -29,7 +29,9 @@ EVENTS = st.lists(
 )
 
 
-def columns_of(text: bytes, size: int) -> tuple[Columns, EventStream[Columns], dict[str, Any], bool]:
+def columns_of(
+    text: bytes, size: int
+) -> tuple[Columns, EventStream[Columns], dict[str, Any], bool]:
     """Read ``text`` in blocks of ``size`` bytes."""
     blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
     head = read_head(blocks)
