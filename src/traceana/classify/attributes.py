@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traceana.classify.literals import Words
 from traceana.classify.rules_model import Attribute
 
 _GROUP = re.compile(r"\$(\d)")
@@ -26,19 +28,33 @@ def complete(
     category, library = _Choice(classes["category"]), _Choice(classes["library"])
     columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
     empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
-    for attribute in attributes:
-        wanted = empty[attribute.column] & category.among(attribute.categories)
-        rows = np.flatnonzero(wanted & library.among(attribute.libraries))
-        if not len(rows):
-            continue
-        value = _read(parts[attribute.name_part].gather(rows), attribute)
-        found = value.is_not_null()
-        if found.any():
-            filled = rows[found.to_numpy()]
-            column = columns[attribute.column]
-            columns[attribute.column] = column.clone().scatter(filled, value.filter(found))
-            empty[attribute.column][filled] = False
+    for turn in _turns(attributes):
+        readings: dict[str, pl.LazyFrame] = {}
+        for attribute in turn:
+            wanted = empty[attribute.column] & category.among(attribute.categories)
+            rows = np.flatnonzero(wanted & library.among(attribute.libraries))
+            texts = parts[attribute.name_part][rows]
+            if len(rows) and Words(texts).allow(attribute.pattern):
+                readings[attribute.column] = _reading(rows, texts, attribute)
+        for name, read in zip(readings, pl.collect_all(list(readings.values())), strict=True):
+            if read.height:
+                filled = read["row"].to_numpy()
+                columns[name] = columns[name].clone().scatter(filled, read["value"])
+                empty[name][filled] = False
     return classes.with_columns(**columns)
+
+
+def _turns(attributes: Sequence[Attribute]) -> list[list[Attribute]]:
+    """The first attribute of every column, then the second of every column, and so on.
+
+    Those of one column fill what the ones before left open; columns know nothing of each other, so
+    a turn can run at once.
+    """
+    by_column: dict[str, list[Attribute]] = {}
+    for attribute in attributes:
+        by_column.setdefault(attribute.column, []).append(attribute)
+    turns = zip_longest(*by_column.values())
+    return [[attribute for attribute in turn if attribute is not None] for turn in turns]
 
 
 class _Choice:
@@ -60,19 +76,25 @@ class _Choice:
         return chosen
 
 
-def _read(texts: pl.Series, attribute: Attribute) -> pl.Series:
-    """What ``attribute`` reads in each text; null where it reads nothing."""
+def _reading(rows: npt.NDArray[np.int64], texts: pl.Series, attribute: Attribute) -> pl.LazyFrame:
+    """What ``attribute`` reads in ``texts``: ``value`` and ``row``, where it reads something."""
+    text = pl.col("text")
     if isinstance(attribute.value, bool) or "$" not in attribute.value:
-        matched = texts.str.contains(attribute.pattern)
-        return pl.select(pl.when(matched).then(pl.lit(attribute.value))).to_series()
+        value: pl.Expr = pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))
+    else:
+        value = _assembled(text, attribute)
+    frame = pl.LazyFrame([pl.Series("row", rows), texts.alias("text")])
+    return frame.select("row", value.alias("value")).filter(pl.col("value").is_not_null())
+
+
+def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:
     pieces: list[pl.Expr] = []
-    text = pl.lit(texts)
-    for number, piece in enumerate(_GROUP.split(attribute.value)):
+    for number, piece in enumerate(_GROUP.split(str(attribute.value))):
         if number % 2:
             pieces.append(text.str.extract(attribute.pattern, int(piece)).str.to_lowercase())
         elif piece:
             pieces.append(pl.lit(piece))
     value = pl.concat_str(pieces)
     if attribute.values:
-        value = value.replace_strict(dict(attribute.values), default=None, return_dtype=pl.String)
-    return pl.select(value).to_series()
+        return value.replace_strict(dict(attribute.values), default=None, return_dtype=pl.String)
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def explain(name: str, rules: RuleSet | None = None) -> Explanation:
     chosen = load_rules() if rules is None else rules
     names = canonical(pl.Series("name", [name], dtype=pl.String))
     heads = heads_of(names)
-    matched = [rule for rule in chosen.rules if matches(rule, names, heads)]
+    matched = list(compress(chosen.rules, matches(chosen.rules, names, heads)))
     row = classify_names([name], chosen).row(0, named=True)
     deciding = matched[0]
     return Explanation(

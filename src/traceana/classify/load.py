@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from traceana.classify.ascii import ascii_classes
 from traceana.classify.rules_model import Attribute, ClassValue, Example, Rule, RuleSet
 from traceana.classify.schema import BOOLEAN_COLUMNS, CLASS_COLUMNS, CLOSED_SETS, SETTABLE_COLUMNS
 from traceana.errors import BadRulesError, NotFoundError
@@ -126,9 +127,6 @@ def _rule(table: dict[str, Any], place: _Place, library: str | None) -> Rule:
         raise place.error(table, "needs a pattern: head, name or both")
     for key in ("id", "reason"):
         _text(table, key, place)
-    for key in ("head", "name", "unless"):
-        if key in table:
-            _check_pattern(table, key, place)
     columns = {key: table[key] for key in SETTABLE_COLUMNS if key in table}
     if library is not None:
         columns.setdefault("library", library)
@@ -141,9 +139,9 @@ def _rule(table: dict[str, Any], place: _Place, library: str | None) -> Rule:
         reason=table["reason"],
         file=place.file,
         columns=columns,
-        head=table.get("head"),
-        name=table.get("name"),
-        unless=table.get("unless"),
+        head=_pattern(table, "head", place),
+        name=_pattern(table, "name", place),
+        unless=_pattern(table, "unless", place),
         examples=tuple(_example(item, table, place) for item in table.get("examples", [])),
     )
 
@@ -153,7 +151,6 @@ def _attribute(table: dict[str, Any], place: _Place) -> Attribute:
     column = _text(table, "column", place)
     if column not in SETTABLE_COLUMNS or column == "category":
         raise place.error(table, f"no column {column!r} to read from a name")
-    _check_pattern(table, "pattern", place)
     values = table.get("values", {})
     outcomes = list(values.values()) if values else [table["value"]]
     if values or "$" not in str(table["value"]):
@@ -164,7 +161,7 @@ def _attribute(table: dict[str, Any], place: _Place) -> Attribute:
         raise place.error(table, f"part is {part!r}; it can be name or head")
     return Attribute(
         column=column,
-        pattern=table["pattern"],
+        pattern=_needed_pattern(table, "pattern", place),
         value=table["value"],
         file=place.file,
         name_part=part,
@@ -204,16 +201,20 @@ def _text(table: dict[str, Any], key: str, place: _Place) -> str:
     return value
 
 
-def _check_pattern(table: dict[str, Any], key: str, place: _Place) -> None:
-    pattern = _text(table, key, place)
-    if not place.check_patterns:
-        return
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.ComputeError as error:
-        # The message draws the pattern over several lines; the last one says what is wrong.
-        problem = str(error).strip().splitlines()[-1].removeprefix("error: ")
-        raise place.error(table, f"{key} is no pattern: {problem}") from None
+def _pattern(table: dict[str, Any], key: str, place: _Place) -> str | None:
+    return _needed_pattern(table, key, place) if key in table else None
+
+
+def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
+    pattern = ascii_classes(_text(table, key, place))
+    if place.check_patterns:
+        try:
+            pl.Series([""]).str.contains(pattern)
+        except pl.exceptions.ComputeError as error:
+            # The message draws the pattern over several lines; the last one says what is wrong.
+            problem = str(error).strip().splitlines()[-1].removeprefix("error: ")
+            raise place.error(table, f"{key} is no pattern: {problem}") from None
+    return pattern
 
 
 def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _Place) -> None:

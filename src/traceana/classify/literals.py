@@ -1,0 +1,140 @@
+"""What a text must contain for a pattern to match it at all.
+
+Compiling a pattern costs a thousand times more than looking for a word, and most rules have
+nothing to match in a given trace. So a pattern is only compiled where one of its literals occurs.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import polars as pl
+
+_TOKEN: Final = re.compile(
+    r"(?P<escape>\\(?:[pPuUx]\{[^}]*\}|b\{[a-z-]+\}|x[0-9a-fA-F]{2}|.))"
+    r"|(?P<set>\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\])"
+    r"|(?P<flags>\(\?[a-zA-Z-]+\))"
+    r"|(?P<open>\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?)"
+    r"|(?P<close>\))"
+    r"|(?P<or>\|)"
+    r"|(?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??)"
+    r"|(?P<edge>[\^$])"
+    r"|(?P<text>[^\\\[\](){}|*+?^$.]+)"
+    r"|(?P<any>.)",
+    re.DOTALL,
+)
+_VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
+_EDGES: Final = frozenset("bBAz<>")
+_CLASSES: Final = frozenset("dDwWsSpPuUxantrfv0")
+
+_SHORTEST: Final = 3
+"""A literal of fewer letters occurs nearly everywhere: looking for it decides nothing."""
+
+_LONGEST_TEXT: Final = 200_000
+"""Bytes beyond which every pattern will find its literal: compile them all."""
+
+
+class Words:
+    """The text that rules are about to be matched with, asked which patterns can match in it."""
+
+    def __init__(self, texts: pl.Series) -> None:
+        """Look at ``texts`` as a whole."""
+        short = texts.estimated_size() <= _LONGEST_TEXT
+        self._text = "\n".join(texts.to_list()).casefold() if short else None
+
+    def allow(self, pattern: str) -> bool:
+        """Tell whether ``pattern`` can match; false is certain, true is not."""
+        if self._text is None:
+            return True
+        wanted = literals(pattern)
+        return wanted is None or any(word in self._text for word in wanted)
+
+
+@functools.lru_cache(maxsize=4096)
+def literals(pattern: str) -> frozenset[str] | None:
+    """Return words, folded in case, of which every match of ``pattern`` contains at least one.
+
+    ``None`` where there are no such words.
+    """
+    if _VERBOSE.search(pattern):
+        return None
+    return _alternatives(_TOKEN.finditer(pattern))
+
+
+def _alternatives(tokens: Iterator[re.Match[str]]) -> frozenset[str] | None:
+    """Read up to the end of the group; every alternative must have words of its own."""
+    found: set[str] = set()
+    sure = True
+    branch = _Branch()
+    for token in tokens:
+        kind = token.lastgroup
+        if kind == "close":
+            break
+        if kind == "or":
+            sure = branch.add_to(found) and sure
+            branch = _Branch()
+        else:
+            branch.read(kind, token.group(), tokens)
+    sure = branch.add_to(found) and sure
+    return frozenset(found) if sure else None
+
+
+class _Branch:
+    """One alternative as it is read: the letters that follow each other, and the best words."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._group: frozenset[str] | None = None
+        self._best: frozenset[str] | None = None
+
+    def read(self, kind: str | None, text: str, tokens: Iterator[re.Match[str]]) -> None:
+        if kind == "repeat":
+            self._repeat(text)
+            return
+        self._settle()
+        if kind == "text":
+            self._run += text
+        elif kind == "escape" and text[1] not in _CLASSES:
+            if text[1] not in _EDGES:
+                self._run += text[1:]
+        elif kind == "open":
+            self._end_run()
+            self._group = _alternatives(tokens)
+        elif kind not in ("edge", "flags", "escape") or (kind == "escape" and text[1] in _CLASSES):
+            self._end_run()
+
+    def add_to(self, found: set[str]) -> bool:
+        """Add the words of this alternative to ``found``; false where it has none."""
+        self._settle()
+        self._end_run()
+        found.update(self._best or ())
+        return self._best is not None
+
+    def _repeat(self, text: str) -> None:
+        """What may be missing counts for nothing; what may come again ends the run of letters."""
+        optional = text[0] in "*?" or text.startswith("{0")
+        if optional:
+            self._group = None
+            self._run = self._run[:-1]
+        self._settle()
+        self._end_run()
+
+    def _settle(self) -> None:
+        """Weigh the words of a group that turned out not to be optional."""
+        if self._group is not None:
+            self._weigh(self._group)
+            self._group = None
+
+    def _end_run(self) -> None:
+        if len(self._run) >= _SHORTEST:
+            self._weigh(frozenset((self._run.casefold(),)))
+        self._run = ""
+
+    def _weigh(self, words: Iterable[str]) -> None:
+        """Keep the words whose shortest is longest: they are the rarest."""
+        words = frozenset(words)
+        if self._best is None or min(map(len, words)) > min(map(len, self._best)):
+            self._best = words

@@ -1,0 +1,76 @@
+"""A pattern is compiled only where it could match: that must never hide a match."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from tools.classification import SAMPLE
+from traceana.classify import classify_names, load_rules
+from traceana.classify.ascii import ascii_classes
+from traceana.classify.literals import Words, literals
+
+RULES = load_rules()
+PATTERNS = sorted(
+    {p for rule in RULES.rules for p in (rule.head, rule.name, rule.unless) if p is not None}
+    | {attribute.pattern for attribute in RULES.attributes}
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("^im2col", {"im2col"}),
+        ("(?i)SCUDNN|winograd", {"scudnn", "winograd"}),
+        (r"(?:foo|bar)_baz\w+", {"_baz"}),
+        (r"foo(?:barbaz)?\d", {"foo"}),
+        (r"abcd?\w", {"abc"}),
+        (r"\bgemm\b", {"gemm"}),
+        (r"a\.b\(c", {"a.b(c"}),
+        (r"x{0,3}y", None),
+        (r"foo|\d+", None),
+        (r"(?x) foo bar", None),
+        (r"(?:foo|ba)r*", None),
+        (r"[[:alpha:]]gemm", {"gemm"}),
+        (r"\p{Greek}gemm\b{start}", {"gemm"}),
+        (r"\u{41}gemm", {"gemm"}),
+    ],
+)
+def test_words_of_a_pattern(pattern: str, words: set[str] | None) -> None:
+    assert literals(pattern) == words
+
+
+def test_no_match_is_hidden() -> None:
+    names = pl.read_csv(SAMPLE, separator="\t", quote_char=None)["name"]
+    for pattern in PATTERNS:
+        matched = names.filter(names.str.contains(pattern))
+        for name in matched[:: max(1, len(matched) // 20)]:
+            assert Words(pl.Series([name])).allow(pattern), (pattern, name)
+
+
+def test_case_is_folded_as_the_engine_folds_it() -> None:
+    # The Kelvin sign and the long s match k and s where case does not count.
+    for name in ("\u212aernel", "\u017fcudnn_kernel"):
+        for pattern in ("(?i)kernel", "(?i)scudnn"):
+            matched = pl.Series([name]).str.contains(pattern).item()
+            assert not matched or Words(pl.Series([name])).allow(pattern)
+
+
+def test_one_by_one_is_as_all_at_once() -> None:
+    names = pl.read_csv(SAMPLE, separator="\t", quote_char=None)["name"][::40]
+    together = classify_names(names)
+    apart = pl.concat([classify_names([name]) for name in names])
+    assert together.equals(apart)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"\w+\d", "[0-9A-Za-z_]+[0-9]"),
+        (r"[\w:]\b", r"[0-9A-Za-z_:](?-u:\b)"),
+        (r"\\w[^\]\d]", r"\\w[^\]0-9]"),
+        (r"\W[]\w]", r"\W[]0-9A-Za-z_]"),
+    ],
+)
+def test_classes_are_those_of_ascii(pattern: str, expected: str) -> None:
+    assert ascii_classes(pattern) == expected
