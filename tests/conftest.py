@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No test sees the rules of whoever runs it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no configuration"))

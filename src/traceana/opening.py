@@ -21,7 +21,9 @@ def open_trace(
     The latter are a list of files, or a folder that holds them: one Trace with the rank of every
     row, the times aligned by each file's epoch.
 
-    ``rules`` names a TOML file of classification rules that come before traceana's own.
+    ``rules`` names a TOML file of classification rules that come before those of the user's
+    configuration directory and traceana's own. A bundle keeps the classes that it was saved with,
+    unless ``rules`` are given.
     The names of the result carry their classes, the activities their launching call, operator,
     range, layer, step and direction, and the class that all this makes of the name's. Raises the
     errors of :mod:`traceana.errors`.
@@ -42,10 +44,10 @@ def open_trace(
     else:
         trace = _read(source, progress)
     if rules is not None or not bundle:
-        from traceana.classify import classify_names, load_rules
+        from traceana.classify import classify_names, rules_in_use
         from traceana.refine import refine
 
-        loaded = load_rules(None if rules is None else Path(rules))
+        loaded = rules_in_use(None if rules is None else Path(rules))
         trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
         trace = refine(trace, loaded)
     return trace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traceana.classify import classify_names, explain, load_rules
+from traceana.classify import classify_names, explain, load_rules, rules_in_use
 from traceana.errors import BadRulesError, ExitCode, NotFoundError
 
 GOOD = """
@@ -52,9 +52,10 @@ def rule(**changes: str) -> str:
         ("[[rule", "not valid TOML"),
         ("rules = 1", "unknown key 'rules'"),
         ("rule = 3", r"\[\[rule\]\]"),
-        (rule(head="'('"), "mine.x: head is no pattern"),
-        (rule(head="'(?=look)'"), "mine.x: head is no pattern"),
-        (rule(head=r"'(a)\1'"), "mine.x: head is no pattern"),
+        (rule(head="'('"), "mine.x: head is no pattern: unclosed group$"),
+        (rule(head="'(?=look)'"), "mine.x: head is no pattern: look-around.* not supported$"),
+        (rule(head=r"'(a)\1'"), "mine.x: head is no pattern: backreferences are not supported$"),
+        (rule(head="'a{9999}{9999}'"), "mine.x: head is no pattern: Compiled regex exceeds"),
         (rule(head="3"), "head must be text"),
         (rule(head=""), "needs a pattern"),
         (rule(category='"convolution"'), "category cannot be 'convolution'; one of conv,"),
@@ -94,8 +95,54 @@ def test_bad_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
 
 def test_message_gives_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + rule(head="'['"))
-    with pytest.raises(BadRulesError, match=r"mine\.toml:9: rule mine\.x"):
+    line = path.read_text(encoding="utf-8").splitlines().index("head = '['") + 1
+    with pytest.raises(BadRulesError, match=rf"mine\.toml:{line}: rule mine\.x"):
         load_rules(path)
+    path = write(tmp_path, GOOD + rule(category=""))
+    line = path.read_text(encoding="utf-8").count("\n", 0, len(GOOD)) + 2
+    with pytest.raises(BadRulesError, match=rf"mine\.toml:{line}: rule mine\.x: needs category"):
+        load_rules(path)
+
+
+def test_files_come_in_their_order(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(rule(id='"first.x"', head="'^x$'"), encoding="utf-8")
+    second.write_text(rule(id='"second.x"', head="'^[xy]$'"), encoding="utf-8")
+    classes = classify_names(["x", "y"], load_rules(first, second))
+    assert classes["rule"].to_list() == ["first.x", "second.x"]
+
+
+def test_the_file_in_the_configuration_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert rules_in_use(None).rules == load_rules().rules
+    (tmp_path / "traceana").mkdir()
+    file = tmp_path / "traceana" / "rules.toml"
+    file.write_text(rule(id='"home.x"', head="'^[xy]$'"), encoding="utf-8")
+    given = tmp_path / "given.toml"
+    given.write_text(rule(id='"given.x"', head="'^x$'"), encoding="utf-8")
+    assert classify_names(["x"], rules_in_use(None))["rule"].item() == "home.x"
+    classes = classify_names(["x", "y"], rules_in_use(given))
+    assert classes["rule"].to_list() == ["given.x", "home.x"]
+    # A path that is not absolute is no directory of XDG's: the home's is meant.
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    assert rules_in_use(None).rules == load_rules().rules
+    (tmp_path / "nobody" / ".config").mkdir(parents=True)
+    (tmp_path / "traceana").rename(tmp_path / "nobody" / ".config" / "traceana")
+    assert classify_names(["x"], rules_in_use(None))["rule"].item() == "home.x"
+
+
+def test_a_bad_file_in_the_configuration_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "traceana").mkdir()
+    file = tmp_path / "traceana" / "rules.toml"
+    file.write_text(rule(head="'('"), encoding="utf-8")
+    with pytest.raises(BadRulesError, match=r"traceana/rules\.toml:5: rule mine\.x: head is no"):
+        rules_in_use(None)
 
 
 def test_missing_file(tmp_path: Path) -> None:

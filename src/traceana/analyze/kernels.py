@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-def kernels(trace: Trace) -> Result:
+def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """Return one row a distinct kernel (a leaf operator, in a trace of the CPU) and class.
 
     A name whose launches are of several classes, as their contexts tell, has a row for each.
@@ -23,7 +23,8 @@ def kernels(trace: Trace) -> Result:
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
     down), ``median_ns``, ``min_ns``, ``max_ns``, then the class columns of the taxonomy, ``rule``
     (that decided by the name) and ``context_rule`` (that refined it; null where none did). Most
-    time first; equal times by name.
+    time first; equal times by name. ``unclassified`` leaves those of category ``other`` alone;
+    their shares stay those of all kernels' time.
     """
     duration = pl.col("duration")
     by_name = (
@@ -39,14 +40,17 @@ def kernels(trace: Trace) -> Result:
         )
     )
     frame = with_share(described(by_name, trace)).sort(
-        ["time_ns", "name", "context_rule", "algorithm", "direction"],
-        descending=[True, False, False, False, False],
+        ["time_ns", "name", "class"], descending=[True, False, False]
     )
+    notes = _notes(trace, frame)
+    if unclassified and frame.height:
+        frame = frame.filter(pl.col("category") == "other")
+        notes += () if frame.height else ("every kernel is classified",)
     columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
     return Result(
         frame.select(*columns, *CLASS_COLUMNS, "rule", "context_rule"),
         sums(frame, "calls", "time_ns"),
-        _notes(trace, frame),
+        notes,
     )
 
 

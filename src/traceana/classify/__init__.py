@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     from traceana.classify.engine import classify_names
     from traceana.classify.load import load_rules
     from traceana.classify.rules_model import RuleSet
+    from traceana.classify.user_rules import rules_in_use
 
-__all__ = ["Explanation", "RuleSet", "classify_names", "explain", "load_rules"]
+__all__ = ["Explanation", "RuleSet", "classify_names", "explain", "load_rules", "rules_in_use"]
 
-_HOMES = {"classify_names": "engine", "load_rules": "load", "RuleSet": "rules_model"}
+_HOMES = {
+    "classify_names": "engine",
+    "load_rules": "load",
+    "RuleSet": "rules_model",
+    "rules_in_use": "user_rules",
+}
 
 
 def __getattr__(name: str) -> Any:

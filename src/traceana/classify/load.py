@@ -31,24 +31,28 @@ def _own_rules() -> RuleSet:
     return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
 
 
-def load_rules(extra: Path | None = None) -> RuleSet:
-    """traceana's rules; with ``extra``, a user's TOML file, its rules and attributes come first.
+def load_rules(*files: Path) -> RuleSet:
+    """The rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
-    Raises :class:`BadRulesError` where the file is no TOML, a key or value is unknown, a pattern
+    Raises :class:`BadRulesError` where a file is no TOML, a key or value is unknown, a pattern
     is none, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
     """
-    own = _own_rules()
-    if extra is None:
-        return own
+    theirs = [_rules_of(file) for file in files]
+    whole = _joined([*theirs, _own_rules()])
+    if files:
+        # Our own first: an id that is taken is the user's to rename.
+        _check_ids((*_own_rules().rules, *(rule for part in theirs for rule in part.rules)))
+    return whole
+
+
+def _rules_of(file: Path) -> RuleSet:
     try:
-        text = extra.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise NotFoundError(f"{extra}: no such rule file; give a TOML file of rules") from None
+        raise NotFoundError(f"{file}: no such rule file; give a TOML file of rules") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRulesError(f"{extra}: cannot be read as text ({error})") from None
-    theirs = parse_rules(text, str(extra))
-    _check_ids((*own.rules, *theirs.rules))
-    return _joined([theirs, own])
+        raise BadRulesError(f"{file}: cannot be read as text ({error})") from None
+    return parse_rules(text, str(file))
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
@@ -100,18 +104,23 @@ class _Place:
     def file(self) -> str:
         return self._file
 
-    def error(self, table: Mapping[str, Any], problem: str) -> BadRulesError:
+    def error(
+        self, table: Mapping[str, Any], problem: str, key: str | None = None
+    ) -> BadRulesError:
+        """The error to raise; it names the line of ``key``, or of the whole table."""
         label = table.get("id") or table.get("column") or f"number {self._number}"
-        return BadRulesError(f"{self._file}:{self._line()}: {self._kind} {label}: {problem}")
+        return BadRulesError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
 
-    def _line(self) -> int:
+    def _line(self, key: str | None) -> int:
         header = f"[[{self._kind}]]"
-        count = 0
+        count, line_of_table = 0, 1
         for line, text in enumerate(self._text.splitlines(), start=1):
-            count += text.strip().startswith(header)
-            if count == self._number:
+            if text.strip().startswith(header):
+                count += 1
+                line_of_table = line if count == self._number else line_of_table
+            elif count == self._number and key == text.partition("=")[0].strip().strip("'\""):
                 return line
-        return 1
+        return line_of_table
 
 
 def _tables(content: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
@@ -188,7 +197,7 @@ def _check_keys(
 ) -> None:
     for key in table:
         if key not in known:
-            raise place.error(table, f"unknown key {key!r}")
+            raise place.error(table, f"unknown key {key!r}", key)
     for key in needed:
         if key not in table:
             raise place.error(table, f"needs {key}")
@@ -197,7 +206,7 @@ def _check_keys(
 def _text(table: dict[str, Any], key: str, place: _Place) -> str:
     value = table[key]
     if not isinstance(value, str) or not value:
-        raise place.error(table, f"{key} must be text")
+        raise place.error(table, f"{key} must be text", key)
     return value
 
 
@@ -211,19 +220,26 @@ def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            # The message draws the pattern over several lines; the last one says what is wrong.
-            problem = str(error).strip().splitlines()[-1].removeprefix("error: ")
-            raise place.error(table, f"{key} is no pattern: {problem}") from None
+            raise place.error(table, f"{key} is no pattern: {_told(error)}", key) from None
     return pattern
+
+
+def _told(error: pl.exceptions.ComputeError) -> str:
+    """What is wrong with a pattern: the message draws it over several lines and says it in one."""
+    lines = str(error).splitlines()
+    said = [line for line in lines if line.startswith("error: ")] or lines
+    return said[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
 
 
 def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _Place) -> None:
     if column in BOOLEAN_COLUMNS:
         if not isinstance(value, bool):
-            raise place.error(table, f"{column} is true or false, not {value!r}")
+            raise place.error(table, f"{column} is true or false, not {value!r}", column)
         return
     if not isinstance(value, str):
-        raise place.error(table, f"{column} must be text, not {value!r}")
+        raise place.error(table, f"{column} must be text, not {value!r}", column)
     allowed = CLOSED_SETS.get(column)
     if allowed is not None and value not in allowed:
-        raise place.error(table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}")
+        raise place.error(
+            table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}", column
+        )

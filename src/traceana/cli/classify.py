@@ -39,11 +39,11 @@ def classify(
     explain: Explain = False,
 ) -> ExitCode:
     """What kernels are, by their names: one row a name, in order."""
-    from traceana.classify import load_rules
+    from traceana.classify import rules_in_use
     from traceana.ingest.demangle import readable
 
     output = Output(tabling, writing)
-    loaded = load_rules(rules)
+    loaded = rules_in_use(rules)
     given = _lines_of_stdin() if names == ["-"] else names
     plain = readable(given)
     texts = [plain.get(name, name) for name in given]

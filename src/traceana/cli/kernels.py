@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
@@ -21,7 +25,18 @@ COLUMNS = (
 OPTIONAL = ("max_ns", "min_ns", "mean_ns")
 
 
-def kernels(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
+Unclassified = Annotated[
+    bool, typer.Option("--unclassified", help="Only kernels of category other, most time first.")
+]
+
+
+def kernels(
+    files: TraceFiles,
+    reading: Reading,
+    tabling: Tabling,
+    writing: Writing,
+    unclassified: Unclassified = False,
+) -> ExitCode:
     """One row a distinct kernel: calls, time, and what the kernel is.
 
     On a trace of the CPU the kernels are the leaf operators. CSV, JSON and Parquet hold all the
@@ -31,5 +46,6 @@ def kernels(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writ
 
     output = Output(tabling, writing, reads=files, screenful=30)
     trace = open_trace(files, reading)
-    output.show("kernels", analysis.kernels(trace), trace, columns=COLUMNS, optional=OPTIONAL)
+    result = analysis.kernels(trace, unclassified=unclassified)
+    output.show("kernels", result, trace, columns=COLUMNS, optional=OPTIONAL)
     return exit_code(trace, reading)
