@@ -22,9 +22,10 @@ def candidates(
 
     A run holds what one convolution operator launched; without such an operator, the neighbours on
     a stream that could be parts of a convolution. Columns: ``row`` (of ``activities``), ``run``,
-    ``convolution`` (row of the operator; null without), ``scoped`` (a name scope says that it is a
-    convolution), ``direction`` (of the activity), and of the name: ``name_id``, ``category``,
-    ``algorithm``, ``named_direction``, ``function``, ``precision``, ``phase``.
+    ``start``, ``convolution`` (row of the operator; null without), ``scoped`` (a name scope says
+    that it is a convolution), ``told_direction`` (which way the scope says), ``direction`` (of the
+    activity), and of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``,
+    ``function``, ``precision``, ``phase`` and ``told_phase``.
     """
     by_name = _names(names, context)
     op = from_rows(activities["op"])
@@ -40,7 +41,9 @@ def candidates(
         .filter(pl.col("kind") != "sync")
         .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
         .join(
-            operators.scopes.lazy().select("scope", pl.col("convolution").alias("scoped")),
+            operators.scopes.lazy().select(
+                "scope", pl.col("convolution").alias("scoped"), "told_direction"
+            ),
             on="scope",
             how="left",
             maintain_order="left",
@@ -54,7 +57,10 @@ def candidates(
     )
     others = rows.filter((pl.col("convolution") == NONE) & compute)
     chosen = [owned, _neighbours(others, part, len(operators.of_op))]
-    columns = [*by_name.columns, "row", "run", "start", "convolution", "scoped", "direction"]
+    columns = [
+        *by_name.columns,
+        *("row", "run", "start", "convolution", "scoped", "told_direction", "direction"),
+    ]
     return (
         pl.concat(
             [frame.select(columns) for frame in chosen if frame.height] or [owned.select(columns)]

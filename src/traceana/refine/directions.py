@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+_WAYS: Final = ("fprop", "dgrad", "wgrad")
 # The last input of aten::convolution_backward: [gradient of input, of weight, of bias].
 _MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
 
@@ -32,7 +33,7 @@ def with_directions(
         .select(
             pl.col("convolution").cast(pl.Int64),
             pl.coalesce(
-                pl.when(pl.col("told").is_in(["fprop", "dgrad", "wgrad"])).then("told"),
+                pl.when(pl.col("told").is_in(_WAYS)).then("told"),
                 pl.when(pl.col("told").is_null() & (pl.col("way") == "forward")).then(
                     pl.lit("fprop")
                 ),
@@ -56,8 +57,12 @@ def with_directions(
         # A backward convolution that runs kernels of the forward one computes the input's gradient.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
     )
-    scoped = pl.when(pl.col("scoped") & (pl.col("activity_direction") == "forward")).then(
-        pl.lit("fprop")
+    scope_says = pl.coalesce(
+        pl.when(pl.col("told_direction").is_in(_WAYS)).then("told_direction"),
+        # Where neither says that it is backward: JAX marks what it transposes.
+        pl.when(pl.col("activity_direction").fill_null("forward") == "forward").then(
+            pl.lit("fprop")
+        ),
     )
     wgrad, dgrad = pl.col("told") == "wgrad", pl.col("told") == "dgrad"
     place = pl.int_range(pl.len()).over("run")
@@ -75,7 +80,7 @@ def with_directions(
         .with_columns(
             pl.coalesce(
                 "operator_says",
-                scoped,
+                pl.when("scoped").then(scope_says),
                 "told",
                 pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
             ).alias("direction")

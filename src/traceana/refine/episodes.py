@@ -116,6 +116,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("run", "convolution").first(),
             pl.col("start").min(),
             pl.col("scoped").fill_null(False).any(),
+            pl.col("told_direction").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
             pl.col("named_direction").filter(convolution).drop_nulls().unique().alias("named"),
             convolution.any().alias("certain"),

@@ -28,7 +28,8 @@ class Operators:
     row a distinct situation: ``operator`` and ``purpose`` (rows of ``names``; purpose -1 where
     none), ``within`` and ``channel``. ``of_op`` and ``of_scope`` give the row of ``situations`` of
     an operator and of an activity by its scope; ``convolution_of`` the row of the nearest
-    operator that is a convolution, -1 where none.
+    operator that is a convolution, -1 where none. ``scopes`` has a row a distinct scope: ``scope``,
+    ``situation``, ``convolution`` (its last part is one) and ``told_direction``.
     """
 
     names: pl.DataFrame
@@ -83,6 +84,7 @@ class Operators:
                     "scope": scopes,
                     "situation": numbered[ops.height :],
                     "convolution": pl.Series(convolution).gather(scoped["operator"]),
+                    "told_direction": names["direction"].gather(scoped["operator"]),
                 }
             ),
         )

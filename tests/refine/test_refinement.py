@@ -1,0 +1,439 @@
+"""Classes by context, each refinement on a trace in which it is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.classify import classify_names
+from traceana.refine import refine
+from traceana.refine.model import context
+from traceana.trace import Trace
+from traceana.trace.schema import conform
+
+SGEMM = "volta_sgemm_128x64_nn"
+CGEMM = "volta_cgemm_64x32_tn"
+TENSILE = "Cijk_Ailk_Bjlk_SB_MT64x64x16_SN_APM1_AF0EM1_ASEM1"
+CUTLASS = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>(int)"
+IM2COL = "void cudnn::cnn::im2col4d_kernel<float, long>(cudnn::cnn::im2col4d_params, int)"
+R2C = "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int, int)"
+C2R = "void fft2d_c2r_32x32<float, false, false, 0u, false, false>(float*, float2 const*, int)"
+WINOGRAD = "void cudnn::winograd_nonfused::winograd{}4x4<float, float>(int)"
+TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(int)"
+TO_NCHW = "void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false>(int)"
+OFFSETS = "cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)"
+SCUDNN = "volta_scudnn_128x64_relu_medium_nn_v1"
+WGRAD = "void wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int, int, int)"
+REDUCE_WGRAD = "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*, void const*, float)"
+SCALE = "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)"
+DGRAD = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int)"
+TRANSPOSE = "batched_transpose_32x32_half"
+XMMA = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32_stage5"
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+)
+COPY = (
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int)"
+)
+CLAMP = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::"
+    "launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, c10::Scalar, "
+    "at::native::detail::ClampLimits)::{lambda()#1}, std::array<char*, 2ul> >(int)"
+)
+MUTE = "void at::native::vectorized_elementwise_kernel<4, at::native::{lambda(float)#1}>(int)"
+MEAN = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, "
+    "at::native::MeanOps<float, float, float, float>, unsigned int, float, 4> >(int)"
+)
+SUM = (
+    "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, "
+    "at::native::func_wrapper_t<float, at::native::sum_functor<float> >, unsigned int> >(int)"
+)
+
+
+class Run(TraceBuilder):
+    """Kernels under operators, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+
+    def op(self, *names: str, **columns: Any) -> int:
+        """Add operators, each inside the one before; return the innermost."""
+        parent: int | None = None
+        for depth, name in enumerate(names):
+            own = columns if depth == len(names) - 1 else {}
+            row = {"name": name, "parent": parent, "depth": depth, "direction": "forward", **own}
+            parent = self.row("ops", **row)
+        assert parent is not None
+        return parent
+
+    def launch(self, *names: str, op: int | None = None, **columns: Any) -> None:
+        """Add kernels of 10 ns, one behind the other on stream 7."""
+        for name in names:
+            self.kernel(name, self.now, 10, op=op, **{"stream": 7, **columns})
+            self.now += 10
+
+    def refined(self) -> pl.DataFrame:
+        """Return the activities with their refined classes and episodes."""
+        return described(refine(classified(self.build())))
+
+
+def classified(trace: Trace) -> Trace:
+    return trace.with_tables(names=conform("names", classify_names(trace.names["name"])))
+
+
+def described(trace: Trace) -> pl.DataFrame:
+    names = trace.names.with_row_index("name_id")
+    classes = trace.classes.with_row_index("class")
+    episodes = trace.episodes.with_row_index("episode").select(
+        "episode",
+        pl.col("algorithm").alias("episode_algorithm"),
+        pl.col("direction").alias("episode_direction"),
+        pl.col("op").alias("episode_op"),
+    )
+    return (
+        trace.activities.drop("direction")
+        .join(names.select("name_id", "name"), on="name_id", how="left", maintain_order="left")
+        .join(classes, on="class", how="left", maintain_order="left")
+        .join(episodes, on="episode", how="left", maintain_order="left")
+    )
+
+
+def column(frame: pl.DataFrame, name: str) -> list[Any]:
+    return frame[name].to_list()
+
+
+def test_an_fft_convolution_is_one_episode() -> None:
+    run = Run()
+    op = run.op("aten::conv2d", "aten::_convolution", "aten::cudnn_convolution")
+    run.launch(R2C, R2C, CGEMM, C2R, op=op)
+    run.launch(SGEMM, op=run.op("aten::linear", "aten::addmm"))
+    frame = run.refined()
+    assert column(frame, "category") == ["conv"] * 4 + [None]
+    assert column(frame, "algorithm")[:4] == ["fft"] * 4
+    assert column(frame, "family")[:4] == ["fft"] * 4
+    assert column(frame, "direction")[:4] == ["fprop"] * 4
+    assert column(frame, "episode") == [0, 0, 0, 0, None]
+    assert column(frame, "episode_op")[:4] == [op] * 4
+    assert column(frame, "precision")[2] == "c64"
+    assert frame["context_rule"][2] == "context.product_of_convolution"
+    assert frame["context_rule"][4] is None
+
+
+def test_tiles_on_several_streams_are_one_episode() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution")
+    for stream in (15, 16, 15, 16):
+        run.launch(R2C, op=op, stream=stream)
+        run.launch(CGEMM, op=op, stream=stream)
+        run.launch(C2R, op=op, stream=stream)
+    frame = run.refined()
+    assert set(column(frame, "episode")) == {0}
+    assert set(column(frame, "algorithm")) == {"fft"}
+
+
+def test_the_product_between_winograd_transforms() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution")
+    run.launch(WINOGRAD.format("ForwardData"), WINOGRAD.format("ForwardFilter"), op=op)
+    run.launch(SGEMM, WINOGRAD.format("ForwardOutput"), op=op)
+    frame = run.refined()
+    assert column(frame, "algorithm") == ["winograd_nonfused"] * 4
+    assert column(frame, "direction") == ["fprop"] * 4
+    assert column(frame, "episode") == [0] * 4
+
+
+def test_an_explicit_product_is_algorithm_gemm() -> None:
+    run = Run()
+    run.launch(IM2COL, SGEMM, op=run.op("aten::cudnn_convolution"))
+    run.launch(CUTLASS, op=run.op("aten::cudnn_convolution"))
+    frame = run.refined()
+    assert column(frame, "category") == ["conv"] * 3
+    assert column(frame, "algorithm") == ["gemm"] * 3
+    assert column(frame, "episode") == [0, 0, 1]
+
+
+def test_layouts_stay_layouts_and_name_their_convolution() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution")
+    run.launch(TO_NHWC, TO_NHWC, XMMA, TO_NCHW, op=op)
+    run.launch(TO_NHWC)
+    frame = run.refined()
+    assert column(frame, "category") == ["layout", "layout", "conv", "layout", None]
+    assert column(frame, "episode") == [0, 0, 0, 0, None]
+    assert column(frame, "episode_algorithm")[:4] == ["implicit_gemm"] * 4
+    assert column(frame, "function")[:2] == ["nchw_to_nhwc"] * 2
+    assert column(frame, "context_rule")[0] == "context.layout_of_convolution"
+
+
+def test_both_gradients_of_one_operator_are_two_episodes() -> None:
+    run = Run()
+    mask = '["", "", "", "[0]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", "{}"]'
+    op = run.op(
+        "aten::convolution_backward",
+        direction="backward",
+        inputs=mask.format("[True, True, False]"),
+    )
+    run.launch(TO_NHWC, TO_NHWC, XMMA, TO_NCHW, op=op)  # a forward kernel computes the gradient
+    run.launch(TO_NHWC, TO_NHWC, WGRAD, TO_NCHW, op=op)
+    frame = run.refined()
+    assert column(frame, "episode") == [0] * 4 + [1] * 4
+    assert column(frame, "episode_direction") == ["dgrad"] * 4 + ["wgrad"] * 4
+    assert [frame["direction"][i] for i in (2, 6)] == ["dgrad", "wgrad"]
+    assert column(frame, "episode_algorithm") == ["implicit_gemm"] * 4 + ["algo_0"] * 4
+
+
+def test_products_of_both_gradients_are_told_by_their_order() -> None:
+    run = Run()
+    op = run.op("aten::convolution_backward", direction="backward")
+    run.launch("volta_sgemm_64x64_nt", "volta_sgemm_64x64_tn", REDUCE_WGRAD, op=op)
+    frame = run.refined()
+    assert column(frame, "direction") == ["dgrad", "wgrad", "wgrad"]
+    assert column(frame, "algorithm") == ["gemm"] * 3
+    assert column(frame, "episode") == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mask", "direction"), [("[True, False, True]", "dgrad"), ("[False, True, False]", "wgrad")]
+)
+def test_the_mask_of_outputs_tells_the_gradient(mask: str, direction: str) -> None:
+    run = Run()
+    inputs = f'["", "", "", "[0]", "{mask}"]'
+    op = run.op("aten::convolution_backward", direction="backward", inputs=inputs)
+    run.launch(CUTLASS, op=op)
+    frame = run.refined()
+    assert column(frame, "direction") == [direction]
+    assert column(frame, "algorithm") == ["gemm"]
+
+
+def test_one_product_that_could_be_either_gradient_stays_open() -> None:
+    run = Run()
+    run.launch(CUTLASS, op=run.op("aten::convolution_backward", direction="backward"))
+    assert column(run.refined(), "direction") == [None]
+
+
+def test_transposes_that_do_not_tell_their_way() -> None:
+    run = Run()
+    op = run.op("aten::convolution_backward", direction="backward")
+    bwd = "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_ws1x1_wr2x2"
+    wrw = "igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt256x128x16_wt32x32x8_ws2x1_wr2x2"
+    run.launch(TRANSPOSE, TRANSPOSE, bwd, "SubTensorOpWithCastTensor1d", TRANSPOSE, op=op)
+    run.launch(TRANSPOSE, TRANSPOSE, wrw, op=op)
+    frame = run.refined()
+    assert column(frame, "episode") == [0] * 5 + [1] * 3
+    assert column(frame, "episode_direction") == ["dgrad"] * 5 + ["wgrad"] * 3
+    assert frame["category"][3] == "conv"
+
+
+def test_helpers_take_the_algorithm_of_what_they_help() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution_backward_input", direction="backward")
+    run.launch(SCALE, DGRAD, op=op)
+    run.launch(OFFSETS, SCUDNN, op=run.op("aten::cudnn_convolution"))
+    run.launch(SCALE)
+    frame = run.refined()
+    assert column(frame, "category") == ["conv", "conv", "conv", "conv", None]
+    assert column(frame, "algorithm")[:4] == ["algo_0"] * 2 + ["implicit_precomp_gemm"] * 2
+    assert column(frame, "direction")[:4] == ["dgrad", "dgrad", "fprop", "fprop"]
+
+
+def test_trials_of_algorithms_are_told_apart() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution")
+    run.launch(OFFSETS, SCUDNN, R2C, CGEMM, C2R, IM2COL, SGEMM, OFFSETS, SCUDNN, op=op)
+    frame = run.refined()
+    algorithms = ["implicit_precomp_gemm", "fft", "gemm", "implicit_precomp_gemm"]
+    assert column(frame, "episode") == [0, 0, 1, 1, 1, 2, 2, 3, 3]
+    assert [frame["algorithm"][i] for i in (0, 3, 6, 8)] == algorithms
+
+
+def test_without_operators_the_neighbours_decide() -> None:
+    run = Run()
+    run.launch(R2C, R2C, CGEMM, C2R)
+    run.launch(SGEMM, ADD)
+    run.launch(WINOGRAD.format("WgradData"), WINOGRAD.format("WgradDelta"), SGEMM)
+    run.launch(WINOGRAD.format("WgradOutput"), SGEMM, stream=7)
+    frame = run.refined()
+    assert column(frame, "category")[:6] == ["conv"] * 4 + [None, None]
+    assert column(frame, "algorithm")[6:10] == ["winograd_nonfused"] * 4
+    assert column(frame, "direction")[6:10] == ["wgrad"] * 4
+    assert column(frame, "category")[10] is None
+    assert column(frame, "episode") == [0] * 4 + [None] * 2 + [1] * 4 + [None]
+
+
+def test_neighbours_of_another_stream_are_none() -> None:
+    run = Run()
+    run.launch(R2C)
+    run.launch(SGEMM, stream=8)
+    run.launch(C2R)
+    assert column(run.refined(), "category") == ["conv", None, "conv"]
+
+
+def test_a_name_scope_is_an_operator() -> None:
+    run = Run()
+    scope = "gradients/conv1/Conv2D_grad/Conv2DBackpropFilter"
+    run.launch(SGEMM, scope=scope)
+    run.launch(SGEMM, scope="dense/MatMul")
+    run.launch(TENSILE, scope="attention/BatchMatMulV2_1")
+    frame = run.refined()
+    assert column(frame, "category") == ["conv", None, "gemm"]
+    assert frame["algorithm"][0] == "gemm"
+    assert frame["direction"][0] == "wgrad"
+    assert frame["batched"][2] is True
+
+
+@pytest.mark.parametrize(
+    ("names", "shapes", "category"),
+    [
+        (("aten::_convolution", "aten::add_"), "[[64, 96, 55, 55], [1, 96, 1, 1], []]", "bias"),
+        (("aten::_convolution", "aten::add_"), "[[64, 96, 55, 55], [64, 96, 55, 55], []]", None),
+        (("aten::_convolution", "aten::add_"), None, "bias"),
+        (("aten::linear", "aten::add_"), "[[8, 128, 768], [768], []]", "bias"),
+        (("aten::linear", "aten::add_"), "[[8, 128, 768], [8, 128, 768], []]", None),
+        (("aten::linear", "aten::add_"), "[[8, 128, 768], [], []]", None),
+        (("aten::add_",), "[[64, 96, 55, 55], [1, 96, 1, 1], []]", None),
+        (
+            ("autograd::engine::evaluate_function: ConvolutionBackward0", "aten::add_"),
+            "[[64, 96, 3, 3], [64, 96, 3, 3], []]",
+            None,
+        ),
+        (("torch.nn.functional.conv2d",), "[[1, 3, 8, 8], [4, 3, 3, 3], [4]]", "bias"),
+    ],
+)
+def test_bias(names: tuple[str, ...], shapes: str | None, category: str | None) -> None:
+    run = Run()
+    run.launch(ADD, op=run.op(*names, input_shapes=shapes))
+    assert column(run.refined(), "category") == [category]
+
+
+def test_the_gradient_of_a_bias() -> None:
+    run = Run()
+    run.launch(SUM, op=run.op("aten::convolution_backward", "aten::sum", direction="backward"))
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    run.launch(SUM, op=run.op(node, "aten::sum", direction="backward"))
+    run.launch(SUM, op=run.op("aten::sum"))
+    frame = run.refined()
+    assert column(frame, "category") == ["bias", "bias", None]
+    assert column(frame, "direction")[:2] == ["backward", "backward"]
+
+
+def test_the_bias_that_addmm_copies() -> None:
+    run = Run()
+    run.launch(COPY, SGEMM, op=run.op("aten::linear", "aten::addmm"))
+    assert column(run.refined(), "category") == ["bias", None]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("aten::relu_", "aten::clamp_min_"), ("activation", "relu")),
+        (("aten::hardtanh",), ("activation", "hardtanh")),
+        (("aten::clamp",), ("elementwise", "clamp")),
+        (("aten::clamp_min",), ("elementwise", "clamp")),
+        (("aten::binary_cross_entropy_with_logits", "aten::clamp_min_"), ("loss", "cross_entropy")),
+    ],
+)
+def test_clamps(names: tuple[str, ...], expected: tuple[str, str]) -> None:
+    run = Run()
+    run.launch(CLAMP, op=run.op(*names))
+    frame = run.refined()
+    assert (frame["category"][0], frame["function"][0]) == expected
+
+
+def test_a_clamp_without_operator_stays_what_its_name_says() -> None:
+    run = Run()
+    run.launch(CLAMP)
+    assert column(run.refined(), "class") == [None]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names", "expected"),
+    [
+        (MUTE, ("aten::gelu",), ("activation", "gelu")),
+        (MUTE, ("aten::mul",), (None, None)),
+        (MUTE, ("aten::native_dropout",), ("dropout", None)),
+        (MEAN, ("aten::adaptive_avg_pool2d", "aten::mean"), ("pooling", "avg")),
+        (MEAN, ("aten::mse_loss", "aten::mean"), ("loss", "mse")),
+        (MEAN, ("aten::mean",), (None, None)),
+        (COPY, ("aten::layer_norm", "aten::copy_"), (None, None)),
+        (COPY, ("aten::contiguous", "aten::clone", "aten::copy_"), ("layout", "contiguous")),
+        (COPY, ("aten::clone", "aten::copy_"), (None, None)),
+        (ADD, ("ReluBackward0", "aten::add_"), (None, None)),
+    ],
+)
+def test_small_kernels_by_their_operators(
+    kernel: str, names: tuple[str, ...], expected: tuple[str | None, str | None]
+) -> None:
+    run = Run()
+    run.launch(kernel, op=run.op(*names))
+    frame = run.refined()
+    assert (frame["category"][0], frame["function"][0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "batched"),
+    [
+        (("aten::matmul", "aten::bmm"), True),
+        (("aten::baddbmm",), True),
+        (("aten::matmul", "aten::mm"), False),
+        (("aten::linear", "aten::addmm"), False),
+        (("torch.matmul",), None),
+    ],
+)
+def test_batched_by_the_operator(names: tuple[str, ...], batched: bool | None) -> None:
+    run = Run()
+    run.launch(TENSILE, op=run.op(*names), grid_z=1)
+    assert column(run.refined(), "batched") == [batched]
+
+
+def test_batched_by_the_grid() -> None:
+    run = Run()
+    run.launch(CUTLASS, grid_z=16)
+    run.launch(CUTLASS, grid_z=1)
+    run.launch(CUTLASS, grid_z=3)
+    run.launch("void splitKreduce_kernel<32, 16, int, float, float, float>(int)", grid_z=1)
+    run.launch(TENSILE, grid_z=16)
+    run.launch(SGEMM, grid_z=16)
+    assert column(run.refined(), "batched")[:3] == [True, False, None]
+    assert column(run.refined(), "batched")[4:] == [None, None]
+
+
+def test_an_empty_trace_and_one_of_copies() -> None:
+    assert described(refine(Trace(TraceBuilder().meta))).is_empty()
+    run = Run()
+    run.copy("h2d", 0, 10)
+    frame = run.refined()
+    assert column(frame, "class") == [None]
+    assert column(frame, "episode") == [None]
+
+
+def test_memory_sets_of_a_convolution_are_in_its_episode() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution_backward_weight", direction="backward")
+    run.memset(0, 5, op=op, stream=7)
+    run.now = 10
+    run.launch(WGRAD, op=op)
+    frame = run.refined()
+    assert column(frame, "episode") == [0, 0]
+    assert column(frame, "class")[0] is None
+
+
+def test_refining_again_changes_nothing() -> None:
+    run = Run()
+    run.launch(R2C, CGEMM, C2R, op=run.op("aten::cudnn_convolution"))
+    once = refine(classified(run.build()))
+    again = refine(once)
+    for table in ("activities", "classes", "episodes"):
+        assert once.table(table).equals(again.table(table))
+
+
+def test_rules_have_ids_of_their_own_and_reasons() -> None:
+    rules = context().rules
+    assert len({rule.id for rule in rules}) == len(rules)
+    assert all(rule.id.startswith("context.") and rule.reason for rule in rules)
