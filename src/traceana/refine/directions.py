@@ -43,17 +43,13 @@ def with_directions(
             (pl.col("told") == "backward").fill_null(False).alias("both"),
         )
     )
-    named = pl.col("named")
-    says_wgrad = named.list.contains("wgrad")
-    says_dgrad = named.list.contains("dgrad")
-    says_fprop = named.list.contains("fprop")
     owned = pl.col("convolution").is_not_null()
     told = (
-        pl.when(says_wgrad)
+        pl.when("names_wgrad")
         .then(pl.lit("wgrad"))
-        .when(says_dgrad)
+        .when("names_dgrad")
         .then(pl.lit("dgrad"))
-        .when(says_fprop)
+        .when("names_fprop")
         # A backward convolution that runs kernels of the forward one computes the input's gradient.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
     )
@@ -64,15 +60,17 @@ def with_directions(
             pl.lit("fprop")
         ),
     )
-    wgrad, dgrad = pl.col("told") == "wgrad", pl.col("told") == "dgrad"
-    place = pl.int_range(pl.len()).over("run")
-    several = pl.len().over("run") > 1
+    run = pl.col("run")
+    first = (run != run.shift()).fill_null(True)
+    last = (run != run.shift(-1)).fill_null(True)
+    behind_wgrad = pl.when(pl.col("told") == "wgrad").then(run).forward_fill() == run
+    before_dgrad = pl.when(pl.col("told") == "dgrad").then(run).backward_fill() == run
     by_order = pl.coalesce(
-        pl.when(wgrad.fill_null(False).cum_sum().over("run") > 0).then(pl.lit("wgrad")),
-        pl.when(dgrad.fill_null(False).cum_sum(reverse=True).over("run") > 0).then(pl.lit("dgrad")),
+        pl.when(behind_wgrad).then(pl.lit("wgrad")),
+        pl.when(before_dgrad).then(pl.lit("dgrad")),
         # Between a gradient of the input and one of the weight nothing is certain.
-        pl.when(several & (place == 0)).then(pl.lit("dgrad")),
-        pl.when(several & (place == pl.len().over("run") - 1)).then(pl.lit("wgrad")),
+        pl.when(first & ~last).then(pl.lit("dgrad")),
+        pl.when(last & ~first).then(pl.lit("wgrad")),
     )
     return (
         segments.join(operators, on="convolution", how="left", maintain_order="left")

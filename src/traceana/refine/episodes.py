@@ -7,7 +7,6 @@ from typing import Final
 
 import polars as pl
 
-from traceana.refine.candidates import PRODUCTS
 from traceana.refine.directions import with_directions
 
 _RANK: Final = {"before": 0, "main": 1, "after": 2}
@@ -68,12 +67,12 @@ def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
     layout = pl.col("phase") == "layout"
     told = pl.when(layout & pl.col("function").is_in(_TOLD_LAYOUTS)).then("function")
     main = pl.col("phase") == "main"
-    placed = parts.with_columns(
+    begins = (pl.col("run") != pl.col("run").shift()).fill_null(True)
+    ways = parts.select("run", told.alias("first_way")).drop_nulls().unique("run", keep="first")
+    placed = parts.join(ways, on="run", how="left", maintain_order="left").with_columns(
         told.alias("told"),
-        main.cum_sum().over("run").alias("after_main"),
-    ).with_columns(
-        pl.col("told").drop_nulls().first().over("run").alias("first_way"),
-        (layout & pl.col("told").is_null()).cum_sum().over("run", "after_main").alias("nth"),
+        _since(begins, main).alias("after_main"),
+        _since(begins | main, layout & told.is_null()).alias("nth"),
     )
     completes = (
         pl.when(pl.col("told").is_not_null())
@@ -86,6 +85,12 @@ def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.col("phase").replace_strict(_RANK, default=None, return_dtype=pl.Int32))
     )
     return placed.with_columns(rank.alias("rank")).drop("told", "after_main", "first_way", "nth")
+
+
+def _since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
+    """Count the rows that are ``counted`` since the last that ``begins``, both included."""
+    total = counted.cast(pl.Int64).cum_sum()
+    return total - pl.when(begins).then(total - counted.cast(pl.Int64)).forward_fill()
 
 
 def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
@@ -118,9 +123,11 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("scoped").fill_null(False).any(),
             pl.col("told_direction").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
-            pl.col("named_direction").filter(convolution).drop_nulls().unique().alias("named"),
+            *(
+                (convolution & (pl.col("named_direction") == way)).any().alias(f"names_{way}")
+                for way in ("fprop", "dgrad", "wgrad")
+            ),
             convolution.any().alias("certain"),
-            pl.col("category").is_in(PRODUCTS).any().alias("computes"),
             pl.coalesce(
                 of_main.first(),
                 known.first(),
@@ -133,6 +140,10 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
     )
     # What only clears or repacks belongs to the convolution before it, or to the one to come.
     algorithm = pl.col("algorithm")
+    its_run = pl.when(algorithm.is_not_null()).then("run")
     return segments.with_columns(
-        pl.coalesce(algorithm.forward_fill().over("run"), algorithm.backward_fill().over("run"))
+        pl.coalesce(
+            pl.when(its_run.forward_fill() == pl.col("run")).then(algorithm.forward_fill()),
+            pl.when(its_run.backward_fill() == pl.col("run")).then(algorithm.backward_fill()),
+        ).alias("algorithm")
     ).filter(algorithm.is_not_null())
