@@ -61,7 +61,8 @@ def _class_name(line: Line) -> str:
     if line.category is None:
         return f"{line.folded} other classes"
     untold = line.part is None or line.part == "unknown"
-    return words.category(line.category) + ("" if untold else f": {words.part(line.part or '')}")
+    whole, part = words.category(line.category), words.part(line.part or "")
+    return whole if untold or part == whole else f"{whole}: {part}"
 
 
 def top_layers(overview: Overview, width: int) -> list[Text]:
