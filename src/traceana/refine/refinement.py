@@ -29,10 +29,13 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     operators = Operators.of(ops, scopes, known, rules)
     parts = candidates(activities, names, operators, known)
     episodes = find_episodes(parts, ops, operators.told_direction)
-    per_activity = _contexts(activities, names, operators, episodes)
-    keys = ["name_id", "situation", "algorithm", "direction", "main", "many"]
+    # Text costs more than numbers: the kinds of episodes are few.
+    kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
+    per_activity = _contexts(activities, names, operators, episodes, kinds)
+    keys = ["name_id", "situation", "kind", "main", "many"]
     contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
-    classes, class_of = apply(known.rules, contexts, names, operators)
+    told = contexts.join(kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left")
+    classes, class_of = apply(known.rules, told, names, operators)
     refined = per_activity.join(
         contexts.with_columns(class_of.alias("class"), pl.lit(True).alias("computes")),
         on=[*keys, "computes"],
@@ -48,23 +51,31 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
 
 
 def _contexts(
-    activities: pl.DataFrame, names: pl.DataFrame, operators: Operators, episodes: Episodes
+    activities: pl.DataFrame,
+    names: pl.DataFrame,
+    operators: Operators,
+    episodes: Episodes,
+    kinds: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return, for each activity, what the rules look at, in numbers."""
     op = pl.Series(from_rows(activities["op"]))
     of_op = pl.Series(operators.of_op, dtype=pl.Int64)
     known = op if len(of_op) else op.clear().extend_constant(NONE, len(op))
     launched = of_op.gather(pl.select(pl.when(known != NONE).then(known)).to_series())
-    members = episodes.members.join(
-        episodes.table.with_row_index("episode").select("episode", "algorithm", "direction"),
-        on="episode",
+    kind_of = episodes.table.join(
+        kinds.with_row_index("kind"),
+        on=["algorithm", "direction"],
         how="left",
-    )
+        nulls_equal=True,
+        maintain_order="left",
+    )["kind"]
+    members = episodes.members.with_columns(kind_of.gather(episodes.members["episode"]))
     return (
-        activities.select("name_id", "kind", "scope")
+        activities.select(
+            "name_id", "scope", pl.col("kind").is_in(["kernel", "op"]).alias("computes")
+        )
         .with_row_index("row")
         .with_columns(
-            pl.col("kind").is_in(["kernel", "op"]).alias("computes"),
             launched.alias("launched"),
             counts_a_batch(activities, names).alias("many"),
         )
