@@ -17,7 +17,7 @@ from traceana.ingest.chrome import decode
 from traceana.ingest.chrome.decode import COMPLETE, HALVES, Columns
 from traceana.ingest.chrome.halves import spans
 from traceana.ingest.chrome.plane_events import JsonEvents
-from traceana.ingest.kineto.stream import StreamEnd, read_stream
+from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
 from traceana.ingest.progress import Progress
 from traceana.ingest.source import ByteSource
 from traceana.ingest.xplane.buffer import Buffer
@@ -25,7 +25,7 @@ from traceana.ingest.xplane.facts import framework
 from traceana.ingest.xplane.hlo import HloScopes
 from traceana.ingest.xplane.space import Line, Plane, Space
 from traceana.ingest.xplane.tables import Tables, is_stream
-from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace import Trace, TraceMeta
 
 _PROCESS: Final = "process_name"
 _THREAD: Final = "thread_name"
@@ -51,7 +51,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
-    ledger = _ledger(columns, source, end)
+    ledger = ledger_of(columns.left_out, columns.repaired, source, end)
     complete = pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete])
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
@@ -131,17 +131,3 @@ def whole_numbers(texts: pl.Series) -> pl.Series:
     return texts.to_physical().replace_strict(
         distinct.to_physical(), numbers, default=None, return_dtype=pl.Int64
     )
-
-
-def _ledger(columns: Columns, source: ByteSource, end: StreamEnd) -> Ledger:
-    ledger = Ledger()
-    for (reason, detail), count in columns.left_out.items():
-        ledger.add(reason, count, table="-", detail=detail or None)
-    ledger.add("repaired", columns.repaired, table="-", kept=True)
-    if source.damaged:
-        ledger.add("damaged", 1, table="-", kept=True)
-    if end.cut:
-        ledger.add("truncated", 1, table="-", detail="an event is cut")
-    elif source.truncated:
-        ledger.add("truncated", 1, table="-", kept=True)
-    return ledger

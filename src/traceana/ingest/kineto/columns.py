@@ -82,16 +82,6 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """One metadata event: what a process or a thread is called."""
-
-    kind: str
-    pid: object
-    tid: object
-    text: str
-
-
 @dataclass(slots=True)
 class Columns:
     """The events of one stretch of the file, by the table they are bound for."""
@@ -100,7 +90,6 @@ class Columns:
     frames: dict[str, list[pl.DataFrame]] = field(
         default_factory=lambda: {name: [] for name in FRAMES}
     )
-    labels: list[Label] = field(default_factory=list)
     left_out: dict[tuple[str, str], int] = field(default_factory=dict)
     """(reason, detail) -> events that no table takes, for the ledger."""
     repaired: int = 0
@@ -115,7 +104,6 @@ class Columns:
         """Append another stretch."""
         self.events += other.events
         self.repaired += other.repaired
-        self.labels += other.labels
         for name, frames in other.frames.items():
             self.frames[name] += frames
         for (reason, detail), events in other.left_out.items():

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 from msgspec import Raw
 
-from traceana.ingest.kineto.columns import FRAMES, Columns, Label
+from traceana.ingest.kineto.columns import FRAMES, Columns
 from traceana.ingest.kineto.events import MANY, ONE, Event
 from traceana.ingest.kineto.integers import integers
 from traceana.ingest.kineto.repair import repair
@@ -111,11 +111,6 @@ def _leave_out(columns: Columns, phase: str, category: str, events: list[Event])
             launch = category in _LAUNCH_FLOWS
             columns.count("launch_flow" if launch else "flow", category, len(events))
         case "M":
-            columns.labels += [
-                Label(event.name, event.pid, event.tid, str(event.args.name or event.args.labels))
-                for event in events
-                if event.args.name is not None or event.args.labels is not None
-            ]
             columns.count("metadata", "", len(events))
         case "i" | "I":
             _instants(columns, events)

@@ -49,8 +49,6 @@ class Args(Struct, gc=False, frozen=True):
     memory_bytes: Number = field(default=None, name="Bytes")
     allocated: Number = field(default=None, name="Total Allocated")
     reserved: Number = field(default=None, name="Total Reserved")
-    name: Number = None  # process_name and thread_name metadata
-    labels: Number = None
 
 
 NO_ARGS: Final = Args()

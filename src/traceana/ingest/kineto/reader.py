@@ -13,7 +13,7 @@ from traceana.ingest.kineto.activities import activities
 from traceana.ingest.kineto.annotations import ranges, split_ops
 from traceana.ingest.kineto.columns import Columns
 from traceana.ingest.kineto.flows import links
-from traceana.ingest.kineto.stream import StreamEnd, read_stream
+from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
 from traceana.ingest.names import NameTable
 from traceana.ingest.progress import Progress
 from traceana.ingest.rebase import rebase
@@ -43,16 +43,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     keys = end.keys
-    ledger = Ledger()
-    for (reason, detail), count in columns.left_out.items():
-        ledger.add(reason, count, table="-", detail=detail or None)
-    ledger.add("repaired", columns.repaired, table="-", kept=True)
-    if source.damaged:
-        ledger.add("damaged", 1, table="-", kept=True)
-    if end.cut:
-        ledger.add("truncated", 1, table="-", detail="an event is cut")
-    elif source.truncated:
-        ledger.add("truncated", 1, table="-", kept=True)
+    ledger = ledger_of(columns.left_out, columns.repaired, source, end)
     calls = columns.frame("call")
     ops, annotations = split_ops(columns.frame("op"))
     annotated = pl.concat(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.kineto.document import Head, NoEventsError, read_head, read_tail
 from traceana.ingest.kineto.split import Decoder, EventStream, T
 from traceana.ingest.source import ByteSource
+from traceana.trace import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,26 @@ def read_stream(source: ByteSource, decoder: Decoder[T], take: Callable[[T], Non
     keys, whole = _end(head, stream)
     source.truncated |= not whole
     return StreamEnd({**head.keys, **keys}, head.bare, stream.cut)
+
+
+def ledger_of(
+    left_out: Mapping[tuple[str, str], int], repaired: int, source: ByteSource, end: StreamEnd
+) -> Ledger:
+    """Return the ledger of what was left out, mended, damaged or cut while the file was read.
+
+    ``left_out`` counts events by (reason, detail).
+    """
+    ledger = Ledger()
+    for (reason, detail), count in left_out.items():
+        ledger.add(reason, count, table="-", detail=detail or None)
+    ledger.add("repaired", repaired, table="-", kept=True)
+    if source.damaged:
+        ledger.add("damaged", 1, table="-", kept=True)
+    if end.cut:
+        ledger.add("truncated", 1, table="-", detail="an event is cut")
+    elif source.truncated:
+        ledger.add("truncated", 1, table="-", kept=True)
+    return ledger
 
 
 def _no_events(error: NoEventsError, source: ByteSource) -> Exception:
