@@ -44,6 +44,8 @@ def leaf_activities(
         "process",
         pl.lit(CPU_DEVICE).alias("device"),
         pl.col("thread").alias("stream"),
+        # Ranges have none.
+        pl.col("^instruction$"),
     )
     return activities, names.select(pl.col("name").cast(pl.String))
 

@@ -16,11 +16,13 @@ _REFERENCES: Final[dict[str, dict[str, str]]] = {
         "name_id": "names",
         "call": "calls",
         "op": "ops",
+        "instruction": "instructions",
         "range": "ranges",
         "layer": "layers",
         "step": "steps",
     },
-    "ops": {"parent": "ops"},
+    "ops": {"parent": "ops", "instruction": "instructions"},
+    "instructions": {"parent": "instructions"},
     "ranges": {"parent": "ranges"},
 }
 """Columns that hold the row numbers of another table."""

@@ -19,7 +19,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -101,6 +101,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "destination_memory": MemoryKind,
     "graph_node": pl.Int64,
     "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
+    "instruction": ROW,  # row of `instructions`: the compiled program's instruction that it ran
     # Filled in by traceana.attribute; null as a reader leaves them.
     "call": ROW,
     "op": ROW,
@@ -158,7 +159,34 @@ OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "inputs": pl.String,  # JSON text of concrete scalar inputs
     "module": LABEL,  # "Module Hierarchy", where recorded
     "scope": LABEL,  # as of activities
+    "instruction": ROW,  # as of activities
     "rank": pl.Int32,  # of a distributed run
+}
+
+INSTRUCTIONS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    # One row an instruction of a program that XLA compiled and that ran: HLO, as optimized. Left
+    # out are instructions that compute nothing (parameter, constant, tuple, get-tuple-element,
+    # bitcast), and what reduce, sort, scatter and their like apply to each element. What holds
+    # others stands before them. One may run as several kernels, and any number of times.
+    "program": LABEL,  # name of the HLO module: "jit_step"
+    "program_id": pl.Int64,  # tells programs of one name apart
+    "name": pl.String,  # within its program: "fusion.3"
+    "parent": ROW,  # fusion, call, while … in whose computation it is; null: of the program itself
+    "opcode": LABEL,  # "convolution", "dot", "fusion", "custom-call" …
+    "target": LABEL,  # of a custom-call, the library's routine: "__cudnn$convForward"
+    "scope": LABEL,  # as of activities
+    "input_shapes": pl.String,  # JSON text: [[4,13,13,192],[3,3,192,384]]; of a tuple, a list
+    "input_types": pl.String,  # JSON text, in HLO's words: ["f32","bf16"]
+    "output_shape": pl.String,  # JSON text: [4,13,13,384]; of a tuple, a list of them
+    "output_type": pl.String,  # "f32"; of a tuple, JSON text: ["f32","u8"]
+    # JSON text of an object. Whatever has a window: window {size, stride, padding_low,
+    # padding_high, base_dilation, window_dilation, reversal}, a list each. Convolution:
+    # dimension_numbers {input_batch, input_feature, input_spatial, kernel_input_feature,
+    # kernel_output_feature, kernel_spatial, output_batch, output_feature, output_spatial},
+    # feature_group_count, batch_group_count. Dot: lhs_contracting, rhs_contracting, lhs_batch,
+    # rhs_batch. Fusion: kind. While: trip_count, where known. Custom calls: the same as the
+    # operation that they stand for, as far as their configuration tells.
+    "attributes": pl.String,
 }
 
 RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -281,6 +309,7 @@ TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
     "episodes": EPISODES,
     "calls": CALLS,
     "ops": OPS,
+    "instructions": INSTRUCTIONS,
     "ranges": RANGES,
     "links": LINKS,
     "layers": LAYERS,

@@ -82,6 +82,11 @@ class Trace:
         return self.table("ops")
 
     @property
+    def instructions(self) -> pl.DataFrame:
+        """Instructions of XLA's compiled programs, with shapes."""
+        return self.table("instructions")
+
+    @property
     def ranges(self) -> pl.DataFrame:
         """Annotations: NVTX, modules, steps, record_function."""
         return self.table("ranges")

@@ -22,7 +22,7 @@ from traceana.ingest.progress import Progress
 from traceana.ingest.source import ByteSource
 from traceana.ingest.xplane.buffer import Buffer
 from traceana.ingest.xplane.facts import framework
-from traceana.ingest.xplane.hlo import HloScopes
+from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.space import Line, Plane, Space
 from traceana.ingest.xplane.tables import Tables, is_stream
 from traceana.trace import Trace, TraceMeta
@@ -56,7 +56,7 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
-    tables = Tables(HloScopes(Buffer.of([]), Space()), ledger)
+    tables = Tables(HloPrograms(Buffer.of([]), Space()), ledger)
     space = Space()
     of_plane = pl.col("pid").cast(pl.String).is_in(list(planes))
     for pid, name in planes.items():

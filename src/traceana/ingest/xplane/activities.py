@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from traceana.ingest.xplane.details import kernel_details, memory_details
-from traceana.ingest.xplane.hlo import HloScopes
+from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.names import scope_of
 from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.space import Line
@@ -33,7 +33,7 @@ _DIRECTION: Final = r"(?i)^memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)"
 
 
 def activities(
-    columns: PlaneEvents, lines: Sequence[Line], device: int, hlo: HloScopes
+    columns: PlaneEvents, lines: Sequence[Line], device: int, hlo: HloPrograms
 ) -> pl.DataFrame:
     """Return the activities of one GPU with their name as text, in the order of the file.
 
@@ -48,6 +48,7 @@ def activities(
         else "kernel"
         for name in lowered
     ]
+    told = hlo.of(hlo_keys(columns))
     frame = pl.DataFrame(
         {
             "name": columns.labels(columns.names),
@@ -57,7 +58,8 @@ def activities(
             "stream": _streams(columns, lines),
             "correlation": columns.integers("correlation_id"),
             "context": _context(columns),
-            "scope": _scopes(columns, hlo),
+            "scope": _scopes(columns, told["scope"]),
+            "instruction": told["instruction"],
         }
     ).with_columns(pl.lit(device).alias("device"))
     kernels = kernel_details(columns.texts("kernel_details"))
@@ -81,10 +83,9 @@ def _context(columns: PlaneEvents) -> pl.Series:
     return labels.str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
 
 
-def _scopes(columns: PlaneEvents, hlo: HloScopes) -> pl.Series:
+def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
     """Return the name scope: what TensorFlow annotates, else where XLA's instruction is from."""
     annotated = [_scope_column(columns.texts(stat)) for stat in ("tf_op", "annotation")]
-    instruction = hlo.of(hlo_keys(columns))
     return pl.select(pl.coalesce(*annotated, instruction)).to_series()
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.ingest.xplane.activities import hlo_keys
 from traceana.ingest.xplane.buffer import Mask
-from traceana.ingest.xplane.hlo import HloScopes
+from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.names import MEMORY, HostName, judge
 from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.shapes import with_shapes
@@ -38,7 +38,7 @@ _GPU_ALLOCATOR: Final = r"^GPU_(\d+)_"
 
 
 def host_tables(
-    columns: PlaneEvents, lines: Sequence[Line], process: int | None, hlo: HloScopes
+    columns: PlaneEvents, lines: Sequence[Line], process: int | None, hlo: HloPrograms
 ) -> dict[str, pl.DataFrame]:
     """Return calls, ops, ranges and memory of a host plane; every event is in one of them.
 
@@ -71,7 +71,7 @@ def host_tables(
 
 
 def _ops(
-    rows: pl.DataFrame, columns: PlaneEvents, judged: list[HostName], hlo: HloScopes, mask: Mask
+    rows: pl.DataFrame, columns: PlaneEvents, judged: list[HostName], hlo: HloPrograms, mask: Mask
 ) -> pl.DataFrame:
     operator = columns.labels([each.operator for each in judged]).alias("operator")
     scope = columns.labels([each.scope for each in judged]).alias("scope")
@@ -80,9 +80,11 @@ def _ops(
         [rows, keys, pl.DataFrame([operator, scope, columns.texts("shape").alias("shape")])],
         how="horizontal",
     ).filter(mask)
+    told = hlo.of(frame)
     frame = frame.with_columns(
         pl.coalesce("operator", "name").alias("name"),
-        pl.coalesce("scope", hlo.of(frame)).alias("scope"),
+        pl.coalesce("scope", told["scope"]).alias("scope"),
+        told["instruction"],
     )
     return with_shapes(frame.drop("operator", *keys.columns))
 

@@ -14,7 +14,7 @@ from traceana.ingest.xplane.columns import EventColumns
 from traceana.ingest.xplane.devices import is_device
 from traceana.ingest.xplane.events import read_events
 from traceana.ingest.xplane.facts import epoch_ns, facts, framework, producer
-from traceana.ingest.xplane.hlo import HloScopes
+from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.space import Line, Plane, Space, read_space
 from traceana.ingest.xplane.tables import Tables, is_stream
 from traceana.ingest.xplane.wire import WireError
@@ -53,7 +53,7 @@ class _Reading:
         self._source = source
         self._progress = progress
         self._ledger = Ledger()
-        self._tables = Tables(HloScopes(buffer, space), self._ledger)
+        self._tables = Tables(HloPrograms(buffer, space), self._ledger)
         self._events = 0
         self._cut = space.cut or source.truncated
 

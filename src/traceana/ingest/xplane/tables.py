@@ -15,7 +15,7 @@ from traceana.ingest.xplane.activities import STREAM, activities
 from traceana.ingest.xplane.derived import derived_ranges
 from traceana.ingest.xplane.devices import device_number, devices, gpu_number, is_device
 from traceana.ingest.xplane.facts import process_id
-from traceana.ingest.xplane.hlo import HloScopes
+from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.host import host_tables
 from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.space import Line, Plane, Space
@@ -36,7 +36,7 @@ def is_stream(plane: Plane, line: Line) -> bool:
 class Tables:
     """Gathers what the planes hold, then makes one set of tables of it."""
 
-    def __init__(self, hlo: HloScopes, ledger: Ledger) -> None:
+    def __init__(self, hlo: HloPrograms, ledger: Ledger) -> None:
         self._hlo = hlo
         self._ledger = ledger
         self._parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_TIMED, "memory")}
@@ -70,6 +70,7 @@ class Tables:
             "name"
         )
         tables["names"] = names.frame()
+        tables["instructions"] = self._hlo.instructions()
         tables["devices"] = devices(space, tables["activities"]["device"])
         tables["ledger"] = self._ledger.frame()
         return tables, first_ns - _OFF_ZERO
