@@ -72,7 +72,7 @@ def test_device_work_without_its_launch_is_kept_and_counted() -> None:
         "no_launch", True, 1, 40,
     )  # fmt: skip
     assert trace.activities.height == 3
-    assert paths(trace)[1] == "(unattributed)"
+    assert paths(trace)[1] == "(launch not recorded)"
 
 
 def test_many_kernels_of_one_graph_launch() -> None:
@@ -175,7 +175,7 @@ def test_nvtx_ranges_alone_give_layers_and_directions() -> None:
     for correlation, at in enumerate((20, 250, 550, 900)):
         launch(b, correlation, at)
     trace = attribute(b.build())
-    assert paths(trace) == ["conv1", "conv1", "Optimizer.step", "(unattributed)"]
+    assert paths(trace) == ["conv1", "conv1", "Optimizer.step", "(outside all layers)"]
     assert trace.activities["direction"].to_list() == ["forward", "backward", "optimizer", None]
 
 

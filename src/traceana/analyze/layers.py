@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.measured import added, measured_notes, measured_sums, with_rates
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.trace.schema import Direction
@@ -15,16 +16,17 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 KEYS: Final = ("layer", "type", "role", "position")
+MEASURED: Final = ("measured", "measured_flops", "flops_per_s", "dram_bytes")
+"""Of :data:`traceana.analyze.measured.COLUMNS`."""
 
 
 def layers(trace: Trace) -> Result:
     """Return one row a layer, and one a role that is no layer (optimizer, data, collective ...).
 
-    Columns: ``layer`` (its path, or the role in parentheses), ``type``, ``role``, ``position``
+    Columns: ``layer`` (its path, or in parentheses the role or why it is on no layer), ``type``, ``role``, ``position``
     (order of first execution), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither
     direction), ``time_ns`` (their sum), ``share`` of all work, ``algorithm`` (of its convolutions,
-    most time first, comma-separated). Work on no layer is the role ``unattributed``. Order of
-    execution, roles last.
+    most time first, comma-separated). Order of execution, roles last.
     """
     located = _located(trace)
     time, direction = pl.col("time_ns"), pl.col("direction")
@@ -37,6 +39,7 @@ def layers(trace: Trace) -> Result:
             backward.alias("backward_ns"),
             (time.sum() - forward - backward).alias("other_ns"),
             time.sum(),
+            *added(),
         )
         .join(
             _algorithms(located, ("layer", "role")),
@@ -57,7 +60,7 @@ def layers_by_direction(trace: Trace) -> Result:
     located = _located(trace)
     frame = (
         located.group_by(*KEYS, "direction")
-        .agg(pl.col("calls", "time_ns").sum())
+        .agg(pl.col("calls", "time_ns").sum(), *added())
         .join(
             _algorithms(located, ("layer", "role", "direction")),
             on=["layer", "role", "direction"],
@@ -72,15 +75,17 @@ def _located(trace: Trace) -> pl.DataFrame:
     """Return the work added up by class, layer and direction, with what the layer is."""
     table = trace.layers.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"),
-        pl.when(pl.col("role") == "layer").then("path").alias("path"),
+        pl.when(pl.col("role").is_in(["layer", "unattributed"])).then("path").alias("path"),
         pl.when(pl.col("role") == "layer").then("type").alias("type"),
         pl.col("role").cast(pl.String),
         pl.when(pl.col("role") == "layer").then("position").alias("position"),
     )
+    keys = (*SOURCE, "layer", "direction")
     by_source = (
         work(trace)
-        .group_by(*SOURCE, "layer", "direction")
+        .group_by(keys)
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col("direction").cast(pl.String))
     )
     return (
@@ -106,10 +111,13 @@ def _algorithms(located: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
 def _result(trace: Trace, frame: pl.DataFrame, extra: list[str]) -> Result:
     times = [c for c in ("forward_ns", "backward_ns", "other_ns") if c in frame.columns]
     in_order = [pl.col(column).cast(Direction) for column in extra]
-    frame = frame.sort(
-        "position", "layer", "role", *in_order, nulls_last=True, maintain_order=True
-    ).select(*KEYS, *extra, "calls", *times, "time_ns", "share", "algorithm")
-    return Result(frame, sums(frame, "calls", *times, "time_ns"), _notes(trace, frame))
+    frame = (
+        with_rates(frame, trace)
+        .sort("position", "layer", "role", *in_order, nulls_last=True, maintain_order=True)
+        .select(*KEYS, *extra, "calls", *times, "time_ns", "share", "algorithm", *MEASURED)
+    )
+    known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
+    return Result(frame, sums(frame, "calls", *times, "time_ns", *known), _notes(trace, frame))
 
 
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
@@ -119,5 +127,6 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
         return (
             "no layers: the trace names none (record modules, NVTX or record_function ranges "
             "around the layers)",
+            *measured_notes(trace),
         )
-    return ()
+    return measured_notes(trace)

@@ -10,7 +10,9 @@ import polars as pl
 from traceana.attribute.backward import forward_of
 from traceana.attribute.cpu import DEVICE_WORK, leaf_activities
 from traceana.attribute.launches import with_calls
-from traceana.attribute.layers.resolve import LayerResolution, layer_table, resolve
+from traceana.attribute.layers.places import Layer
+from traceana.attribute.layers.repetition import repeated
+from traceana.attribute.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
@@ -35,7 +37,7 @@ def attribute(trace: Trace) -> Trace:
         activities, names = leaves
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities = with_calls(activities, trace.calls, ledger)
-    activities, layers = _placed(activities, trace.calls, host)
+    activities, layers = _placed(activities, trace.calls, host, ledger)
     return trace.with_tables(
         activities=activities,
         names=conform("names", names),
@@ -116,7 +118,7 @@ class _Host:
 
 
 def _placed(
-    activities: pl.DataFrame, calls: pl.DataFrame, host: _Host
+    activities: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the activities with operator, range, layer, step and direction, and the layers."""
     key, time = _cause(activities, calls, host)
@@ -125,25 +127,64 @@ def _placed(
     layer = host.layers.of_scope(activities["scope"])
     around = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
     layer = np.where(layer == NONE, around, layer)
-    table, layer_row = layer_table(host.layers.layers, layer, time)
+    direction = _direction(activities, host, layer, op, key, time)
+    layer, direction = _by_repetition(activities, host.layers.layers, layer, direction, ledger)
     when = np.where(key == NONE, activities["start"].to_numpy(), time)
-    placed = activities.with_columns(
+    lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
+    table, layer_row = layer_table(host.layers.layers, layer, when, lost.to_numpy())
+    return activities.with_columns(
         to_rows(op).alias("op"),
         to_rows(host.surroundings.innermost(key, time)).alias("range"),
         to_rows(layer_row).alias("layer"),
         to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
-    )
-    role = table["role"].gather(placed["layer"])
+        direction.alias("direction"),
+    ), table
+
+
+def _direction(
+    activities: pl.DataFrame, host: _Host, layer: Ints, op: Ints, key: Ints, time: Ints
+) -> pl.Series:
+    """Return the direction of each activity: of its layer's role, scope, operator or range."""
+    roles = pl.Series([role for _, _, role in host.layers.layers], dtype=pl.String)
     told_by_scope = host.scopes.direction_of(activities["scope"])
-    told_by_op = host.ops["direction"].cast(pl.String).gather(placed["op"])
+    told_by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
     told_by_range = host.surroundings.direction_at(key, time)
-    direction = pl.select(
-        pl.when(role == "optimizer")
+    return pl.select(
+        pl.when(roles.gather(to_rows(layer)) == "optimizer")
         .then(pl.lit("optimizer"))
         .otherwise(pl.coalesce(told_by_scope, told_by_op, told_by_range))
-        .alias("direction")
+        .cast(Direction)
+    ).to_series()
+
+
+def _by_repetition(
+    activities: pl.DataFrame, layers: list[Layer], layer: Ints, direction: pl.Series, ledger: Ledger
+) -> tuple[Ints, pl.Series]:
+    """Fill in layer and direction of work whose launch is not in the trace."""
+    unknown = layer == NONE
+    wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
+    if unknown.all() or not wanted.any():
+        return layer, direction
+    told = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
+    same_row, same_role = merge_like(layers)
+    place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + told)
+    source = repeated(activities, place, wanted)
+    # Where the repetitions differ in the layer, they may still agree that it is a collective.
+    role = np.where(unknown, NONE, same_role[layer])
+    of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
+    found = pl.Series((source != NONE) | (of_role != NONE))
+    ledger.add(
+        "by_repetition",
+        int(found.sum()),
+        table="activities",
+        kept=True,
+        time_ns=int(activities["duration"].filter(found).sum()),
     )
-    return placed.with_columns(direction.to_series()), table
+    any_source = np.where(source == NONE, of_role, source)
+    return (
+        np.where(any_source == NONE, layer, layer[any_source]),
+        direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
+    )
 
 
 def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:

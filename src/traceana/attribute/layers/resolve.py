@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.layers.annotations import annotation_places
@@ -17,7 +18,9 @@ from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, inherit
 from traceana.trace.schema import empty
 
-UNATTRIBUTED: Layer = ("(unattributed)", None, "unattributed")
+OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
+NO_LAUNCH: Layer = ("(launch not recorded)", None, "unattributed")
+"""Rows for what is on no layer, by the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +142,35 @@ def _first(*sources: Ints) -> Ints:
     return found
 
 
-def layer_table(layers: list[Layer], used: Ints, time: Ints) -> tuple[pl.DataFrame, Ints]:
+def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
+    """Return for each layer the first of its path and role, and that or the first of its role.
+
+    The former are one row of the table; the latter differ in nothing that a report shows, for it
+    adds up what is no layer by its role.
+    """
+    rows: dict[_Row, int] = {}
+    roles: dict[_Row, int] = {}
+    same_row = [rows.setdefault((path, role), i) for i, (path, _, role) in enumerate(layers)]
+    same_role = [
+        roles.setdefault((path if role == "layer" else "", role), i)
+        for i, (path, _, role) in enumerate(layers)
+    ]
+    return np.array(same_row, dtype=np.int64), np.array(same_role, dtype=np.int64)
+
+
+def layer_table(
+    layers: list[Layer], used: Ints, time: Ints, lost: npt.NDArray[np.bool_]
+) -> tuple[pl.DataFrame, Ints]:
     """Return the ``layers`` table of the layers in use, and the row of each entry of ``used``.
 
-    ``used`` indexes ``layers`` (NONE: unattributed), ``time`` says when. Layers of one path and
-    role are one row; the modules around a layer get rows too. Rows are in order of first use.
+    ``used`` indexes ``layers`` (NONE: on none), ``time`` says when, ``lost`` whether the launch is
+    missing. Layers of one path and role are one row; the modules around a layer get rows too. Rows
+    are in order of first use.
     """
     if not len(used):
         return empty("layers"), used
-    all_layers = [*layers, UNATTRIBUTED]
-    index = np.where(used == NONE, len(layers), used)
+    all_layers = [*layers, OUTSIDE, NO_LAUNCH]
+    index = np.where(used == NONE, len(layers) + lost, used)
     first = pl.DataFrame({"index": index, "time": time}).group_by("index").agg(pl.col("time").min())
     rows: dict[_Row, _Entry] = {}
     row_of: dict[int, _Row] = {}

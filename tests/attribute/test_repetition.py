@@ -1,0 +1,77 @@
+"""Work without a launch is placed by the same work elsewhere, or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.traces import TraceBuilder
+from traceana.attribute.layers.repetition import repeated
+from traceana.attribute.nesting import NONE
+
+
+def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> TraceBuilder:
+    """Add a kernel a letter, in order, to one stream."""
+    b = builder or TraceBuilder()
+    for i, letter in enumerate(names):
+        b.kernel(letter, 100 * i, 10, stream=stream, grid_x=1, grid_y=1, grid_z=1)
+    return b
+
+
+def place(b: TraceBuilder, known: list[int]) -> list[int]:
+    """Return the source of every activity; those of which nothing is known are asked for."""
+    facts = np.array(known, dtype=np.int64)
+    found: list[int] = repeated(b.build().activities, facts, pl.Series(facts == NONE)).tolist()
+    return found
+
+
+def test_the_same_place_of_another_step_tells() -> None:
+    known = [NONE] * 10 + [*range(10)] * 2
+    assert place(stream("abcabadeff" * 3), known) == [*range(10, 20)] + [NONE] * 20
+
+
+def test_repetitions_that_disagree_tell_nothing() -> None:
+    # Like blocks follow each other: which of them the first one was, nobody can say.
+    assert place(stream("abcd" * 9), [NONE] * 4 + list(range(32)))[:4] == [NONE] * 4
+
+
+def test_a_short_likeness_tells_nothing() -> None:
+    assert place(stream("abcxyz" + "uvabwr"), [NONE] * 6 + list(range(6)))[:6] == [NONE] * 6
+
+
+def test_another_stream_is_another_sequence() -> None:
+    # Contexts are compared across streams, but never run from one into the next.
+    b = stream("abcdefghij" * 2, stream=7)
+    stream("abcdefghij" * 2, stream=8, builder=b)
+    known = [NONE] * 20 + [*range(10)] * 2
+    assert [known[source] for source in place(b, known)[:20]] == [*range(10)] * 2
+    b = stream("abcd", stream=7)
+    for number, names in enumerate(["efgh", "abcd", "efgh"]):
+        stream(names, stream=8 + number, builder=b)
+    assert place(b, [NONE] * 8 + list(range(8)))[:8] == [NONE] * 8
+
+
+def test_sizes_count_where_they_are_on_record() -> None:
+    b = TraceBuilder()
+    for i, size in enumerate([*range(8), 0, 1, 2, 3, 4, 5, 6, 9]):
+        b.kernel("k", 100 * i, 10, stream=7, grid_x=size, grid_y=1, grid_z=1)
+    assert place(b, [NONE] * 8 + list(range(8)))[:8] == [NONE] * 8
+
+
+@given(
+    st.lists(st.sampled_from(["abc", "ab", "d", "ee"]), min_size=2, max_size=12),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_what_is_told_is_never_wrong_in_a_periodic_run(
+    blocks: list[str], steps: int, data: st.DataObject
+) -> None:
+    """However much of the beginning is missing: with a whole step known, no answer is wrong."""
+    step = "".join(blocks)
+    missing = data.draw(st.integers(1, len(step) * steps))
+    truth = list(range(len(step))) * (steps + 1)
+    known = [NONE] * missing + truth[missing:]
+    for position, source in enumerate(place(stream(step * (steps + 1)), known)[:missing]):
+        assert source == NONE or known[source] == truth[position]

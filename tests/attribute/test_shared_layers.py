@@ -1,0 +1,48 @@
+"""Layers of the shared traces: how much is on one, and that hidden launches are told back."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.manifest import TRACES, Expected, each
+from traceana.analyze.layers import layers, layers_by_direction
+from traceana.attribute.layers.repetition import repeated
+from traceana.attribute.nesting import NONE
+
+WITH_LAYER_RANGES = ("nvprof/language_model_pyprof_v100.sql",)
+"""Traces whose layers only NVTX tells; those with module events are told by their ranges."""
+
+
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
+def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
+    trace = traceana.open(want.path)
+    total = trace.activities.filter(pl.col("kind") != "sync")["duration"].sum()
+    by_layer = layers(trace).frame
+    assert by_layer["time_ns"].sum() == total
+    assert layers_by_direction(trace).frame["time_ns"].sum() == total
+    unattributed = by_layer.filter(pl.col("role") == "unattributed")
+    assert set(unattributed["layer"]) <= {"(launch not recorded)", "(outside all layers)"}
+    if (trace.ranges["kind"] == "module").any() or want.file in WITH_LAYER_RANGES:
+        kernels = trace.activities.filter(pl.col("kind") == "kernel")
+        lost = trace.layers["role"].gather(kernels["layer"]) == "unattributed"
+        assert kernels.filter(lost)["duration"].sum() <= 0.01 * want.kernel_ns
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
+@pytest.mark.parametrize("name", ["cnn_train_ns_resolution_v100", "diff_control_a100"])
+def test_the_layers_of_hidden_launches_are_told_back(name: str) -> None:
+    """The launches of the first half hidden: nearly all layers come back, and none is wrong."""
+    trace = traceana.open(TRACES / "kineto" / f"{name}.json.gz")
+    activities = trace.activities
+    layer = activities["layer"].to_numpy().astype(np.int64)
+    role = trace.layers["role"].gather(activities["layer"])
+    known = ((role != "unattributed") & (activities["kind"] != "sync")).to_numpy()
+    hidden = known & (activities["start"] < activities["start"].median()).to_numpy()
+    facts = np.where(known & ~hidden, layer, NONE)
+    source = repeated(activities, facts, pl.Series(hidden))
+    told = hidden & (source != NONE)
+    assert told.sum() > 0.9 * hidden.sum()
+    assert (layer[told] == layer[source[told]]).all()
