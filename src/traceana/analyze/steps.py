@@ -10,6 +10,7 @@ import polars as pl
 from traceana.analyze.intervals import Busy
 from traceana.analyze.result import Result
 from traceana.analyze.work import work
+from traceana.trace.schema import PERIOD
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -44,7 +45,10 @@ def measured_steps(trace: Trace) -> Measured:
     skipped = _leading(numbers["duration"])
     warm_up = numbers["number"].head(skipped)
     kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
-    return Measured(kept["row"].to_list(), (_note(numbers["number"], skipped),))
+    notes = [_note(numbers["number"], skipped)]
+    if (table["source"] == PERIOD).any():
+        notes.insert(0, "the trace marks no iterations: steps are the period of its kernels")
+    return Measured(kept["row"].to_list(), tuple(notes))
 
 
 def _leading(durations: pl.Series) -> int:

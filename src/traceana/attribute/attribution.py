@@ -16,6 +16,7 @@ from traceana.attribute.layers.resolve import LayerResolution, layer_table, merg
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
+from traceana.attribute.periods import periods
 from traceana.attribute.ranges import Surroundings
 from traceana.attribute.steps import step_of, steps
 from traceana.trace import Ledger, Trace
@@ -30,13 +31,16 @@ def attribute(trace: Trace) -> Trace:
     but on a trace without device work the leaf operators become the activities, or the leaf ranges
     of one that has no operators either.
     """
-    host = _Host.of(trace)
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
+    activities = with_calls(activities, trace.calls, ledger)
+    step_table = steps(trace.ranges)
+    if step_table.is_empty():
+        step_table = periods(activities, names, trace.calls)
+    host = _Host.of(trace, step_table)
     if not activities["kind"].is_in(DEVICE_WORK).any() and (leaves := host.leaves()):
         activities, names = leaves
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
-    activities = with_calls(activities, trace.calls, ledger)
     activities, layers = _placed(activities, trace.calls, host, ledger)
     return trace.with_tables(
         activities=activities,
@@ -66,7 +70,7 @@ class _Host:
     layers: LayerResolution
 
     @classmethod
-    def of(cls, trace: Trace) -> _Host:
+    def of(cls, trace: Trace, step_table: pl.DataFrame) -> _Host:
         ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
         op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
@@ -77,7 +81,6 @@ class _Host:
             )
         )
         surroundings = Surroundings.of(trace.ranges, range_key)
-        step_table = conform("steps", steps(trace.ranges))
         layers = resolve(
             ops,
             op_key,

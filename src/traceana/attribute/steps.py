@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting, thread_keys
-from traceana.trace.schema import empty
+from traceana.trace.schema import conform, empty
 
 STEP_TEXT: Final = (
     r"(?i)^(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?)?"
@@ -33,7 +33,8 @@ def steps(ranges: pl.DataFrame) -> pl.DataFrame:
     each step of its optimizer.
     """
     marked = _marked(ranges)
-    return _between_optimizer_steps(ranges) if marked.is_empty() else marked
+    found = _between_optimizer_steps(ranges) if marked.is_empty() else marked
+    return conform("steps", found)
 
 
 def _marked(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -25,6 +25,9 @@ SCHEMA_VERSION: Final = 5
 CPU_DEVICE: Final = -1
 """``device`` of activities that ran on the host (leaf operators of a CPU-only trace)."""
 
+PERIOD: Final = "period"
+"""``source`` of steps that nothing marks: the sequence of device work repeats."""
+
 NANOSECONDS = pl.Int64
 ROW = pl.UInt32
 LABEL = pl.Categorical()
@@ -227,7 +230,7 @@ STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "start": NANOSECONDS,
     "duration": NANOSECONDS,
     "process": pl.Int64,
-    "source": pl.String,  # the text that marked it, e.g. "ProfilerStep"
+    "source": pl.String,  # the text that marked it, e.g. "ProfilerStep", or PERIOD
     "rank": pl.Int32,  # of a distributed run
 }
 
