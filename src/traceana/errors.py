@@ -29,8 +29,11 @@ class ExitCode(IntEnum):
     NO_WORK = 20
     AMBIGUOUS_RANKS = 21
     SKIPPED_FILES = 22
+    NO_TIMELINE = 23
+    COUNTERS_UNUSABLE = 24
     LEDGER_NOT_EMPTY = 30
     BAD_RULES = 40
+    BAD_MODEL = 41
     CANNOT_WRITE = 50
     MISSING_EXTRA = 51
     NO_SUCH_SELECTION = 52
@@ -93,6 +96,12 @@ class AmbiguousRanksError(TraceanaError):
     exit_code = ExitCode.AMBIGUOUS_RANKS
 
 
+class CountersError(TraceanaError):
+    """What was named as counters holds none of Nsight Compute, or cannot be joined."""
+
+    exit_code = ExitCode.COUNTERS_UNUSABLE
+
+
 class CorruptError(TraceanaError):
     """The file is of a known format and damaged beyond reading."""
 
@@ -109,6 +118,12 @@ class BadRulesError(TraceanaError):
     """A rule file does not load; the message names the file and the rule or line."""
 
     exit_code = ExitCode.BAD_RULES
+
+
+class BadModelError(TraceanaError):
+    """A model cannot be described, or a file that should describe one is no layer manifest."""
+
+    exit_code = ExitCode.BAD_MODEL
 
 
 class CannotWriteError(TraceanaError):

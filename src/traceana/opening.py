@@ -6,6 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+import polars as pl
+
+from traceana.errors import CountersError
 from traceana.ingest.progress import Progress, silent
 from traceana.trace import Trace
 
@@ -15,6 +19,7 @@ def open_trace(
     *,
     progress: Progress = silent,
     rules: str | os.PathLike[str] | None = None,
+    counters: str | os.PathLike[str] | None = None,
 ) -> Trace:
     """Open a trace file of any format, a saved bundle, or the recordings of a distributed run.
 
@@ -24,6 +29,8 @@ def open_trace(
     ``rules`` names a TOML file of classification rules that come before those of the user's
     configuration directory and traceana's own. A bundle keeps the classes that it was saved with,
     unless ``rules`` are given.
+    ``counters`` names a table of Nsight Compute (``ncu --csv --page raw``) of the same program,
+    whose launches are joined to the kernels (``trace.counters``, column ``activity``).
     The names of the result carry their classes, the activities their launching call, operator,
     range, layer, step and direction, and the class that all this makes of the name's. Raises the
     errors of :mod:`traceana.errors`.
@@ -38,9 +45,9 @@ def open_trace(
     if bundle:
         trace = open_bundle(source)
     elif others:
-        trace = read_ranks(str(source.parent), sources, _read, progress, found_in_folder=False)
+        trace = read_ranks(str(source.parent), sources, _timeline, progress, found_in_folder=False)
     elif source.is_dir():
-        trace = read_ranks(str(source), find(source), _read, progress, found_in_folder=True)
+        trace = read_ranks(str(source), find(source), _timeline, progress, found_in_folder=True)
     else:
         trace = _read(source, progress)
     if rules is not None or not bundle:
@@ -50,6 +57,30 @@ def open_trace(
         loaded = rules_in_use(None if rules is None else Path(rules))
         trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
         trace = refine(trace, loaded)
+    return trace if counters is None else _measured(trace, Path(counters), progress)
+
+
+def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
+    from traceana.attribute.counters import with_counters
+    from traceana.ingest import read_counters
+
+    if trace.activities.is_empty() and trace.counters.height:
+        raise CountersError(
+            f"{trace.meta.source} holds counters itself: name the timeline that {path} is to be "
+            "joined to"
+        )
+    measured = read_counters(path, progress)
+    joined = with_counters(trace, measured.counters)
+    with_ledger = joined.with_tables(ledger=pl.concat([joined.ledger, measured.ledger]))
+    properties = {**trace.meta.properties, "counters_file": str(path)}
+    with_ledger.meta = msgspec.structs.replace(trace.meta, properties=properties)
+    return with_ledger
+
+
+def _timeline(source: Path, progress: Progress) -> Trace:
+    trace = _read(source, progress)
+    if trace.activities.is_empty() and trace.counters.height:
+        raise CountersError(f"{source} holds counters and no timeline: name it with --counters")
     return trace
 
 

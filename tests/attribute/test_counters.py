@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from traceana.attribute.counters import flops, with_counters
+from traceana.attribute.counters import ABSENT, OTHER_ORDER, UNMEASURED, flops, with_counters
+from traceana.errors import CountersError
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.schema import conform
 
@@ -56,7 +57,7 @@ def found(trace: Trace, counters: pl.DataFrame) -> tuple[list[int | None], dict[
     assert joined.counters.drop("activity").equals(counters.drop("activity"))
     return (
         joined.counters["activity"].to_list(),
-        {row["table"]: row["count"] for row in joined.ledger.to_dicts()},
+        {row["detail"]: row["count"] for row in joined.ledger.to_dicts()},
     )
 
 
@@ -77,7 +78,39 @@ def test_spellings_are_one_name() -> None:
 
 def test_sizes_tell_launches_of_a_name_apart() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 8)])
-    assert found(trace, measured([("a", 0, 8), ("a", 1, 1)])) == ([2, 1], {})
+    assert found(trace, measured([("a", 0, 1), ("a", 1, 8)])) == ([1, 2], {})
+
+
+def test_another_order_is_counted_where_it_goes_back() -> None:
+    trace = timeline([("a", 10, 1), ("b", 20, 1), ("c", 30, 1)])
+    launches = measured([("c", 0, 1), ("a", 1, 1), ("b", 2, 1)])
+    assert found(trace, launches) == ([3, 1, 2], {OTHER_ORDER: 1})
+
+
+def test_kernels_are_in_the_order_of_their_launches() -> None:
+    # The second launched ran first, on a stream of its own.
+    trace = timeline([("a", 30, 1), ("a", 10, 1)])
+    calls = conform("calls", pl.DataFrame({"start": [1, 2], "duration": [1, 1]}))
+    launched = trace.activities.with_columns(pl.Series("call", [None, 0, 1], pl.UInt32))
+    trace = trace.with_tables(calls=calls, activities=launched)
+    assert found(trace, measured([("a", 0, 1), ("a", 1, 1)])) == ([1, 2], {})
+
+
+def test_names_may_be_printed_without_namespaces_and_arguments() -> None:
+    trace = timeline([("void ns::k<4, true, ns::f<float> >(float*, ns::f<float>)", 10, 1)])
+    assert found(trace, measured([("void k<4, 1, f<float>>(T2 *, T3)", 0, 1)])) == ([1], {})
+    assert found(trace, measured([("k", 0, 1)])) == ([1], {})
+    assert found(trace, measured([("void k<4, 0, f<float>>(T2 *, T3)", 0, 1)])) == (
+        [None],
+        {ABSENT: 1},
+    )
+
+
+def test_counters_of_one_process_go_to_no_run_of_several() -> None:
+    trace = timeline([("a", 10, 1), ("a", 20, 1)])
+    ranked = trace.activities.with_columns(pl.Series("rank", [0, 0, 1], pl.Int32))
+    with pytest.raises(CountersError, match="2 ranks"):
+        with_counters(trace.with_tables(activities=ranked), measured([("a", 0, 1)]))
 
 
 def test_without_sizes_the_name_alone_decides() -> None:
@@ -88,7 +121,10 @@ def test_without_sizes_the_name_alone_decides() -> None:
 def test_disagreement_is_counted() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 1), ("never measured", 30, 1)])
     counters = measured([("a", 0, 1), ("a", 1, 64), ("never run", 2, 1)])
-    assert found(trace, counters) == ([1, None, None], {"counters": 2, "activities": 1})
+    assert found(trace, counters) == (
+        [1, None, None],
+        {ABSENT: 2, UNMEASURED: 1},
+    )
 
 
 def test_nothing_measured() -> None:
@@ -112,5 +148,6 @@ def test_a_multiply_add_is_two_operations_and_halves_come_in_pairs() -> None:
 def test_joining_twice_is_joining_once(spelling: str) -> None:
     trace = timeline([("a", 10, 1)])
     once = with_counters(trace, measured([(spelling, 0, 1)]))
-    again = with_counters(trace, once.counters)
+    again = with_counters(once, once.counters)
     assert again.counters.equals(once.counters)
+    assert again.ledger.equals(once.ledger)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.measured import measured_notes
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
@@ -53,6 +54,7 @@ def breakdown(trace: Trace) -> Result:
     waits = trace.activities.filter(pl.col("kind") == "sync")
     if waits.height:
         notes.append(f"waiting is no work: synchronization records not counted: {waits.height:,}")
+    notes += measured_notes(trace)
     return Result(
         frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
         sums(frame, "calls", "time_ns"),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from traceana.analyze.result import Result
 from traceana.analyze.steps import span_of
 from traceana.analyze.work import work
+from traceana.trace.schema import COUNTERS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+_MEASURED: Final = tuple(COUNTERS)[tuple(COUNTERS).index("duration") : -1]
+"""The columns of counters that hold measurements."""
 
 
 def facts(trace: Trace) -> dict[str, Any]:
@@ -53,6 +57,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "calls": trace.calls.height,
         "ranges": trace.ranges.height,
         "layers": trace.layers.filter(pl.col("role") == "layer").height,
+        "counters": _counters(trace),
         "events": meta.events,
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
@@ -83,6 +88,20 @@ def _copies(activities: pl.DataFrame) -> dict[str, int]:
         .sort("copy_kind")
     )
     return dict(counts.iter_rows())
+
+
+def _counters(trace: Trace) -> dict[str, Any] | None:
+    """Return what Nsight Compute measured; null without any of it."""
+    counters = trace.counters
+    if counters.is_empty():
+        return None
+    measured = [name for name in _MEASURED if counters[name].null_count() < counters.height]
+    return {
+        "launches": counters.height,
+        "joined": counters.height - counters["activity"].null_count(),
+        "distinct_kernel_names": counters["name"].n_unique(),
+        "measured": measured,
+    }
 
 
 def _devices(trace: Trace) -> list[dict[str, Any]]:

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.classes import described
+from traceana.analyze.measured import (
+    COLUMNS,
+    added,
+    figures,
+    measured_notes,
+    measured_sums,
+    with_rates,
+)
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import kernels_of, why_no_work
 from traceana.classify.schema import CLASS_COLUMNS
@@ -21,11 +29,31 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     A name whose launches are of several classes, as their contexts tell, has a row for each.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
-    down), ``median_ns``, ``min_ns``, ``max_ns``, then the class columns of the taxonomy, ``rule``
-    (that decided by the name) and ``context_rule`` (that refined it; null where none did). Most
-    time first; equal times by name. ``unclassified`` leaves those of category ``other`` alone;
-    their shares stay those of all kernels' time.
+    down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones
+    (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
+    the taxonomy, ``rule`` (that decided by the name) and ``context_rule`` (that refined it; null
+    where none did). Most time first; equal times by name. ``unclassified`` leaves those of category
+    ``other`` alone; their shares stay those of all kernels' time.
+
+    Of counters without a timeline the ``calls`` are the measured launches, no time is known but
+    ``ncu_ns``, and it sorts the rows.
     """
+    alone = trace.activities.is_empty() and trace.counters.height > 0
+    frame = _measured_alone(trace) if alone else _ran(trace)
+    notes = _notes(trace, frame)
+    if unclassified and frame.height:
+        frame = frame.filter(pl.col("category") == "other")
+        notes += () if frame.height else ("every kernel is classified",)
+    columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
+    known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
+    return Result(
+        frame.select(*columns, *COLUMNS, *CLASS_COLUMNS, "rule", "context_rule"),
+        sums(frame, "calls", *([] if alone else ["time_ns"]), *known),
+        notes,
+    )
+
+
+def _ran(trace: Trace) -> pl.DataFrame:
     duration = pl.col("duration")
     by_name = (
         kernels_of(trace)
@@ -39,23 +67,37 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
             duration.max().alias("max_ns"),
         )
     )
-    frame = with_share(described(by_name, trace)).sort(
+    keys = ["name_id", "class"]
+    by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
+    return with_share(described(with_rates(by_name, trace), trace)).sort(
         ["time_ns", "name", "class"], descending=[True, False, False]
     )
-    notes = _notes(trace, frame)
-    if unclassified and frame.height:
-        frame = frame.filter(pl.col("category") == "other")
-        notes += () if frame.height else ("every kernel is classified",)
-    columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
-    return Result(
-        frame.select(*columns, *CLASS_COLUMNS, "rule", "context_rule"),
-        sums(frame, "calls", "time_ns"),
-        notes,
+
+
+def _measured_alone(trace: Trace) -> pl.DataFrame:
+    """Return the rows of counters that no timeline belongs to."""
+    counters = trace.counters
+    launches = counters.select("name").hstack(figures(counters, over=counters["duration"]))
+    by_name = launches.group_by("name").agg(pl.len().cast(pl.Int64).alias("calls"), *added())
+    unknown = ("time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
+    return (
+        with_rates(by_name, trace)
+        .join(trace.names, on="name", how="left")
+        .with_columns(
+            *(pl.lit(None, pl.Int64).alias(column) for column in unknown),
+            pl.lit(None, pl.Float64).alias("share"),
+            pl.lit(None, pl.String).alias("context_rule"),
+        )
+        .sort("ncu_ns", "measured_flops", "name", descending=[True, True, False], nulls_last=True)
     )
 
 
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+    notes = measured_notes(trace)
     other = trace.activities.filter(pl.col("kind").is_in(["memcpy", "memset"]))
     if not other.height:
-        return (why_no_work(trace),) if frame.is_empty() else ()
-    return (f"copies and memory sets are work and no kernels: {other.height:,} not counted here",)
+        return (why_no_work(trace),) if frame.is_empty() else notes
+    return (
+        f"copies and memory sets are work and no kernels: {other.height:,} not counted here",
+        *notes,
+    )

@@ -46,7 +46,8 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         known = ", ".join(map(str, present)) or trace.meta.rank
         has = "says no rank" if known is None else f"has {known}"
         raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}: it {has}")
-    activities = trace.activities.filter(pl.col("rank").is_in(wanted))
+    kept = trace.activities["rank"].is_in(wanted)
+    activities = trace.activities.filter(kept)
     devices = trace.devices.filter(pl.col("rank").is_in(wanted))
     numbered = trace.steps.with_row_index("step").filter(pl.col("rank").is_in(wanted))
     steps = numbered.with_row_index("new_step")
@@ -62,6 +63,7 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
         "selected_ranks",
         wanted,
         activities=activities,
+        counters=_counters(trace, kept),
         devices=devices,
         steps=steps.drop("step", "new_step"),
     )
@@ -80,18 +82,26 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
             f"its steps are {present[0]} to {present[-1]}"
         )
     numbered = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
-    kept = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
+    chosen = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("new_step")
     )
+    kept = trace.activities["step"].is_in(chosen["step"].implode())
     activities = (
         trace.activities.join(
-            kept.select("step", "new_step"), on="step", how="inner", maintain_order="left"
+            chosen.select("step", "new_step"), on="step", how="inner", maintain_order="left"
         )
         .with_columns(pl.col("new_step").alias("step"))
         .drop("new_step")
     )
-    steps = kept.drop("step", "new_step")
-    return _narrowed(trace, "selected_steps", wanted, activities=activities, steps=steps)
+    steps = chosen.drop("step", "new_step")
+    return _narrowed(
+        trace,
+        "selected_steps",
+        wanted,
+        activities=activities,
+        counters=_counters(trace, kept),
+        steps=steps,
+    )
 
 
 def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
@@ -102,8 +112,27 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no device {name_of(missing[0])}: it has {known}"
         )
-    activities = trace.activities.filter(pl.col("device").is_in(wanted))
-    return _narrowed(trace, "selected_devices", wanted, activities=activities)
+    kept = trace.activities["device"].is_in(wanted)
+    return _narrowed(
+        trace,
+        "selected_devices",
+        wanted,
+        activities=trace.activities.filter(kept),
+        counters=_counters(trace, kept),
+    )
+
+
+def _counters(trace: Trace, kept: pl.Series) -> pl.DataFrame:
+    """Return the counters of the activities that are ``kept``, and of none, with their new rows."""
+    counters = trace.counters
+    if counters.is_empty():
+        return counters
+    rows = counters["activity"]
+    selected = kept.fill_null(False)
+    moved = (selected.cum_sum() - 1).cast(pl.UInt32).gather(rows)
+    return counters.with_columns(moved.alias("activity")).filter(
+        rows.is_null() | selected.gather(rows)
+    )
 
 
 def name_of(device: int) -> str:

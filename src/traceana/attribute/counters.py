@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.classify.spelling import canonical
+from traceana.attribute.signatures import functions, signatures
+from traceana.errors import CountersError
 from traceana.trace.ledger import Ledger
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _SIZES: Final = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+ABSENT: Final = "measured launches that are not in the timeline"
+UNMEASURED: Final = "kernels of a measured name that were not measured"
+OTHER_ORDER: Final = "measured launches whose kernel comes before that of the launch before them"
 _FLOPS: Final = {
     # per thread instruction: add, multiply, fused multiply-add; those of fp16 work on two halves
     "fp64": (1, 1, 2),
@@ -25,41 +29,70 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     """Return ``trace`` with ``counters`` of the same program, each with the row of its kernel.
 
     The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
-    and size by start. Spellings of a name that differ between profilers are one. A launch whose
-    sizes were not recorded goes by its name alone. Launches that the timeline does not have keep a
-    null ``activity``; they, and the kernels of measured names that no launch was left for, are
-    counted in the ledger as ``unmatched``.
+    and size that was launched. Names are compared by what all profilers agree on in them (see
+    :mod:`~traceana.attribute.signatures`). Launches whose sizes were not recorded go by their name
+    alone. Launches that the timeline does not have keep a null ``activity``; they, the kernels of
+    measured names that no launch was left for, and the launches whose kernels run in another order
+    are counted in the ledger as ``unmatched``, which replaces what an earlier join counted.
+
+    Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
     """
+    ranks = trace.activities["rank"].drop_nulls().unique().sort()
+    if len(ranks) > 1:
+        raise CountersError(
+            f"{trace.meta.source} holds {len(ranks)} ranks, and counters are of one process: "
+            "join them to the recording of its rank alone"
+        )
     measured = counters.drop("activity", strict=False).with_row_index("_row")
     sized = measured.select(pl.all_horizontal(pl.col(_SIZES).is_not_null()).all()).item()
     keys = ["_name", *(_SIZES if sized else [])]
-    work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
-    spelled = canonical(trace.names["name"]).gather(work["name_id"])
+    # `ncu --print-kernel-base function` prints nothing but the function.
+    bare = not measured["name"].str.contains_any(["<", "("]).any()
+    spell = functions if bare else signatures
+    kernels = _launched(trace)
     kernels = (
-        work.with_columns(spelled.alias("_name"))
-        .sort("start", maintain_order=True)
-        .select("activity", *keys)
+        kernels.with_columns(spell(kernels["_name"]).alias("_name"))
         .with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
+        .with_row_index("_place")
+        .select("activity", "_place", *keys, "_nth")
     )
     launches = (
-        measured.with_columns(canonical(measured["name"]).alias("_name"))
+        measured.with_columns(spell(measured["name"]).alias("_name"))
         .sort("launch", maintain_order=True)
         .with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
     )
-    joined = (
-        launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
-        .sort("_row")
-        .select(counters.columns)
-    )
+    found = launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
+    joined = found.sort("_row").select(counters.columns)
     of_measured = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
     lacking = joined["activity"].null_count()
-    left = of_measured.height - (joined.height - lacking)
+    places = found["_place"].drop_nulls().cast(pl.Int64)
     ledger = Ledger()
-    absent = "measured launches that are not in the timeline"
-    ledger.add("unmatched", lacking, table="counters", kept=True, detail=absent)
-    unmeasured = "kernels of a measured name that were not measured"
-    ledger.add("unmatched", left, table="activities", kept=True, detail=unmeasured)
-    return trace.with_tables(counters=joined, ledger=pl.concat([trace.ledger, ledger.frame()]))
+    ledger.add("unmatched", lacking, table="counters", kept=True, detail=ABSENT)
+    left = of_measured.height - (joined.height - lacking)
+    ledger.add("unmatched", left, table="activities", kept=True, detail=UNMEASURED)
+    ledger.add(
+        "unmatched",
+        int((places.diff() < 0).sum()),
+        table="counters",
+        kept=True,
+        detail=OTHER_ORDER,
+    )
+    kept = trace.ledger.filter(pl.col("reason") != "unmatched")
+    return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
+
+
+def _launched(trace: Trace) -> pl.DataFrame:
+    """Return the kernels in the order of their launches: ``activity``, ``_name`` and sizes.
+
+    A kernel whose launch is not known stands where it began.
+    """
+    work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
+    launched = trace.calls["start"].gather(work["call"]).alias("_launched")
+    return (
+        work.with_columns(launched, trace.names["name"].gather(work["name_id"]).alias("_name"))
+        .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
+        .select("activity", "_name", *_SIZES)
+    )
 
 
 def flops(counters: pl.DataFrame) -> pl.DataFrame:

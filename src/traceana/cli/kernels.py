@@ -21,9 +21,15 @@ COLUMNS = (
     "mean_ns",
     "min_ns",
     "max_ns",
+    "measured",
+    "ncu_ns",
+    "measured_flops",
+    "flops_per_s",
+    "dram_bytes",
+    "tensor_active",
 )
 OPTIONAL = ("max_ns", "min_ns", "mean_ns")
-
+OPTIONAL_MEASURED = (*OPTIONAL, "ncu_ns", "measured_flops", "algorithm", "share")
 
 Unclassified = Annotated[
     bool, typer.Option("--unclassified", help="Only kernels of category other, most time first.")
@@ -47,5 +53,7 @@ def kernels(
     output = Output(tabling, writing, reads=files, screenful=30)
     trace = open_trace(files, reading)
     result = analysis.kernels(trace, unclassified=unclassified)
-    output.show("kernels", result, trace, columns=COLUMNS, optional=OPTIONAL)
-    return exit_code(trace, reading)
+    measured = trace.counters.height > 0
+    optional = OPTIONAL_MEASURED if measured else OPTIONAL
+    output.show("kernels", result, trace, columns=COLUMNS, optional=optional)
+    return exit_code(trace, reading, needs_work=not measured)

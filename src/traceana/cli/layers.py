@@ -22,6 +22,9 @@ COLUMNS = (
     "time_ns",
     "share",
     "algorithm",
+    "measured_flops",
+    "flops_per_s",
+    "dram_bytes",
 )
 OPTIONAL = ("other_ns", "calls", "type")
 

@@ -31,7 +31,12 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
     (first, *others) = files
     with _progress(first.name) as progress:
-        trace = open_any(files if others else first, progress=progress, rules=reading.rules)
+        trace = open_any(
+            files if others else first,
+            progress=progress,
+            rules=reading.rules,
+            counters=reading.counters,
+        )
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 
 
@@ -67,6 +72,14 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         )
         typer.echo(f"traceana: the ledger is not empty: {listed}", err=True)
         return ExitCode.LEDGER_NOT_EMPTY
+    if needs_work and trace.activities.is_empty() and trace.counters.height:
+        typer.echo(
+            f"traceana: {plain(meta.source)} holds counters and no timeline: open the recording "
+            f"of the same program, by nsys or a framework's profiler, with --counters "
+            f"{plain(meta.source)}",
+            err=True,
+        )
+        return ExitCode.NO_TIMELINE
     if needs_work and work(trace).is_empty():
         typer.echo(f"traceana: nothing to show: {why_no_work(trace)}", err=True)
         return ExitCode.NO_WORK

@@ -40,6 +40,13 @@ class Reading:
         Path | None,
         typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
     ] = None
+    counters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="What Nsight Compute measured of the same program: ncu --csv --page raw.",
+        ),
+    ] = None
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 30 when the trace has integrity problems."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from traceana.errors import CountersError, UnknownFormatError
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.progress import Progress, silent
 
@@ -49,3 +50,29 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.ncu.reader import read as read_ncu
 
             return read_ncu(path, progress)
+
+
+def read_counters(path: Path, progress: Progress = silent) -> Trace:
+    """Read a table of Nsight Compute, to be joined to a timeline; raises as :func:`read`.
+
+    Also raises :class:`~traceana.errors.CountersError` for a file of anything else, and for a
+    table without a single launch.
+    """
+    try:
+        found = detect(path)
+    except UnknownFormatError as error:
+        raise CountersError(
+            f"{path} holds no table of Nsight Compute: write one with 'ncu --csv --page raw'"
+        ) from error
+    if found is not Format.NCU_CSV:
+        raise CountersError(
+            f"{path} is no table of Nsight Compute but {found.value}: counters are what "
+            "'ncu --csv --page raw' prints"
+        )
+    trace = read(path, progress)
+    if trace.counters.is_empty():
+        raise CountersError(
+            f"{path} has no measured launch in it: see what ncu said, and which kernels it was to "
+            "measure"
+        )
+    return trace

@@ -29,6 +29,8 @@ class Kind(Enum):
     BYTES = auto()
     RATE = auto()
     SHARE = auto()
+    FLOPS = auto()
+    FLOP_RATE = auto()
     FLAG = auto()
     DEVICE = auto()
 
@@ -40,6 +42,8 @@ UNITS: Final[dict[Kind, str]] = {
     Kind.BYTES: "B",
     Kind.RATE: "B/s",
     Kind.SHARE: "fraction of 1",
+    Kind.FLOPS: "FLOP",
+    Kind.FLOP_RATE: "FLOP/s",
 }
 
 PER_CALL: Final = frozenset({"mean_ns", "median_ns", "min_ns", "max_ns"})
@@ -59,6 +63,16 @@ _KINDS: Final[dict[str, Kind]] = {
     "mean_bytes": Kind.BYTES,
     "bytes_per_s": Kind.RATE,
     "share": Kind.SHARE,
+    "measured": Kind.COUNT,
+    "measured_flops": Kind.FLOPS,
+    "fp64_flops": Kind.FLOPS,
+    "fp32_flops": Kind.FLOPS,
+    "fp16_flops": Kind.FLOPS,
+    "tensor_flops": Kind.FLOPS,
+    "flops_per_s": Kind.FLOP_RATE,
+    "dram_bytes": Kind.BYTES,
+    "dram_bytes_per_s": Kind.RATE,
+    "tensor_active": Kind.SHARE,
     "step": Kind.NUMBER,
     "process": Kind.NUMBER,
     "position": Kind.NUMBER,
@@ -66,6 +80,12 @@ _KINDS: Final[dict[str, Kind]] = {
     "warm_up": Kind.FLAG,
     "batched": Kind.FLAG,
     "tensor_core": Kind.FLAG,
+}
+
+_CALLED: Final = {
+    "bytes_per_s": "throughput",
+    "flops_per_s": "achieved",
+    "tensor_active": "tensor",
 }
 
 
@@ -104,7 +124,10 @@ def unit_of(column: str) -> str | None:
 
 def title_of(column: str) -> str:
     """Return what ``column`` is called in a table of text; its unit is told apart."""
-    return column.removesuffix("_ns").replace("bytes_per_s", "throughput").replace("_", " ")
+    title = column.removesuffix("_ns")
+    for written, called in _CALLED.items():
+        title = title.replace(written, called)
+    return title.replace("_", " ")
 
 
 def tells(values: pl.Series) -> bool:
@@ -150,6 +173,8 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.BYTES: human.size,
     Kind.RATE: human.rate,
     Kind.SHARE: human.share,
+    Kind.FLOPS: human.flops,
+    Kind.FLOP_RATE: human.flop_rate,
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

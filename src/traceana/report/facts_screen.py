@@ -50,6 +50,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         ("steps", _steps(facts)),
         ("layers", _number(facts["layers"])),
         ("host", _host(facts)),
+        ("counters", _counters(facts)),
         ("events", _number(facts["events"])),
         ("read", _read(facts)),
     ]
@@ -127,6 +128,19 @@ def _host(facts: Facts) -> str:
         _some(facts["ranges"], "range"),
     ]
     return ", ".join(part for part in told if part)
+
+
+def _counters(facts: Facts) -> str:
+    counters = facts["counters"]
+    if counters is None:
+        return ""
+    launches = human.counted(counters["launches"], "launch", "launches")
+    names = human.counted(counters["distinct_kernel_names"], "name")
+    joined = f", {human.count(counters['joined'])} of them kernels of the timeline"
+    return (
+        f"{launches} of {names} measured{joined if facts['kernels'] else ''}: "
+        f"{', '.join(counters['measured']) or 'nothing that traceana knows'}"
+    )
 
 
 def _read(facts: Facts) -> str:

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 _TIME_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_FLOP_UNITS: Final = (
+    *((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP")),
+    *((10**3, "kFLOP"), (1, "FLOP")),
+)
 _BYTE_UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 Unit = tuple[int, str]
@@ -37,13 +41,22 @@ def duration(value: int) -> str:
 
 def size(value: float) -> str:
     """Return a number of bytes with a decimal unit: ``3.84 MB``."""
-    unit, name = next((unit for unit in _BYTE_UNITS if abs(value) >= unit[0]), _BYTE_UNITS[-1])
-    return f"{value:.0f} B" if unit == 1 else f"{_digits(value / unit)} {name}"
+    return _prefixed(value, _BYTE_UNITS)
 
 
 def rate(value: float) -> str:
     """Return bytes per second with a decimal unit: ``11.5 GB/s``."""
     return f"{size(value)}/s"
+
+
+def flops(value: float) -> str:
+    """Return a number of floating-point operations with its unit: ``1.25 GFLOP``."""
+    return _prefixed(value, _FLOP_UNITS)
+
+
+def flop_rate(value: float) -> str:
+    """Return floating-point operations per second with their unit: ``14.1 TFLOP/s``."""
+    return f"{flops(value)}/s"
 
 
 def share(value: float) -> str:
@@ -61,6 +74,11 @@ def count(value: int) -> str:
 def counted(value: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun: ``1 step``, ``1,200 steps``."""
     return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
+
+
+def _prefixed(value: float, units: tuple[Unit, ...]) -> str:
+    unit, name = next((unit for unit in units if abs(value) >= unit[0]), units[-1])
+    return f"{value:.0f} {name}" if unit == 1 else f"{_digits(value / unit)} {name}"
 
 
 def _digits(value: float) -> str:

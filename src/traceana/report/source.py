@@ -20,6 +20,7 @@ def source_of(trace: Trace) -> dict[str, Any]:
         "selected_steps": meta.properties.get("selected_steps"),
         "selected_devices": meta.properties.get("selected_devices"),
         "selected_ranks": meta.properties.get("selected_ranks"),
+        "counters": meta.properties.get("counters_file"),
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
         "bytes_total": meta.bytes_total,

@@ -24,6 +24,7 @@ _REFERENCES: Final[dict[str, dict[str, str]]] = {
     "ops": {"parent": "ops", "instruction": "instructions"},
     "instructions": {"parent": "instructions"},
     "ranges": {"parent": "ranges"},
+    "counters": {"activity": "activities"},
 }
 """Columns that hold the row numbers of another table."""
 

@@ -103,6 +103,58 @@ def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) 
     assert read(path).counters["tensor_ops"].to_list() == [123, None]
 
 
+def test_counts_by_instruction_stand_where_there_are_none_by_type() -> None:
+    by_instruction = "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum"
+    by_type = "sm__ops_path_tensor_src_fp16_dst_fp32.sum"
+    assert known([by_instruction]) == {"tensor_ops": [by_instruction]}
+    assert known([by_instruction, by_type]) == {"tensor_ops": [by_type]}
+
+
+def test_what_chips_since_blackwell_call_the_memory(tmp_path: Path) -> None:
+    read_, written = "dram__bytes_op_read.sum", "dram__bytes_op_write.sum"
+    units = {read_: "byte", written: "Kbyte"}
+    path = raw(tmp_path / "a.csv", units, [("k", {read_: "5", written: "2"})])
+    assert read(path).counters["dram_bytes"].to_list() == [2005]
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_numbers_as_other_languages_write_them(tmp_path: Path, write: Write) -> None:
+    units = {TIME: "ns", READ: "byte", ACTIVE: "%"}
+    launches = [
+        ("k", {TIME: "117.344", READ: "27.595.520", ACTIVE: "65,77"}),
+        ("k", {TIME: "14.912", READ: "512", ACTIVE: "7,5"}),
+    ]
+    counters = read(write(tmp_path / "a.csv", units, launches)).counters
+    assert counters["duration"].to_list() == [117_344, 14_912]
+    assert counters["dram_read_bytes"].to_list() == [27_595_520, 512]
+    assert counters["tensor_active_percent"].to_list() == [65.77, 7.5]
+
+
+def test_lines_shorter_than_the_title_and_longer(tmp_path: Path) -> None:
+    """Rows of the details page end behind the value; some of advice hold a cell too many."""
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    whole = read(path).counters
+    lines = path.read_text().splitlines()
+    lines = [line_ + "," if line_.endswith('"%","47.5"') else line_ for line_ in lines]
+    lines = [f'{line_},""' if "of advice" in line_ else line_ for line_ in lines]
+    path.write_text("\n".join(lines))
+    assert read(path).counters.equals(whole)
+
+
+def test_columns_that_nvtx_adds_are_no_metrics(tmp_path: Path) -> None:
+    title = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+    path = raw(tmp_path / "a.csv", {TIME: "ns", title: ""}, [("k", {TIME: "5", title: "fwd"})])
+    trace = read(path)
+    assert trace.counters["duration"].to_list() == [5]
+    assert trace.meta.properties == {}
+
+
+def test_a_cut_stream_is_in_the_ledger(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES * 200)
+    path.write_bytes(gzip.compress(path.read_bytes())[:-30])
+    assert "truncated" in read(path).ledger["reason"]
+
+
 @pytest.mark.parametrize(
     ("unit", "times"),
     [

@@ -22,6 +22,9 @@ COLUMNS: Final = {
     "dram__bytes.sum": "dram_bytes",
     "dram__bytes_read.sum": "dram_read_bytes",
     "dram__bytes_write.sum": "dram_write_bytes",
+    # as chips since Blackwell call them
+    "dram__bytes_op_read.sum": "dram_read_bytes",
+    "dram__bytes_op_write.sum": "dram_write_bytes",
     "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
     "smsp__inst_executed_pipe_tensor.sum": "tensor_instructions",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_active_percent",
@@ -33,6 +36,7 @@ COLUMNS: Final = {
     },
 }
 _TENSOR_OPS: Final = re.compile(r"(sm__ops_path_tensor_\w+)\.sum")
+_BY_TYPE: Final = "sm__ops_path_tensor_src_"
 
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {
@@ -42,6 +46,7 @@ _SECONDS: Final = {
     **dict.fromkeys(("ms", "msecond"), 1e6),
     **dict.fromkeys(("s", "second"), 1e9),
 }
+_OTHER_LOCALE: Final = r"^-?[0-9.]*,(?:[0-9]{1,2}|[0-9]{4,})$|^[0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,|$)"
 _COUNTED: Final = re.compile(r"([KMGTP]?)(?:byte|inst|ops?|FLOPs?)?")
 
 
@@ -62,7 +67,8 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
     """Return the metrics among ``names`` that make each column of ``counters``.
 
     The first that is not null counts; of ``tensor_ops`` they are parts of a sum. A part that
-    another metric holds already (``…_src_fp16_dst_fp32`` in ``…_src_fp16``) is left out.
+    another metric holds already (``…_src_fp16_dst_fp32`` in ``…_src_fp16``) is left out, and so are
+    the counts by instruction (``…_op_hmma_…``) beside those by type, which are of the same work.
     """
     listed = list(names)
     found: dict[str, list[str]] = {}
@@ -70,6 +76,8 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
         if name in listed:
             found.setdefault(COLUMNS[name], []).append(name)
     tensor = {m[1]: name for name in listed if (m := _TENSOR_OPS.fullmatch(name))}
+    if any(stem.startswith(_BY_TYPE) for stem in tensor):
+        tensor = {stem: name for stem, name in tensor.items() if stem.startswith(_BY_TYPE)}
     parts = [
         name
         for stem, name in tensor.items()
@@ -80,10 +88,26 @@ def known(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def number(text: pl.Expr) -> pl.Expr:
-    """Return the values of ``text`` as float64: ``1,234.50``, null for ``n/a`` and the like."""
-    value = text.str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
+def number(text: pl.Expr, *, decimal_comma: bool) -> pl.Expr:
+    """Return the values of ``text`` as float64: ``1,234.50``, null for ``n/a`` and the like.
+
+    With ``decimal_comma`` they are ``1.234,50``.
+    """
+    thousands = "." if decimal_comma else ","
+    plain = text.str.replace_all(thousands, "", literal=True)
+    if decimal_comma:
+        plain = plain.str.replace(",", ".", literal=True)
+    value = plain.cast(pl.Float64, strict=False)
     return pl.when(value.is_finite()).then(value)
+
+
+def has_decimal_comma(values: pl.Series) -> bool:
+    """Tell whether ``values``, all that a table holds, were printed with a comma for the point.
+
+    ``ncu`` prints as the machine's language has it. ``1.234`` may be either; percentages
+    (``65,77``) and numbers of more than a million (``2.508.800``) are one alone.
+    """
+    return bool(values.str.contains(_OTHER_LOCALE).any())
 
 
 def combined(found: dict[str, list[str]]) -> list[pl.Expr]:

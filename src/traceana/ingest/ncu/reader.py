@@ -55,6 +55,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ledger = Ledger()
     whole = table.filter(pl.col("launch").is_not_null() & pl.col("name").is_not_null())
     ledger.add("malformed", table.height - whole.height, table="counters")
+    ledger.add("truncated", int(source.truncated), table="counters", kept=True)
     meta = TraceMeta(
         source=str(path),
         format="ncu",
@@ -65,7 +66,8 @@ def read(path: Path, progress: Progress) -> Trace:
         events=table.height,
         properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
     )
-    return Trace(meta, {"counters": whole, "ledger": ledger.frame()})
+    measured = whole.select(pl.col("name").unique(maintain_order=True))
+    return Trace(meta, {"counters": whole, "names": measured, "ledger": ledger.frame()})
 
 
 def _three(what: str, present: list[str]) -> list[pl.Expr]:

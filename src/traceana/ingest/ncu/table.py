@@ -9,11 +9,13 @@ from typing import Final
 import polars as pl
 
 from traceana.errors import CorruptError
-from traceana.ingest.ncu.metrics import factor, known, number
+from traceana.ingest.ncu.metrics import factor, has_decimal_comma, known, number
 from traceana.ingest.ncu.sniff import HEADER
 
 _ID: Final = "ID"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
+_NVTX: Final = ":PL_Type:"
+"""In the titles of the columns that ``--nvtx`` adds."""
 _FACTS: Final = frozenset(
     (
         "ID",
@@ -71,12 +73,16 @@ def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], 
 
 
 def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
-    named = [column for column in cells.columns if column not in _FACTS]
-    units = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
-    factors = {name: factor((units[name][0] if units.height else None) or "") for name in named}
+    named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
+    row = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
+    units = {name: (row[name][0] if row.height else None) or "" for name in named}
+    factors = {name: factor(units[name]) for name in named}
     found = known(name for name in named if factors[name] is not None)
     used = {name for names in found.values() for name in names}
-    values = [number(pl.col(name)) * factors[name] for name in sorted(used)]
+    # What has no unit may be text.
+    numbers = [name for name in named if units[name] and factors[name] is not None]
+    comma = any(has_decimal_comma(cells[name]) for name in numbers)
+    values = [number(pl.col(name), decimal_comma=comma) * factors[name] for name in sorted(used)]
     launches = cells.filter(pl.col(_ID).fill_null("") != "").with_columns(values)
     return launches, found, [name for name in named if name not in used]
 
@@ -85,8 +91,10 @@ def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], l
     name, unit, value = (pl.col(column) for column in _METRIC)
     units = cells.select(unit.fill_null("").unique()).to_series().to_list()
     factors = {text: factor(text) for text in units}
+    has_unit = cells.filter(unit.replace_strict(factors, default=None).is_not_null(), unit != "")
+    comma = has_decimal_comma(has_unit[_METRIC[2]])
     scaled = cells.with_columns(
-        number(value)
+        number(value, decimal_comma=comma)
         * unit.fill_null("").replace_strict(factors, default=None, return_dtype=pl.Float64)
     )
     # A rule's advice has a row without a metric.

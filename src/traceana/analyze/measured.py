@@ -1,0 +1,137 @@
+"""What Nsight Compute measured, added up over the activities that it belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.attribute.counters import flops
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+KINDS: Final = ("fp64", "fp32", "fp16", "tensor")
+FLOPS: Final = tuple(f"{kind}_flops" for kind in KINDS)
+_SUMS: Final = (
+    *("measured", "ncu_ns", "measured_flops", *FLOPS, "dram_bytes"),
+    # What the rates and the mean are over: the time of the launches that have a figure.
+    *("flops_over", "dram_over", "tensor_over", "tensor_weighted"),
+)
+COLUMNS: Final = (
+    *("measured", "ncu_ns", "measured_flops", *FLOPS, "flops_per_s"),
+    *("dram_bytes", "dram_bytes_per_s", "tensor_active"),
+)
+"""Columns of a result with measurements.
+
+``measured``: launches that were measured; ``ncu_ns``: their time at the clocks that Nsight Compute
+locks; ``measured_flops``: floating-point operations, a multiply-add being two, and their parts by
+type (``tensor_flops``: of the tensor cores, all types); ``flops_per_s``, ``dram_bytes_per_s``: over
+the timeline's durations of the measured launches; ``tensor_active``: mean by duration of the part
+of the cycles in which the tensor cores worked. Null: not measured.
+"""
+
+
+def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
+    """Return one row a distinct combination of the columns ``keys`` of measured activities.
+
+    Its other columns add up (see :func:`added`); :func:`with_rates` makes :data:`COLUMNS` of them.
+    """
+    joined = trace.counters.filter(pl.col("activity").is_not_null())
+    activities = trace.activities.select(*keys, "duration")[joined["activity"]]
+    launches = figures(joined, over=activities["duration"])
+    return (
+        pl.concat([activities.drop("duration"), launches], how="horizontal")
+        .group_by(keys)
+        .agg(*added())
+    )
+
+
+def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
+    """Return the columns that add up, a row a launch; ``over`` holds their durations (ns)."""
+    by_type = flops(counters).select(
+        *(pl.col(kind).alias(f"{kind}_flops") for kind in KINDS if kind != "tensor")
+    )
+    some = pl.any_horizontal(pl.col(FLOPS).is_not_null())
+    share = pl.col("tensor_active_percent") / 100
+    return (
+        counters.select(
+            pl.lit(1, pl.Int64).alias("measured"),
+            pl.col("duration").alias("ncu_ns"),
+            pl.col("tensor_ops").alias("tensor_flops"),
+            "dram_bytes",
+            "tensor_active_percent",
+            over.alias("over"),
+        )
+        .hstack(by_type)
+        .with_columns(pl.when(some).then(pl.sum_horizontal(FLOPS)).alias("measured_flops"))
+        .with_columns(
+            pl.when(pl.col("measured_flops").is_not_null()).then("over").alias("flops_over"),
+            pl.when(pl.col("dram_bytes").is_not_null()).then("over").alias("dram_over"),
+            pl.when(share.is_not_null()).then("over").alias("tensor_over"),
+            (share * pl.col("over")).alias("tensor_weighted"),
+        )
+        .select(_SUMS)
+    )
+
+
+def added() -> list[pl.Expr]:
+    """Return the sums of the columns that add up: null where every value is."""
+    return [
+        pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column)
+        for column in _SUMS
+    ]
+
+
+def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return ``frame``, which has the columns that add up, with :data:`COLUMNS` in their place."""
+    if trace.counters.height:
+        frame = frame.with_columns(pl.col("measured").fill_null(0))
+
+    def per(value: str, over: str, scale: float) -> pl.Expr:
+        return pl.when(pl.col(over) > 0).then(pl.col(value) * scale / pl.col(over))
+
+    return frame.with_columns(
+        per("measured_flops", "flops_over", 1e9).alias("flops_per_s"),
+        per("dram_bytes", "dram_over", 1e9).alias("dram_bytes_per_s"),
+        per("tensor_weighted", "tensor_over", 1.0).alias("tensor_active"),
+    ).drop("flops_over", "dram_over", "tensor_over", "tensor_weighted")
+
+
+def measured_notes(trace: Trace) -> tuple[str, ...]:
+    """Return what a reader of measured figures has to know; nothing without counters."""
+    counters = trace.counters
+    if counters.is_empty():
+        return ()
+    notes = [_where(trace)]
+    disagreement = trace.ledger.filter(pl.col("reason") == "unmatched")
+    notes += [
+        f"{detail}: {count:,}"
+        for detail, count in disagreement.select("detail", "count").iter_rows()
+    ]
+    sums = figures(counters, counters["duration"])
+    lacking = [kind for kind in KINDS if sums[f"{kind}_flops"].null_count() == sums.height]
+    if len(lacking) == len(KINDS):
+        notes.append("no floating-point operations were measured")
+    elif lacking:
+        notes.append(f"measured FLOPs are without those of {', '.join(lacking)}: not measured")
+    # On Hopper the counters of operations are said to leave out its own instructions (wgmma).
+    unseen = counters.filter(pl.col("tensor_ops") == 0, pl.col("tensor_active_percent") > 0).height
+    if unseen:
+        notes.append(
+            f"the tensor cores worked in {unseen:,} launches for which no operations of theirs "
+            "were counted: tensor FLOPs are too few"
+        )
+    return tuple(notes)
+
+
+def _where(trace: Trace) -> str:
+    counters = trace.counters
+    if trace.activities.is_empty():
+        return (
+            f"{counters.height:,} launches measured by Nsight Compute, without a timeline: rates "
+            "are over its own durations, at the clocks that it locks"
+        )
+    joined = counters.height - counters["activity"].null_count()
+    kernels = trace.activities.filter(pl.col("kind") == "kernel").height
+    return f"measured by Nsight Compute: {joined:,} of {kernels:,} kernels"
