@@ -26,10 +26,10 @@ from traceana.trace.schema import CPU_DEVICE, Direction, conform
 def attribute(trace: Trace) -> Trace:
     """Return ``trace`` with the attribution columns of its activities filled in.
 
-    Also filled: ``steps`` and ``layers``; parent, depth and direction of ``ops``; parent and depth
-    of ``ranges``; the operators that only NVTX tells of. Activities keep their order and number,
-    but on a trace without device work the leaf operators become the activities, or the leaf ranges
-    of one that has no operators either.
+    Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
+    depth of ``ranges``; the operators that only NVTX tells of. Activities keep their order and
+    number, but on a trace without device work the leaf operators become the activities, or the leaf
+    ranges of one that has no operators either.
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
@@ -41,12 +41,13 @@ def attribute(trace: Trace) -> Trace:
     if not activities["kind"].is_in(DEVICE_WORK).any() and (leaves := host.leaves()):
         activities, names = leaves
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
-    activities, layers = _placed(activities, trace.calls, host, ledger)
+    activities, layers, layer_rows = _placed(activities, trace.calls, host, ledger)
+    layer_of_op = to_rows(_of(layer_rows, host.layers.of_op))
     return trace.with_tables(
         activities=activities,
         names=conform("names", names),
         devices=devices,
-        ops=host.ops,
+        ops=host.ops.with_columns(layer_of_op.alias("layer")),
         ranges=host.ranges,
         steps=host.steps,
         layers=conform("layers", layers),
@@ -122,8 +123,9 @@ class _Host:
 
 def _placed(
     activities: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the activities with operator, range, layer, step and direction, and the layers."""
+) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
+    """Return the activities with operator, range, layer, step and direction, the layers, and which
+    row of them each layer of the host's resolution is."""
     key, time = _cause(activities, calls, host)
     known = from_rows(activities["op"])
     op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
@@ -134,14 +136,18 @@ def _placed(
     layer, direction = _by_repetition(activities, host.layers.layers, layer, direction, ledger)
     when = np.where(key == NONE, activities["start"].to_numpy(), time)
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
-    table, layer_row = layer_table(host.layers.layers, layer, when, lost.to_numpy())
-    return activities.with_columns(
-        to_rows(op).alias("op"),
-        to_rows(host.surroundings.innermost(key, time)).alias("range"),
-        to_rows(layer_row).alias("layer"),
-        to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
-        direction.alias("direction"),
-    ), table
+    table, layer_row, rows = layer_table(host.layers.layers, layer, when, lost.to_numpy())
+    return (
+        activities.with_columns(
+            to_rows(op).alias("op"),
+            to_rows(host.surroundings.innermost(key, time)).alias("range"),
+            to_rows(layer_row).alias("layer"),
+            to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
+            direction.alias("direction"),
+        ),
+        table,
+        rows,
+    )
 
 
 def _direction(

@@ -21,7 +21,7 @@ _REFERENCES: Final[dict[str, dict[str, str]]] = {
         "layer": "layers",
         "step": "steps",
     },
-    "ops": {"parent": "ops", "instruction": "instructions"},
+    "ops": {"parent": "ops", "instruction": "instructions", "layer": "layers"},
     "instructions": {"parent": "instructions"},
     "ranges": {"parent": "ranges"},
     "counters": {"activity": "activities"},

@@ -163,6 +163,7 @@ OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "module": LABEL,  # "Module Hierarchy", where recorded
     "scope": LABEL,  # as of activities
     "instruction": ROW,  # as of activities
+    "layer": ROW,  # null also where nothing of the layer ran on the device
     "rank": pl.Int32,  # of a distributed run
 }
 

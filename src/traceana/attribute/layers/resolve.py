@@ -160,15 +160,16 @@ def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
 
 def layer_table(
     layers: list[Layer], used: Ints, time: Ints, lost: npt.NDArray[np.bool_]
-) -> tuple[pl.DataFrame, Ints]:
-    """Return the ``layers`` table of the layers in use, and the row of each entry of ``used``.
+) -> tuple[pl.DataFrame, Ints, Ints]:
+    """Return the ``layers`` table of the layers in use, the row of each entry of ``used``, and
+    the row of each of ``layers`` (NONE: not in use).
 
     ``used`` indexes ``layers`` (NONE: on none), ``time`` says when, ``lost`` whether the launch is
     missing. Layers of one path and role are one row; the modules around a layer get rows too. Rows
     are in order of first use.
     """
     if not len(used):
-        return empty("layers"), used
+        return empty("layers"), used, np.full(len(layers), NONE, dtype=np.int64)
     all_layers = [*layers, OUTSIDE, NO_LAUNCH]
     index = np.where(used == NONE, len(layers) + lost, used)
     first = pl.DataFrame({"index": index, "time": time}).group_by("index").agg(pl.col("time").min())
@@ -196,7 +197,7 @@ def layer_table(
     lookup = np.full(len(all_layers), NONE, dtype=np.int64)
     for i, row in row_of.items():
         lookup[i] = number[row]
-    return frame, lookup[index]
+    return frame, lookup[index], lookup[: len(layers)]
 
 
 _Row = tuple[str, str]
