@@ -103,6 +103,16 @@ def test_spellings_agree(spelling: str) -> None:
     assert canonical(pl.Series([spelling]))[0] == "void kernel<2, (Op)1, other<3>>(int)"
 
 
+def test_spellings_of_const_agree() -> None:
+    spellings = [
+        "void Eigen::k<Eigen::Map<float const, 1> const, constant_op<float const> >(int)",
+        "void Eigen::k<const Eigen::Map<const float, (int)1>, constant_op<const float>>(int)",
+        "void Eigen::k<Eigen::Map<float const , int=1> const , constant_op<float const >>(int)",
+    ]
+    bare = "void Eigen::k<Eigen::Map<float, 1>, constant_op<float>>(int)"
+    assert canonical(pl.Series(spellings)).to_list() == [bare] * 3
+
+
 def test_explain_names_rule_reason_and_rivals() -> None:
     found = explain("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)")
     assert found.rule == "cudnn.winograd_nonfused"

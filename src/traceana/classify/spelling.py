@@ -2,8 +2,9 @@
 
 CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
 ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. Patterns are written for the
-first form; this brings the others to it. Only matching sees the result: tables keep the names as
-they were printed.
+first form; this brings the others to it. Eigen's expressions are types within types, each of them
+const, which CUPTI prints behind a type and nsys before it; they lose it. Only matching sees the
+result: tables keep the names as they were printed.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ _REPLACEMENTS: Final = {
     " >": ">",
     " ,": ",",
 }
+_CONST: Final = r" const\b|\bconst "
 _MARKS: Final = ["<unnamed>", " >", " ,", "=", "(int)", "(bool)", " int)", "(long)", " long)"]
 
 
 def canonical(names: pl.Series) -> pl.Series:
     """``names`` as CUPTI would print them, in the same order."""
     marked = names.str.contains_any(_MARKS)
-    if not marked.any():
-        return names
-    variant = names.filter(marked).str.replace_many(_REPLACEMENTS)
-    for pattern, replacement in _REWRITES:
-        variant = variant.str.replace_all(pattern, replacement)
-    return names.clone().scatter(marked.arg_true(), variant)
+    if marked.any():
+        variant = names.filter(marked).str.replace_many(_REPLACEMENTS)
+        for pattern, replacement in _REWRITES:
+            variant = variant.str.replace_all(pattern, replacement)
+        names = names.clone().scatter(marked.arg_true(), variant)
+    expressions = names.str.contains("Eigen::", literal=True)
+    if expressions.any():
+        bare = names.filter(expressions).str.replace_all(_CONST, "")
+        names = names.clone().scatter(expressions.arg_true(), bare)
+    return names
