@@ -11,6 +11,7 @@ import msgspec
 from traceana.ingest.xplane.buffer import Buffer
 from traceana.ingest.xplane.hlo_attributes import attributes
 from traceana.ingest.xplane.hlo_proto import Computation, Instruction, Module
+from traceana.ingest.xplane.hlo_scopes import complete_scopes
 from traceana.ingest.xplane.hlo_shapes import UNKNOWN, Shape
 from traceana.ingest.xplane.wire import WireError
 
@@ -47,13 +48,9 @@ def rows(buffer: Buffer, module: Module, text_budget: int) -> list[Row]:
     name a shape of thousands of parts in each of its instructions.
     """
     by_number = {each.number: each for part in module.computations for each in part.instructions}
-    roots = {part.number: by_number.get(part.root) for part in module.computations}
+    complete_scopes(module, by_number)
     found: list[Row] = []
     for each, parent in _placed(module):
-        scope = each.scope
-        if not scope and each.called and (root := roots.get(each.called[0])) is not None:
-            # Some fusions have none of their own: that of what they give.
-            scope = root.scope
         operands = [by_number[n].shape if n in by_number else UNKNOWN for n in each.operands]
         text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, each.shape))
         found.append(
@@ -62,7 +59,7 @@ def rows(buffer: Buffer, module: Module, text_budget: int) -> list[Row]:
                 parent,
                 each.opcode,
                 each.target or None,
-                scope or None,
+                each.scope or None,
                 _attributes(buffer, each),
                 *(_shapes(operands, each.shape) if text_budget >= 0 else ()),
             )

@@ -7,6 +7,7 @@ ShapeProto {element_type 2, dimensions 3, tuple_shapes 4}, and the numbers of Pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import msgspec
@@ -57,11 +58,12 @@ _TYPES: Final = {
 @dataclass(frozen=True, slots=True)
 class Shape:
     """``sizes`` and ``types`` are JSON text: of an array ``[4,3]`` and ``"f32"``, of a tuple a list
-    of those.
+    of those. ``elements`` is the number of an array's, None of a tuple.
     """
 
     sizes: str
     types: str
+    elements: int | None = None
 
 
 UNKNOWN: Final = Shape("null", "null")
@@ -79,7 +81,8 @@ class Shapes:
         key = self._buffer.data[whole.start : whole.end].tobytes()
         if (found := self._known.get(key)) is None:
             sizes, types = self._parts(whole, 0)
-            found = Shape(_json(sizes), _json(types))
+            elements = prod(sizes) if isinstance(types, str) else None
+            found = Shape(_json(sizes), _json(types), elements)
             self._known[key] = found
         return found
 

@@ -1,0 +1,94 @@
+"""Scopes that XLA's optimizer lost: given back where the program tells whose work it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+import traceana
+from tests.ingest.xplane.hlo_writing import Made, array, computation, module, ran, write_programs
+from tests.ingest.xplane.writing import trace_of
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "xplane"
+X, W, Y = array(8, 28, 28, 16), array(3, 3, 16, 32), array(8, 26, 26, 32)
+CONV1, CONV2 = "jit(f)/jvp(net)/conv1/conv", "jit(f)/jvp(net)/conv2/conv"
+BACKWARD1 = "jit(f)/transpose(jvp(net))/conv1/conv"
+
+
+def scopes(tmp_path: Path, *instructions: Made, holding: bytes = b"") -> dict[str, str | None]:
+    program = module(1, holding, computation(1, instructions[-1].key, *instructions))
+    table = trace_of(
+        write_programs(tmp_path / "x.pb", ran(("jit_f", 1, "any")), jit_f_1=program)
+    ).instructions
+    names = table.select("name", pl.col("scope").cast(pl.String))
+    return dict(names.iter_rows())
+
+
+def inputs() -> list[Made]:
+    return [
+        Made(1, "x", "parameter", X),
+        Made(2, "w", "parameter", W),
+        Made(3, "dy", "parameter", Y),
+    ]
+
+
+def test_a_weight_s_gradient_is_told_by_its_tensors(tmp_path: Path) -> None:
+    forward = Made(4, "forward", "convolution", Y, CONV1, (1, 2))
+    gradient = Made(5, "wgrad", "convolution", W, "", (1, 3))
+    found = scopes(tmp_path, *inputs(), forward, gradient)
+    assert found == {"forward": CONV1, "wgrad": BACKWARD1}
+
+
+def test_layers_of_equal_tensors_are_not_guessed_between(tmp_path: Path) -> None:
+    one = Made(4, "one", "convolution", Y, CONV1, (1, 2))
+    other = Made(5, "other", "convolution", Y, CONV2, (1, 2))
+    gradient = Made(6, "wgrad", "convolution", W, "", (1, 3))
+    assert scopes(tmp_path, *inputs(), one, other, gradient)["wgrad"] is None
+
+
+def test_what_was_not_differentiated_has_no_gradient(tmp_path: Path) -> None:
+    forward = Made(4, "forward", "convolution", Y, "jit(f)/net/conv1/conv", (1, 2))
+    nameless = Made(5, "nameless", "convolution", W, "", (1, 3))
+    assert scopes(tmp_path, *inputs(), forward, nameless)["nameless"] is None
+
+
+def test_a_copy_belongs_to_what_alone_uses_it(tmp_path: Path) -> None:
+    copies = [Made(4, "copy", "copy", X, "", (1,)), Made(5, "again", "transpose", X, "", (4,))]
+    uses = Made(6, "use", "exponential", X, "jit(f)/exp", (5,))
+    assert scopes(tmp_path, *inputs(), *copies, uses) == {
+        "copy": "jit(f)/exp",
+        "again": "jit(f)/exp",
+        "use": "jit(f)/exp",
+    }
+    more = Made(7, "more", "negate", X, "jit(f)/neg", (4,))
+    found = scopes(tmp_path, *inputs(), *copies, uses, more)
+    assert (found["copy"], found["again"]) == (None, "jit(f)/exp")
+
+
+def test_a_product_is_not_the_optimizer_s_that_uses_it(tmp_path: Path) -> None:
+    fused = computation(9, 90, Made(90, "inner", "dot", W))
+    products = [
+        Made(4, "dot", "dot", W, "", (1, 3)),
+        Made(5, "fusion", "fusion", W, "", (1, 3), (9,)),
+    ]
+    uses = Made(6, "use", "add", W, "jit(f)/optimizer/add", (4, 5))
+    found = scopes(tmp_path, *inputs(), *products, uses, holding=fused)
+    assert (found["dot"], found["fusion"], found["inner"]) == (None, None, None)
+
+
+def test_almost_all_of_a_training_step_is_on_a_layer() -> None:
+    trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
+    placed = trace.activities.with_columns(
+        trace.layers["role"].gather(trace.activities["layer"]).cast(pl.String).alias("role"),
+        trace.layers["path"].gather(trace.activities["layer"]).alias("path"),
+    )
+    told = pl.col("role").is_in(["layer", "optimizer"]).fill_null(False)
+    assert time(placed.filter(told)) > 0.999 * time(placed)
+    # The gradient of the weight takes about as long as the forward convolution.
+    first = placed.filter(pl.col("path") == "alexnet.conv1")
+    assert time(first.filter(pl.col("direction") == "backward")) > 0.4 * time(first)
+
+
+def time(activities: pl.DataFrame) -> int:
+    return int(activities["duration"].sum())
