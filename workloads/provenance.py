@@ -54,14 +54,14 @@ def write_provenance(
 
 
 def provenance_path(recording: Path) -> Path:
-    """``NAME.provenance.json`` for ``NAME.json.gz``, ``NAME.sqlite`` or ``NAME.xplane.pb``."""
+    """``NAME.provenance.json`` for ``NAME.json.gz``, ``NAME.sqlite`` and the like."""
     return recording.with_name(f"{stem(recording)}.provenance.json")
 
 
 def stem(recording: Path) -> str:
     """The file's name without what says its format."""
     name = recording.name
-    for suffix in (".json.gz", ".sqlite", ".xplane.pb"):
+    for suffix in (".json.gz", ".sqlite", ".xplane.pb", ".csv"):
         name = name.removesuffix(suffix)
     return name
 

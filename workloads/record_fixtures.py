@@ -1,8 +1,8 @@
 """Record the fixtures: ``python -m workloads.record_fixtures --output fixtures``.
 
 Plan ``cpu`` is what a machine without a GPU can record, ``gpu`` what a CUDA machine can, ``smoke``
-the latter's machinery tried on the CPU. nsys is used where it is installed and passed over, with a
-word, where it is not; traceana itself needs neither nsys nor PyTorch.
+the latter's machinery tried on the CPU. nsys and ncu are used where they are installed and passed
+over, with a word, where they are not; traceana itself needs neither of them, nor PyTorch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from workloads.room import Room, RoomError, find_room
 
 # Each is to be committed; a bigger one is a mistake in the plan.
 MAXIMUM_BYTES = 1_000_000
+_PROGRAMS = (Tool.NSYS, Tool.NCU)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,7 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("fixtures"), metavar="DIRECTORY")
     parser.add_argument("--only", metavar="NAME", help="the one recording of this name")
     parser.add_argument("--open", action="store_true", help="without namespaces of their own")
-    parser.add_argument("--nsys", help="nsys executable (the one on PATH)")
+    for tool in _PROGRAMS:
+        parser.add_argument(f"--{tool}", help=f"{tool} executable (the one on PATH)")
     arguments = parser.parse_args(argv)
     output: Path = arguments.output
     if not output.is_dir():
@@ -42,11 +44,16 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"plan {arguments.plan} has no {arguments.only}; it has {names}")
     if arguments.plan == "gpu" and not torch.cuda.is_available():
         parser.error("plan gpu needs a CUDA device and PyTorch finds none; see --plan smoke")
-    nsys = shutil.which(arguments.nsys or "nsys")
-    if arguments.nsys and nsys is None:
-        parser.error(f"--nsys {arguments.nsys}: no such executable")
+    programs: dict[Tool, Path] = {}
+    for tool in _PROGRAMS:
+        given: str | None = getattr(arguments, tool)
+        found = shutil.which(given or tool)
+        if found is not None:
+            programs[tool] = Path(found).absolute()
+        elif given:
+            parser.error(f"--{tool} {given}: no such executable")
     room = Room(None) if arguments.open else find_room()
-    recorder = Recorder(output, room, Path(nsys).absolute() if nsys else None)
+    recorder = Recorder(output, room, programs)
     return _record_all(wanted, recorder)
 
 
@@ -55,8 +62,8 @@ def _record_all(wanted: list[Recording], recorder: Recorder) -> int:
         print("Without namespaces recordings name this host: look at them before publishing.")
     failed = 0
     for recording in wanted:
-        if recording.tool is Tool.NSYS and recorder.nsys is None:
-            print(f"{recording.name}: passed over, nsys is not installed")
+        if recording.tool in _PROGRAMS and recording.tool not in recorder.programs:
+            print(f"{recording.name}: passed over, {recording.tool} is not installed")
             continue
         if recording.tool is Tool.NSYS and not recorder.room.closed:
             print(f"{recording.name}: passed over, nsys would record every process' environment")

@@ -10,8 +10,9 @@
 #                                               found in them; recordings then name the host
 #
 # PYTHON names the interpreter (python3). Stops after ten minutes. nsys is used where it is
-# installed (and the namespaces it needs can be made, see room.py). Recordings of JAX are not
-# part of it yet: there is no JAX builder.
+# installed (and the namespaces it needs can be made, see room.py), and so is ncu, for one step and
+# the metrics of measurements.py; it needs leave to read the GPU's counters (root, or the driver's
+# NVreg_RestrictProfilingToAdminUsers=0). Recordings of JAX and Keras are of the CPU alone.
 # As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.
 set -eu
 

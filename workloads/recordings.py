@@ -12,6 +12,7 @@ class Tool(StrEnum):
 
     TORCH_PROFILER = "torch.profiler"
     NSYS = "nsys"
+    NCU = "ncu"
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,10 @@ class Recording:
     @property
     def suffix(self) -> str:
         """The end of the file name, which says the format."""
-        return ".json.gz" if self.tool is Tool.TORCH_PROFILER else ".sqlite"
+        return _SUFFIXES[self.tool]
+
+
+_SUFFIXES = {Tool.TORCH_PROFILER: ".json.gz", Tool.NSYS: ".sqlite", Tool.NCU: ".csv"}
 
 
 _RECORD_FUNCTION = ("--ranges", "record-function")
@@ -61,6 +65,8 @@ _ON_GPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
     ),
     # nsys records the warm-up too, so there is less of it.
     ("alexnet-gpu-nsys", Tool.NSYS, ("--steps", "2", "--warm-up", "1", *_NVTX)),
+    # One step, to be joined to alexnet-gpu-fp32: ncu runs each kernel of it many times.
+    ("alexnet-gpu-ncu", Tool.NCU, ("--steps", "1", "--warm-up", "3", "--cuda-profiler")),
 )
 _GPU_ONLY = frozenset({"--precision=tf32", "--cudnn-benchmark"})
 
@@ -83,5 +89,6 @@ PLANS: Mapping[str, tuple[Recording, ...]] = {
             (*_SMOKE_RUN, *(word for word in own if word not in _GPU_ONLY)),
         )
         for name, tool, own in _ON_GPU
+        if tool is not Tool.NCU  # there is nothing to measure on the CPU
     ),
 }

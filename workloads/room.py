@@ -16,24 +16,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import traceana
+
 HOST_NAME = "traceana"
 _UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
 # As root; as any other user or in a container, where the kernel lets users have namespaces.
 _WAYS = (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user"))
-# $1 Python's prefix, $2 the workloads, $3 where output goes, $4 nsys' folder; the rest: command.
+# $1 Python's prefix, $2 the workloads, $3 where output goes, $4 the profiler's folder, $5 traceana,
+# in whose format the layers are written; the rest: the command.
 _SCRIPT = f"""
 set -e
 hostname {HOST_NAME}
 mount -t tmpfs none /srv
-mkdir /srv/python /srv/run /srv/nsys
+mkdir /srv/python /srv/run /srv/profiler
 mount --bind "$1" /srv/python
 mount --bind "$3" /srv/run
-mkdir -p /srv/run/workloads
+mkdir -p /srv/run/workloads /srv/run/traceana
 mount --bind "$2" /srv/run/workloads
-mount --bind "$4" /srv/nsys
+mount --bind "$5" /srv/run/traceana
+mount --bind "$4" /srv/profiler
 mount -t tmpfs none /tmp
 cd /srv/run
-shift 4
+shift 5
 # A shell of its own: process 1's command line forgets the folders above, and the command is not
 # process 1, a number that Kineto gives to a GPU too.
 exec sh -c '"$@"; exit $?' sh "$@"
@@ -44,6 +48,14 @@ _PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 
 class RoomError(RuntimeError):
     """A command failed or took too long."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A profiler's executable, and the word of a command that means it."""
+
+    word: str
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -58,17 +70,21 @@ class Room:
         return self.unshare is not None
 
     def run(
-        self, command: Sequence[str], output: Path, nsys: Path | None = None, timeout: float = 300
+        self,
+        command: Sequence[str],
+        output: Path,
+        program: Program | None = None,
+        timeout: float = 300,
     ) -> str:
         """Run ``command`` with ``output`` as its current directory and return what it printed.
 
-        Its words ``python`` and ``nsys`` mean this Python and the executable ``nsys``. Raises
+        Its word ``python`` means this Python, and the word of ``program`` its executable. Raises
         :class:`RoomError` with the last line of its messages when it fails or takes ``timeout`` s.
         """
         if self.closed:
-            words = self._inside(command, output, nsys)
+            words = self._inside(command, output, program)
         else:
-            words = _meant(command, sys.executable, nsys)
+            words = _meant(command, sys.executable, program)
         try:
             done = subprocess.run(
                 words,
@@ -87,18 +103,19 @@ class Room:
             raise RoomError(f"{' '.join(command)}: exit {done.returncode}: {last}")
         return done.stdout
 
-    def _inside(self, command: Sequence[str], output: Path, nsys: Path | None) -> list[str]:
+    def _inside(self, command: Sequence[str], output: Path, program: Program | None) -> list[str]:
         tool_folder = output
-        if nsys is not None and not _says_nothing(nsys):
-            tool_folder = nsys.parent
-            nsys = Path("/srv/nsys", nsys.name)
+        if program is not None and not _says_nothing(program.path):
+            tool_folder = program.path.parent
+            program = Program(program.word, Path("/srv/profiler", program.path.name))
         python = f"/srv/python/bin/{Path(sys.executable).name}"
-        folders = (sys.prefix, str(_WORKLOADS), str(output), str(tool_folder))
+        folders = (sys.prefix, str(_WORKLOADS), str(output), str(tool_folder), str(_TRACEANA))
         script = [*(self.unshare or ()), "sh", "-c", _SCRIPT, "sh", *folders]
-        return script + _meant(command, python, nsys)
+        return script + _meant(command, python, program)
 
 
 _WORKLOADS = Path(__file__).resolve().parent
+_TRACEANA = Path(traceana.__file__).resolve().parent
 
 
 def find_room() -> Room:
@@ -112,14 +129,16 @@ def find_room() -> Room:
     return Room(None)
 
 
-def _meant(command: Sequence[str], python: str, nsys: Path | None) -> list[str]:
-    meaning = {"python": python, "nsys": str(nsys)}
+def _meant(command: Sequence[str], python: str, program: Program | None) -> list[str]:
+    meaning = {"python": python}
+    if program is not None:
+        meaning[program.word] = str(program.path)
     return [meaning.get(word, word) for word in command]
 
 
-def _says_nothing(nsys: Path) -> bool:
-    """Whether its path is one that any machine could have, and so may stand in a trace."""
-    return nsys.parts[1] in ("usr", "opt")
+def _says_nothing(path: Path) -> bool:
+    """Whether ``path`` is one that any machine could have, and so may stand in a trace."""
+    return path.parts[1] in ("usr", "opt")
 
 
 def _environment(closed: bool) -> Mapping[str, str]:

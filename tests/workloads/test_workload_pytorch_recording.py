@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("torch")
 
 from workloads.networks import NETWORKS
+from workloads.options import OptionError, RunOptions
 from workloads.pytorch.__main__ import main
+from workloads.pytorch.record import cuda_profiler
 
 TINY = ["--batch=1", "--image-size=67", "--width-divisor=16", "--classes=10", "--threads=1"]
 LAYERS = [layer.name for layer in NETWORKS["alexnet"]().layers]
@@ -138,3 +140,24 @@ def test_a_gpu_that_is_not_there_is_said(
     with pytest.raises(SystemExit):
         main([*TINY, "--device=cuda"])
     assert "PyTorch finds no CUDA device here; use --device cpu" in capsys.readouterr().err
+
+
+def test_the_cuda_profiler_sees_the_steps_behind_the_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr("torch.cuda.profiler.start", lambda: happened.append("start"))
+    monkeypatch.setattr("torch.cuda.profiler.stop", lambda: happened.append("stop"))
+    step_done = cuda_profiler(RunOptions(warm_up=2, steps=2))
+    for number in range(4):
+        happened.append(f"step {number}")
+        step_done()
+    assert happened == ["step 0", "step 1", "start", "step 2", "step 3", "stop"]
+    with pytest.raises(OptionError, match="--warm-up 1 or more"):
+        cuda_profiler(RunOptions(warm_up=0))
+
+
+def test_the_cuda_profiler_is_for_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*TINY, "--cuda-profiler"])
+    assert "--cuda-profiler is for ncu and nsys on a GPU" in capsys.readouterr().err

@@ -15,6 +15,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from traceana.ingest.ncu.metrics import known
+from workloads.measurements import METRICS
 from workloads.options import parse_run_options
 from workloads.record_fixtures import main
 from workloads.recorder import Recorder
@@ -93,7 +95,7 @@ def test_record_fixtures_refuses(
 def test_what_cannot_be_recorded_leaves_nothing(tmp_path: Path) -> None:
     broken = Recording("broken", Tool.TORCH_PROFILER, ("--image-size", "9", "--batch", "1"))
     with pytest.raises(RoomError, match=r"exit 2: .*does not fit"):
-        Recorder(tmp_path, Room(None), None).record(broken)
+        Recorder(tmp_path, Room(None), {}).record(broken)
     assert not list(tmp_path.iterdir())
 
 
@@ -128,13 +130,61 @@ def test_without_nsys_its_recordings_are_passed_over(
     assert not list(tmp_path.iterdir())
 
 
+_NCU = """#!/bin/sh
+[ "$1" = --version ] && { echo "Version 2099.1.0.0 (build 1)"; exit; }
+while [ $# -gt 0 ]; do
+    [ "$1" = --log-file ] && log=$2
+    [ "$1" = --metrics ] && metrics=$2
+    shift
+done
+echo "what the workload prints"
+: > alexnet.layers.json
+[ "$metrics" = @METRICS@ ] && printf '%s\\n' '@SAYS@' > "$log"
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ('"ID","Process ID","Kernel Name","gpu__time_duration.sum"', None),
+        ("==ERROR== ERR_NVGPUCTRPERM - no permission", "measured nothing: .*ERR_NVGPUCTRPERM"),
+    ],
+)
+def test_ncu_is_told_what_to_measure(says: str, message: str | None, tmp_path: Path) -> None:
+    ncu = tmp_path / "ncu"
+    manifest = "alexnet-gpu-ncu-2099.1.layers.json"
+    script = _NCU.replace("@METRICS@", ",".join(METRICS)).replace("@SAYS@", says)
+    ncu.write_text(script.replace("alexnet.layers.json", manifest))
+    ncu.chmod(0o755)
+    (recording,) = (each for each in PLANS["gpu"] if each.tool is Tool.NCU)
+    assert {"--steps", "1", "--cuda-profiler"} <= set(recording.arguments)
+    output = tmp_path / "made"
+    output.mkdir()
+    recorder = Recorder(output, Room(None), {Tool.NCU: ncu})
+    if message is not None:
+        with pytest.raises(RoomError, match=message):
+            recorder.record(recording)
+        assert not list(output.iterdir())
+        return
+    made = recorder.record(recording)
+    assert made.name == "alexnet-gpu-ncu-2099.1.csv"
+    facts = json.loads((output / "alexnet-gpu-ncu-2099.1.provenance.json").read_text())
+    assert facts["recorder"] == {"name": "ncu", "version": "2099.1.0.0"}
+    assert "--profile-from-start off" in facts["commands"][0]
+
+
+def test_the_reader_knows_every_metric() -> None:
+    found = known(METRICS)
+    assert {name for names in found.values() for name in names} == set(METRICS)
+
+
 @pytest.mark.skipif(NSYS is None, reason="nsys is not installed")
 @pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
     pytest.importorskip("nvtx")
     assert NSYS is not None
     (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
-    made = Recorder(tmp_path, find_room(), Path(NSYS)).record(recording)
+    made = Recorder(tmp_path, find_room(), {Tool.NSYS: Path(NSYS)}).record(recording)
     database = sqlite3.connect(made)
     query = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId ORDER BY start"
     texts = [text for (text,) in database.execute(query)]

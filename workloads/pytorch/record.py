@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -30,6 +31,27 @@ def make_profiler(options: RunOptions, *, stack: bool) -> profile:
         with_modules=True,
         with_stack=stack,
     )
+
+
+def cuda_profiler(options: RunOptions) -> Callable[[], None]:
+    """What is to be called after each step, so that CUDA's profilers see those after the warm-up.
+
+    ``ncu --profile-from-start off`` and ``nsys --capture-range=cudaProfilerApi`` wait for it.
+    Raises :class:`OptionError` without a warm-up step, after which to begin.
+    """
+    if options.warm_up < 1:
+        raise OptionError("--cuda-profiler needs --warm-up 1 or more: it starts behind that step")
+    done = 0
+
+    def step_done() -> None:
+        nonlocal done
+        done += 1
+        if done == options.warm_up:
+            torch.cuda.profiler.start()
+        elif done == options.warm_up + options.steps:
+            torch.cuda.profiler.stop()
+
+    return step_done
 
 
 def write_trace(profiler: profile, path: Path) -> None:
