@@ -65,7 +65,7 @@ def row(name: str, trace: Trace) -> tuple[str, ...]:
         _count(kinds.filter(kinds == "memcpy").len()),
         _count(trace.calls.height),
         _count(trace.ops.height),
-        "yes" if trace.ops["input_shapes"].is_not_null().any() else "",
+        "yes" if _has_shapes(trace) else "",
         _count(layers),
         _count(trace.steps["number"].n_unique()),
         ", ".join(
@@ -73,6 +73,10 @@ def row(name: str, trace: Trace) -> tuple[str, ...]:
             for reason, count in problems.select("reason", "count").iter_rows()
         ),
     )
+
+
+def _has_shapes(trace: Trace) -> bool:
+    return trace.ops["input_shapes"].is_not_null().any() or trace.instructions.height > 0
 
 
 def _count(number: int) -> str:
