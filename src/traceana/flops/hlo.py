@@ -1,0 +1,162 @@
+"""Floating-point operations of XLA's instructions: convolutions and matrix products.
+
+Everything else (elementwise, reductions, pooling, sorting, FFT …) is not counted. What holds others
+(fusion, call, while …) has the sum of what is inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import polars as pl
+
+from traceana.flops.hlo_formulas import (
+    Contraction,
+    Count,
+    cudnn,
+    decoded,
+    dot,
+    hlo_convolution,
+    onednn_convolution,
+    onednn_matmul,
+)
+from traceana.flops.model import LARGEST, UncountableError
+from traceana.flops.registry import declare
+from traceana.trace.schema import ROW
+
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "instruction": ROW,
+    "flops": pl.Int64,
+    "formula": pl.String,
+    "at_least": pl.Boolean,
+}
+_GRADIENT: Final = re.compile(r"transpose\(|(?:^|/)gradients?(?:_tape)?/")
+"""In the scope of what differentiation made: JAX's mark, and TensorFlow's."""
+_CONV: Final = "__cudnn$conv"
+_FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = (
+    ("convolution", "", hlo_convolution),
+    ("dot", "", dot),
+    ("custom-call", _CONV, cudnn),
+    ("custom-call", "__cublas$", dot),
+    ("custom-call", "__onednn$convolution", onednn_convolution),
+    ("custom-call", "__onednn$matmul", onednn_matmul),
+)
+"""Opcode, beginning of the target, formula."""
+
+INSIDE: Final = declare(
+    "hlo.inside",
+    """What holds other instructions: the sum of theirs.
+
+    The body of a while counts as often as its trip count says, once where none is known. Which
+    branch of a conditional runs is not known, so that none counts. Both are marked ``at_least``.
+    """,
+)
+GRADIENT: Final = declare(
+    "hlo.convolution.gradient",
+    """A gradient of a convolution: the count of the forward one.
+
+    The gradients of input and weight multiply each element of the output's gradient with the
+    elements that made it, so that all three counts are equal. XLA writes a gradient as a
+    convolution whose padding stands for other things than the forward one's, where counting full
+    windows differs: of a 5x5 convolution from 14x14 to 10x10 the gradient of the input has 14x14
+    windows, many of them mostly beyond the 10x10. The forward convolution is the one of the same
+    program whose three tensors have as many elements each.
+    """,
+)
+
+
+def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
+    """Return what each instruction computes, a row for each that computes anything counted.
+
+    ``instructions`` is that table of a trace. Columns: ``instruction``, its row; ``flops`` of one
+    execution, a multiply-accumulate as two; ``formula``, a key of
+    :data:`traceana.flops.registry.FORMULAS`; ``at_least``, whether some of it could not be
+    counted. An instruction inside another has a row of its own, and is in the other's count too.
+    """
+    counted, partial = _own(instructions)
+    parents = instructions["parent"].to_list()
+    trips = _trips(instructions)
+    branches = set(_rows(instructions, pl.col("opcode") == "conditional"))
+    inside: defaultdict[int, int] = defaultdict(int)
+    found: list[tuple[int, int, str, bool]] = []
+    for row in range(instructions.height - 1, -1, -1):
+        if (own := counted.get(row)) is not None:
+            flops, formula, at_least = own.flops, own.formula, False
+        else:
+            repeats = trips.get(row, 1)
+            flops, formula = inside[row] * (repeats or 1), INSIDE
+            at_least = row in partial or (not repeats and flops > 0)
+        parent = parents[row]
+        if parent is not None and parent < row:
+            kept = flops <= LARGEST and parent not in branches
+            inside[parent] += flops if kept else 0
+            if at_least or (flops and not kept):
+                partial.add(parent)
+        if 0 < flops <= LARGEST:
+            found.append((row, flops, formula, at_least))
+    return pl.DataFrame(found[::-1], schema=_SCHEMA, orient="row")
+
+
+def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
+    """Return the counts of what has a formula, and the rows whose formula did not apply."""
+    opcode = pl.col("opcode").cast(pl.String)
+    target = pl.col("target").cast(pl.String).fill_null("")
+    columns = ("program", "program_id", "scope", "input_shapes", "output_shape", "output_type")
+    counts: dict[int, Count] = {}
+    failed: set[int] = set()
+    places: dict[int, tuple[object, str | None]] = {}
+    for code, begin, formula in _FORMULAS:
+        mine = instructions.with_row_index("row").filter(
+            (opcode == code) & target.str.starts_with(begin)
+        )
+        for row, name, program, number, scope, inputs, output, kind, attributes in mine.select(
+            "row", target, *columns, "attributes"
+        ).iter_rows():
+            try:
+                contraction = decoded(name, inputs, output, kind, attributes)
+                counts[row] = formula(contraction)
+            except UncountableError:
+                failed.add(row)
+            else:
+                places[row] = ((program, number), scope)
+    return _as_forward(counts, places), failed
+
+
+def _as_forward(
+    counts: dict[int, Count], places: Mapping[int, tuple[object, str | None]]
+) -> dict[int, Count]:
+    """Give gradients of convolutions the count of their forward convolution, where it is there.
+
+    A convolution without a scope is taken for a gradient: XLA's own rewriting of the gradient of a
+    weight loses it.
+    """
+    forward: defaultdict[tuple[object, tuple[int, ...]], set[int]] = defaultdict(set)
+    gradients = []
+    for row, count in counts.items():
+        program, scope = places[row]
+        if not count.tensors:
+            continue
+        if scope is None or _GRADIENT.search(scope):
+            gradients.append((row, (program, count.tensors)))
+        else:
+            forward[program, count.tensors].add(count.flops)
+    told = dict(counts)
+    for row, key in gradients:
+        # Two forward convolutions of such sizes may differ: then the gradient's own count stands.
+        if len(known := forward.get(key, ())) == 1:
+            told[row] = Count(next(iter(known)), GRADIENT)
+    return told
+
+
+def _trips(instructions: pl.DataFrame) -> dict[int, int]:
+    """Return how often the body of each while runs, 0 where that is not known."""
+    loops = _rows(instructions, pl.col("opcode") == "while")
+    known = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
+    return dict(zip(loops, known.cast(pl.Int64, strict=False).fill_null(0), strict=True))
+
+
+def _rows(instructions: pl.DataFrame, which: pl.Expr) -> list[int]:
+    return instructions.select(which.fill_null(False).arg_true()).to_series().to_list()
