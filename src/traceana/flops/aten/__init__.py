@@ -1,0 +1,1 @@
+"""Readers of PyTorch's operators: which input is which extent."""

@@ -1,0 +1,188 @@
+"""One call of an operator as a trace tells of it: shapes, types and scalars by position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Final
+
+import msgspec
+
+from traceana.flops.model import Operand, Shape, UncountableError
+from traceana.flops.types import element_size, is_tensor
+
+_LONGEST_TEXT: Final = 1 << 20
+_MOST_INPUTS: Final = 4096
+_MOST_DIMENSIONS: Final = 64
+_LARGEST_EXTENT: Final = 2**48
+_LONGEST_SCALAR: Final = 512
+
+_Extent = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_EXTENT)]
+# A list of extents is a tensor, a list of such lists a TensorList.
+_Entry = Annotated[
+    list[_Extent | Annotated[list[_Extent], msgspec.Meta(max_length=_MOST_DIMENSIONS)]],
+    msgspec.Meta(max_length=_MOST_INPUTS),
+]
+_shapes = msgspec.json.Decoder(Annotated[list[_Entry], msgspec.Meta(max_length=_MOST_INPUTS)])
+_texts = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=_MOST_INPUTS)])
+
+Entry = Shape | tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The inputs of one call, by position.
+
+    ``shapes``: extents of each input, ``()`` for what is no tensor; ``types`` and ``scalars`` are
+    empty where the trace did not record them. What a trace tells elsewhere than in the call:
+    ``output`` is the shape of its result, ``wanted`` the gradients that were computed (input,
+    weight, bias), ``training`` whether statistics of the batch are used, ``window`` what is pooled
+    (or, of a local response normalization, how many channels) where that is an attribute.
+    """
+
+    name: str
+    shapes: tuple[Entry, ...]
+    types: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    output: Shape | None = None
+    wanted: tuple[bool, ...] | None = None
+    training: bool | None = None
+    window: Shape | None = None
+
+    @classmethod
+    def decode(
+        cls,
+        name: str,
+        input_shapes: str | None,
+        input_types: str | None = None,
+        inputs: str | None = None,
+        *,
+        output: Shape | None = None,
+        wanted: tuple[bool, ...] | None = None,
+    ) -> Call:
+        """Decode the JSON texts of a row of ``ops``.
+
+        Raises :class:`UncountableError` where the shapes are missing or are not lists of
+        extents. Types and scalars that cannot be decoded count as not recorded.
+        """
+        if input_shapes is None:
+            raise UncountableError("no shapes were recorded (record_shapes)")
+        if len(input_shapes) > _LONGEST_TEXT:
+            raise UncountableError("the text of the shapes is too long")
+        try:
+            shapes = _shapes.decode(input_shapes)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            raise UncountableError("the shapes are not lists of extents") from None
+        entries = tuple(_entry(one) for one in shapes)
+        return cls(name, entries, _strings(input_types), _strings(inputs), output, wanted)
+
+    def has(self, position: int) -> bool:
+        """Tell whether the input is a tensor that was given."""
+        if not 0 <= position < len(self.shapes):
+            return False
+        if position < len(self.types):
+            return is_tensor(self.types[position])
+        # Without types, a tensor of no dimensions looks like no tensor.
+        return bool(self.shapes[position])
+
+    def shape(self, position: int, *ranks: int) -> Shape:
+        """Return the extents of a tensor, of one of ``ranks`` dimensions if any are given."""
+        if not self.has(position):
+            raise UncountableError(f"input {position} has no shape")
+        entry = self.shapes[position]
+        if any(isinstance(extent, tuple) for extent in entry):
+            raise UncountableError(f"input {position} is a list of tensors")
+        shape: Shape = tuple(extent for extent in entry if isinstance(extent, int))
+        if ranks and len(shape) not in ranks:
+            raise UncountableError(f"input {position} has {len(shape)} dimensions")
+        return shape
+
+    def tensor_list(self, position: int) -> tuple[Shape, ...]:
+        """Return the extents of each tensor of a TensorList."""
+        entry = self.shapes[position] if position < len(self.shapes) else ()
+        if not entry or not all(isinstance(extent, tuple) for extent in entry):
+            raise UncountableError(f"input {position} is a list of tensors without shapes")
+        return tuple(shape for shape in entry if isinstance(shape, tuple))
+
+    def tensors(self) -> tuple[int, ...]:
+        """Return the positions of the tensors that were given."""
+        return tuple(position for position in range(len(self.shapes)) if self.has(position))
+
+    def elements(self, position: int) -> int:
+        """Return how many elements a tensor has."""
+        return prod(self.shape(position))
+
+    def size(self, position: int) -> int | None:
+        """Return the bytes of an element of a tensor; ``None`` where its type is not known."""
+        return element_size(self.types[position]) if position < len(self.types) else None
+
+    def operand(self, position: int) -> Operand | None:
+        """Return a tensor as an operand; ``None`` where it was not given."""
+        if not self.has(position):
+            return None
+        return Operand.of(self.shape(position), self.size(position))
+
+    def scalar(self, position: int) -> str:
+        """Return the text of a scalar input."""
+        text = self.scalars[position] if 0 <= position < len(self.scalars) else ""
+        if not text or len(text) > _LONGEST_SCALAR:
+            raise UncountableError(f"the value of input {position} was not recorded")
+        return text
+
+    def integers(self, position: int) -> tuple[int, ...]:
+        """Return a list of integers, such as a stride: ``[2, 2]``, or one integer as a list."""
+        parts = self.scalar(position).strip("[]").split(",")
+        try:
+            values = tuple(int(part) for part in parts if part.strip())
+        except ValueError:
+            raise UncountableError(f"input {position} is no list of integers") from None
+        if any(abs(value) > _LARGEST_EXTENT for value in values):
+            raise UncountableError(f"input {position} holds an integer that is too large")
+        return values
+
+    def integer(self, position: int) -> int:
+        """Return one integer."""
+        values = self.integers(position)
+        if len(values) != 1:
+            raise UncountableError(f"input {position} is no integer")
+        return values[0]
+
+    def number(self, position: int) -> float:
+        """Return one number."""
+        try:
+            return float(self.scalar(position))
+        except ValueError:
+            raise UncountableError(f"input {position} is no number") from None
+
+    def flags(self, position: int) -> tuple[bool, ...]:
+        """Return a list of flags, such as an output mask: ``[True, True, False]``."""
+        words = [part.strip() for part in self.scalar(position).strip("[]").split(",")]
+        if not set(words) <= {"True", "False", "1", "0"}:
+            raise UncountableError(f"input {position} is no list of flags")
+        return tuple(word in ("True", "1") for word in words)
+
+    def flag(self, position: int) -> bool:
+        """Return one flag."""
+        (first, *others) = self.flags(position)
+        if others:
+            raise UncountableError(f"input {position} is no flag")
+        return first
+
+
+def _entry(entry: list[int | list[int]]) -> Entry:
+    nested = tuple(tuple(one) for one in entry if isinstance(one, list))
+    plain = tuple(one for one in entry if isinstance(one, int))
+    if nested and plain:
+        raise UncountableError("the shapes are not lists of extents")
+    if len(plain) > _MOST_DIMENSIONS:
+        raise UncountableError("a shape has too many dimensions")
+    return nested or plain
+
+
+def _strings(text: str | None) -> tuple[str, ...]:
+    if text is None or len(text) > _LONGEST_TEXT:
+        return ()
+    try:
+        return tuple(_texts.decode(text))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return ()

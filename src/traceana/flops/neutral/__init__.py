@@ -1,0 +1,1 @@
+"""Formulas of extents alone: they know of no framework, operator or trace."""

@@ -1,0 +1,59 @@
+"""Operators that do no work of their own: they make views, allocate, or call other operators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.flops.words import words
+
+VIEWS: Final = words(
+    """
+    alias as_strided as_strided_ broadcast_tensors broadcast_to chunk conj contiguous data
+    detach detach_ diagonal expand expand_as flatten imag is_contiguous is_floating_point
+    is_nonzero is_pinned is_same_size lift lift_fresh mT matrix_H moveaxis movedim narrow
+    numpy_T permute positive ravel real record_stream rename requires_grad_ reshape reshape_as
+    resolve_conj resolve_neg result_type select set_ size slice split split_with_sizes squeeze
+    squeeze_ stride swapaxes swapdims t t_ tensor_split transpose transpose_ unbind unflatten
+    unsafe_chunk unsafe_split unsafe_split_with_sizes unfold unsqueeze unsqueeze_ view view_as
+    _conj _neg_view _reshape_alias _unsafe_view _version can_cast output_nr hstack vstack
+    """
+)
+ALLOCATIONS: Final = words(
+    """
+    empty empty_like empty_strided new_empty new_empty_strided resize_ resize_as_
+    _has_compatible_shallow_copy_type _nnpack_available cudnn_is_acceptable storage_offset
+    """
+)
+COMPOSITES: Final = words(
+    # What they do is done by the operators inside them.
+    """
+    clone to _to_copy einsum tensordot cross_entropy_loss nll_loss_nd full full_like zeros
+    zeros_like ones ones_like new_zeros new_ones new_full randn rand randn_like rand_like
+    dropout feature_dropout instance_norm pad item type_as gru lstm rnn_tanh rnn_relu
+    multi_head_attention_forward embedding_backward slice_backward select_backward prelu logit
+    pin_memory _pin_memory
+    """
+)
+
+PASSIVE: Final = frozenset(f"aten::{name}" for name in (*VIEWS, *ALLOCATIONS, *COMPOSITES)) | {
+    "detach",
+    "detach_",
+}
+"""Names of operators that are neither counted nor listed as uncounted."""
+
+_WRAPPERS: Final = (
+    r"^autograd::engine::evaluate_function: |^torch::autograd::AccumulateGrad$|Backward\d+$|"
+    r"^Optimizer\.|^ProfilerStep|^enumerate\(DataLoader\)|^nn\.Module: "
+)
+
+
+def passive(name: pl.Expr) -> pl.Expr:
+    """Tell of names (text) whether their operator has no work of its own.
+
+    Nodes of autograd's graph, optimizers and annotations count by the operators inside them.
+    A node whose name ends without a number is a program's own, or of PyTorch before 1.9: it may
+    launch kernels itself, and is no such operator.
+    """
+    return name.is_in(sorted(PASSIVE)) | name.str.contains(_WRAPPERS)

@@ -1,0 +1,1 @@
+"""Readers of TensorFlow's operators: which input is which extent."""
