@@ -68,7 +68,8 @@ def traceana_decode(path: str) -> tuple[Work, list[str]]:
         count = 0
         for plane in spaces.read_space(buffer).planes:
             wanted = set(plane.stat_names.values())
-            found = events.read_events(buffer, plane, plane.lines, wanted, print_nothing)
+            found = events.LineEvents(buffer, plane, plane.lines, wanted)
+            blocks = list(found)
             count += int(found.events)
         return count
 

@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from traceana.ingest.xplane.buffer import Mask, Numbers
 
 
+@dataclass(frozen=True, slots=True)
 class JsonEvents:
-    """Events of ``trace.json`` that have a line number, ``line``, beside the decoder's columns."""
+    """Events of ``trace.json``; ``names`` are those that ``name`` counts."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._frame = frame
-        distinct = frame["name"].unique(maintain_order=True)
-        numbered = pl.DataFrame({"name": distinct, "number": range(len(distinct))})
-        found = frame.select("name").join(
-            numbered, on="name", how="left", nulls_equal=True, maintain_order="left"
-        )
-        self.names: list[str | None] = distinct.cast(pl.String).to_list()
-        self.name: Numbers = found["number"].cast(pl.Int64).to_numpy()
-        self.line: Numbers = frame["line"].cast(pl.Int64).to_numpy()
-        self.start: Numbers = frame["start"].to_numpy()
-        self.duration: Numbers = frame["duration"].to_numpy()
+    names: list[str | None]
+    frame: pl.DataFrame
 
-    def labels(self, labels: Sequence[str | None]) -> pl.Series:
-        """Return for each row the entry of ``labels``, one for each of ``names``."""
-        texts = pl.Series(labels, dtype=pl.String).cast(pl.Categorical())
-        return texts.gather(pl.Series(self.name))
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> JsonEvents:
+        """Take the decoder's columns, and beside them a line number, ``line``."""
+        names = frame["name"].unique(maintain_order=True)
+        numbered = pl.DataFrame({"name": names, "number": range(len(names))})
+        found = frame.join(numbered, on="name", how="left", nulls_equal=True, maintain_order="left")
+        return cls(names.cast(pl.String).to_list(), found.cast({"line": pl.Int64}))
+
+    @property
+    def line(self) -> Numbers:
+        """Which of the lines each is on."""
+        return self.frame["line"].to_numpy()
+
+    @property
+    def name(self) -> Numbers:
+        """Which of ``names`` each has."""
+        return self.frame["number"].to_numpy()
+
+    @property
+    def start(self) -> Numbers:
+        """Nanoseconds on the file's clock."""
+        return self.frame["start"].to_numpy()
+
+    @property
+    def duration(self) -> Numbers:
+        """Nanoseconds."""
+        return self.frame["duration"].to_numpy()
+
+    def pick(self, rows: Mask) -> JsonEvents:
+        """Return some rows."""
+        return JsonEvents(self.names, self.frame.filter(pl.Series(rows, dtype=pl.Boolean)))
 
     def has(self, stat: str) -> Mask:
         """Tell which rows have a stat."""
-        if stat not in self._frame.columns:
-            return pl.repeat(False, self._frame.height, eager=True).to_numpy()
-        return self._frame[stat].is_not_null().to_numpy()
+        if stat not in self.frame.columns:
+            return pl.repeat(False, self.frame.height, eager=True).to_numpy()
+        return self.frame[stat].is_not_null().to_numpy()
 
     def integers(self, stat: str) -> pl.Series:
         """Return an integer stat as Int64, null for rows without one."""
@@ -42,6 +60,6 @@ class JsonEvents:
 
     def texts(self, stat: str) -> pl.Series:
         """Return a text stat as Categorical, null for rows without one."""
-        if stat not in self._frame.columns:
-            return pl.repeat(None, self._frame.height, dtype=pl.Categorical(), eager=True)
-        return self._frame[stat]
+        if stat not in self.frame.columns:
+            return pl.repeat(None, self.frame.height, dtype=pl.Categorical(), eager=True)
+        return self.frame[stat]

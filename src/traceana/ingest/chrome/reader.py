@@ -101,11 +101,11 @@ def _add_plane(
         if part.height:
             used = part["line"].unique(maintain_order=True)
             again = pl.col("line").replace_strict(used, pl.Series(range(len(used))))
-            found = JsonEvents(part.with_columns(again))
+            found = JsonEvents.of(part.with_columns(again))
             plane.event_names |= {
                 len(plane.event_names) + i: text or "" for i, text in enumerate(found.names)
             }
-            tables.add(plane, [plane.lines[i] for i in used], found)
+            tables.add(plane, [plane.lines[i] for i in used], found.names, [found])
     return plane
 
 

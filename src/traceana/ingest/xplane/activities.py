@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
 from traceana.ingest.xplane.details import kernel_details, memory_details
+from traceana.ingest.xplane.distinct import of_distinct
 from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.names import scope_of
-from traceana.ingest.xplane.plane_events import PlaneEvents
+from traceana.ingest.xplane.plane_events import PlaneEvents, labels, of_each
 from traceana.ingest.xplane.space import Line
+from traceana.trace.schema import ActivityKind, CopyKind
 
 STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
@@ -29,30 +32,28 @@ STATS: Final = (
     "program_id",
 )
 
-_DIRECTION: Final = r"(?i)^memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)"
+_DIRECTION: Final = re.compile(
+    r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
+)
 
 
 def activities(
-    columns: PlaneEvents, lines: Sequence[Line], device: int, hlo: HloPrograms
+    columns: PlaneEvents,
+    lines: Sequence[Line],
+    names: Sequence[str | None],
+    device: int,
+    hlo: HloPrograms,
 ) -> pl.DataFrame:
     """Return the activities of one GPU with their name as text, in the order of the file.
 
     What a name calls memcpy or memset is one; all else is a kernel, AMD's copies by kernels too.
     """
-    lowered = [(name or "").lower() for name in columns.names]
-    kinds = [
-        "memcpy"
-        if name.startswith("memcpy")
-        else "memset"
-        if name.startswith("memset")
-        else "kernel"
-        for name in lowered
-    ]
+    kinds = [_kind(name or "") for name in names]
     told = hlo.of(hlo_keys(columns))
     frame = pl.DataFrame(
         {
-            "name": columns.labels(columns.names),
-            "kind": columns.labels(kinds),
+            "name": of_each(labels(names), columns.name),
+            "kind": of_each(pl.Series(kinds, dtype=ActivityKind), columns.name),
             "start": columns.start,
             "duration": columns.duration,
             "stream": _streams(columns, lines),
@@ -60,6 +61,7 @@ def activities(
             "context": _context(columns),
             "scope": _scopes(columns, told["scope"]),
             "instruction": told["instruction"],
+            "copy_kind": of_each(pl.Series(map(_direction, names), dtype=CopyKind), columns.name),
         }
     ).with_columns(pl.lit(device).alias("device"))
     kernels = kernel_details(columns.texts("kernel_details"))
@@ -68,19 +70,34 @@ def activities(
             pl.coalesce(columns.texts("memcpy_details"), columns.texts("memset_details"))
         ).to_series()
     )
-    frame = pl.concat([frame, kernels, copies], how="horizontal")
-    return _directed(frame)
+    is_copy, is_set = pl.col("kind") == "memcpy", pl.col("kind") == "memset"
+    source, destination = pl.col("source_memory"), pl.col("destination_memory")
+    return pl.concat([frame, kernels, copies], how="horizontal").with_columns(
+        pl.when(is_copy).then(source.fill_null("unknown")),
+        pl.when(is_copy | is_set).then(destination.fill_null("unknown")),
+    )
+
+
+def _kind(name: str) -> str:
+    return next((kind for kind in ("memcpy", "memset") if name.lower().startswith(kind)), "kernel")
+
+
+def _direction(name: str | None) -> str | None:
+    if _kind(name or "") != "memcpy":
+        return None
+    found = _DIRECTION.match(name or "")
+    return found[1].lower() if found else "unknown"
 
 
 def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:
     numbers = pl.Series([line.name for line in lines], dtype=pl.String).str.extract(STREAM)
-    return numbers.cast(pl.Int64, strict=False).gather(pl.Series(columns.line))
+    return of_each(numbers.cast(pl.Int64, strict=False), columns.line)
 
 
 def _context(columns: PlaneEvents) -> pl.Series:
     """Return the CUDA context: text of the form ``$$5``."""
-    labels = columns.texts("context_id").cast(pl.String)
-    return labels.str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
+    number = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
+    return of_distinct(columns.texts("context_id"), context=number)["context"]
 
 
 def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
@@ -89,15 +106,13 @@ def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
     return pl.select(pl.coalesce(*annotated, instruction)).to_series()
 
 
-def _scope_column(labels: pl.Series) -> pl.Series:
-    distinct = labels.unique().drop_nulls()
+def _scope_column(annotated: pl.Series) -> pl.Series:
+    distinct = annotated.unique().drop_nulls()
     if not len(distinct):
-        return labels
+        return annotated
     scopes = [scope_of(label) for label in distinct.cast(pl.String).to_list()]
-    table = pl.DataFrame(
-        {"label": distinct, "scope": pl.Series(scopes, dtype=pl.String).cast(pl.Categorical())}
-    )
-    found = labels.alias("label").to_frame()
+    table = pl.DataFrame({"label": distinct, "scope": labels(scopes)})
+    found = annotated.alias("label").to_frame()
     return found.join(table, on="label", how="left", maintain_order="left")["scope"]
 
 
@@ -109,18 +124,4 @@ def hlo_keys(columns: PlaneEvents) -> pl.DataFrame:
             "program_id": columns.integers("program_id"),
             "hlo_op": columns.texts("hlo_op"),
         }
-    )
-
-
-def _directed(frame: pl.DataFrame) -> pl.DataFrame:
-    is_copy, is_set = pl.col("kind") == "memcpy", pl.col("kind") == "memset"
-    direction = pl.col("name").cast(pl.String).str.extract(_DIRECTION).str.to_lowercase()
-    return frame.with_columns(
-        pl.when(is_copy).then(direction.fill_null("unknown")).alias("copy_kind"),
-        pl.when(is_copy)
-        .then(pl.coalesce(pl.col("source_memory").cast(pl.String), pl.lit("unknown")))
-        .alias("source_memory"),
-        pl.when(is_copy | is_set)
-        .then(pl.coalesce(pl.col("destination_memory").cast(pl.String), pl.lit("unknown")))
-        .alias("destination_memory"),
     )

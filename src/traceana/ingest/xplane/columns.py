@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from traceana.ingest.xplane.buffer import Buffer, Bytes, Ints, Mask, Numbers, Words
-from traceana.ingest.xplane.decode import REFERENCE, SIGNED, STRING, UNSIGNED
+from traceana.ingest.xplane.buffer import Buffer, Ints, Mask, Numbers
+from traceana.ingest.xplane.known import Known
+from traceana.ingest.xplane.messages import REFERENCE, SIGNED, STRING, UNSIGNED, Stats
 
 _STRINGS_AT_ONCE: Final = 1 << 16
 _SEPARATOR: Final = 0
@@ -18,100 +19,107 @@ _INT64: Final = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
-    """One stat of many events: the rows of those that have it, and the value of each.
+class Labels:
+    """Texts by their numbers in the file."""
 
-    See :class:`traceana.ingest.xplane.decode.Stats`.
-    """
+    known: Known
+    texts: pl.Series
+    """Of each number in order, and null for one unknown."""
 
-    row: Numbers
-    kind: Bytes
-    value: Words
-    length: Numbers
+    @classmethod
+    def of(cls, names: Mapping[int, str]) -> Labels:
+        """Return the labels that a plane's metadata tells."""
+        known = Known(names)
+        texts = [*(names[number] for number in known.numbers.tolist()), None]
+        return cls(known, pl.Series(texts, dtype=pl.String).cast(pl.Categorical()))
+
+
+@dataclass(frozen=True, slots=True)
+class StatColumns:
+    """Stats of some events; ``places`` tells ``stats.place`` of a name."""
+
+    buffer: Buffer
+    places: Mapping[str, int]
+    referred: Labels
+    stats: Stats
+
+    def of(self, name: str) -> Stats:
+        """Return the stats of one name."""
+        return self.stats.take(np.flatnonzero(self.stats.place == self.places.get(name, -1)))
 
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Events of some lines, in the order of the file.
+    """Events of some lines, as :class:`traceana.ingest.xplane.plane_events.PlaneEvents`.
 
-    ``line`` indexes the lines asked for, ``name`` indexes ``names``; times are nanoseconds on the
-    file's clock. Not among the rows: ``damaged`` events, and ``aggregates``, which stand for
-    several events and have no time. ``rounded`` counts the rows whose picoseconds are no whole
-    nanoseconds; ``unnamed`` those whose name is not in the file. ``cut``: the last event breaks
-    off.
+    ``picked`` tells which of the owners of ``stats`` the rows are; None: all of them.
     """
 
     line: Numbers
     name: Numbers
-    start: Numbers
-    duration: Numbers
-    names: list[str | None]
-    damaged: int
-    aggregates: int
-    rounded: int
-    cut: bool
-    buffer: Buffer
-    stat_names: dict[int, str]
-    stats: dict[str, Stat]
+    start: Ints
+    duration: Ints
+    stats: StatColumns
+    picked: Mask | None = None
 
-    @property
-    def events(self) -> int:
-        """How many events there are in the file, whether they have become rows or not."""
-        return len(self.line) + self.damaged + self.aggregates + int(self.cut)
-
-    @property
-    def unnamed(self) -> int:
-        """How many rows have no name."""
-        lacking = np.array([name is None for name in self.names], dtype=np.bool_)
-        return int(lacking[self.name].sum()) if lacking.any() else 0
-
-    def labels(self, labels: Sequence[str | None]) -> pl.Series:
-        """Return for each row the entry of ``labels``, one for each of ``names``."""
-        texts = pl.Series(labels, dtype=pl.String).cast(pl.Categorical())
-        return texts.gather(pl.Series(self.name))
+    def pick(self, rows: Mask) -> EventColumns:
+        """Return some rows of columns that nothing was picked of."""
+        if rows.all():
+            return self
+        return EventColumns(
+            self.line[rows],
+            self.name[rows],
+            self.start[rows],
+            self.duration[rows],
+            self.stats,
+            rows,
+        )
 
     def has(self, stat: str) -> Mask:
         """Tell which rows have a stat."""
         known = np.zeros(len(self.line), dtype=np.bool_)
-        if (found := self.stats.get(stat)) is not None:
-            known[found.row] = True
+        known[self._stat(stat)[0]] = True
         return known
 
     def integers(self, stat: str) -> pl.Series:
         """Return an integer stat as Int64, null for rows without one."""
-        values = np.zeros(len(self.line), dtype=np.int64)
-        known = np.zeros(len(self.line), dtype=np.bool_)
-        if (found := self.stats.get(stat)) is not None:
-            fits = (found.kind == SIGNED) | ((found.kind == UNSIGNED) & (found.value < _INT64))
-            values[found.row[fits]] = found.value[fits].view(np.int64)
-            known[found.row[fits]] = True
-        return nullable(values, known)
+        row, found = self._stat(stat)
+        fits = (found.kind == SIGNED) | ((found.kind == UNSIGNED) & (found.value < _INT64))
+        return self._spread(row[fits], found.value[fits].view(np.int64))
 
     def texts(self, stat: str) -> pl.Series:
         """Return a text stat as Categorical, null for rows without one."""
-        found = self.stats.get(stat)
-        if found is None:
-            return pl.repeat(None, len(self.line), dtype=pl.Categorical(), eager=True)
-        code = np.zeros(len(self.line), dtype=np.int64)
-        known = np.zeros(len(self.line), dtype=np.bool_)
+        row, found = self._stat(stat)
+        labels = self.stats.referred.texts
         refers, spelt = found.kind == REFERENCE, found.kind == STRING
-        number, inverse = np.unique(found.value[refers].view(np.int64), return_inverse=True)
-        referred = [self.stat_names.get(n) for n in number.tolist()]
-        code[found.row[refers]] = inverse
-        written = _strings(self.buffer, found.value[spelt].view(np.int64), found.length[spelt])
-        distinct = written.unique(maintain_order=True)
-        code[found.row[spelt]] = len(referred) + _codes(written, distinct)
-        known[found.row[refers | spelt]] = True
-        labels = pl.concat([pl.Series(referred, dtype=pl.String).cast(pl.Categorical()), distinct])
-        return labels.gather(nullable(code, known))
+        code = np.zeros(len(row), dtype=np.int64)
+        code[refers] = self.stats.referred.known.places(found.value[refers].view(np.int64))
+        if spelt.any():
+            start, length = found.value[spelt].view(np.int64), found.length[spelt]
+            written = _strings(self.stats.buffer, start, length)
+            distinct = written.unique(maintain_order=True)
+            code[spelt] = len(labels) + _codes(written, distinct)
+            labels = pl.concat([labels, distinct])
+        known = refers | spelt
+        if not known.any():
+            return pl.repeat(None, len(self.line), dtype=pl.Categorical(), eager=True)
+        return labels.gather(self._spread(row[known], code[known]))
 
+    def _stat(self, name: str) -> tuple[Numbers, Stats]:
+        """Return one stat, and the row of each among these."""
+        found = self.stats.of(name)
+        if self.picked is None or not len(found.owner):
+            return found.owner, found
+        found = found.take(np.flatnonzero(self.picked[found.owner]))
+        return (np.cumsum(self.picked) - 1)[found.owner], found
 
-def nullable(values: Ints, known: Mask) -> pl.Series:
-    """Return ``values`` as Int64, null where not ``known``."""
-    series = pl.Series(values, dtype=pl.Int64)
-    if known.all():
-        return series
-    return pl.select(pl.when(pl.Series(known)).then(series)).to_series()
+    def _spread(self, row: Numbers, values: Ints) -> pl.Series:
+        """Return ``values`` in their rows, null in the others."""
+        column, known = np.zeros(len(self.line), dtype=np.int64), np.zeros(len(self.line), np.bool_)
+        column[row], known[row] = values, True
+        if known.all():
+            return pl.Series(column)
+        return pl.select(pl.when(pl.Series(known)).then(pl.Series(column))).to_series()
 
 
 def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:

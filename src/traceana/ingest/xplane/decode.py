@@ -1,229 +1,160 @@
-"""Many messages of one kind decoded in lockstep: a field of each at a time, never one by one."""
+"""Events and their stats as profilers write them, many at once and field by field.
+
+All profilers write the fields of an event in the order of their numbers, and of a stat its id and
+then its value. That is what is decoded here; a message that is anything else goes to
+``irregular.py``, which knows every order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from traceana.ingest.xplane.buffer import Buffer, Bytes, Ints, Words
+from traceana.ingest.xplane.buffer import BEYOND, Buffer, Ints, Mask, Words
+from traceana.ingest.xplane.irregular import any_events, any_stats
+from traceana.ingest.xplane.known import Known
+from traceana.ingest.xplane.messages import (
+    DOUBLE,
+    DURATION_PS,
+    METADATA_ID,
+    OCCURRENCES,
+    OFFSET_PS,
+    REFERENCE,
+    STAT,
+    Events,
+    Stats,
+)
 from traceana.ingest.xplane.runs import TAG, Records
-from traceana.ingest.xplane.wire import FIXED32, FIXED64, LENGTH, VARINT
+from traceana.ingest.xplane.wire import FIXED64, LENGTH, VARINT
 
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
-_DENSE: Final = 1 << 20
-"""Ids below this are looked up in a table, others searched for."""
-_BEYOND: Final = np.uint64(1 << 40)
-
-_METADATA_ID: Final = 0x08
-_OFFSET_PS: Final = 0x10
-_DURATION_PS: Final = 0x18
-_OCCURRENCES: Final = 0x28
-_STAT: Final = TAG
-
-_SIMPLE: Final = frozenset({_METADATA_ID, _OFFSET_PS, _DURATION_PS, _STAT, 0x20, 0x38})
-"""Tags of varints and lengths that whole blocks have at one place."""
-
-DOUBLE: Final = 2
-UNSIGNED: Final = 3
-SIGNED: Final = 4
-STRING: Final = 5
-BYTES: Final = 6
-REFERENCE: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Stats of messages: whose, which, and what is in them.
-
-    ``kind`` is the number of the field that holds the value. ``value`` has its bits; of a string
-    it is the first byte's place, and ``length`` how many there are.
-    """
-
-    owner: Ints
-    metadata_id: Ints
-    kind: Bytes
-    value: Words
-    length: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Events of some runs. ``occurrences`` is 0 but for events that stand for several.
-
-    ``sound`` is false for messages that are damaged; ``stats.owner`` counts within these events.
-    """
-
-    run: Ints
-    metadata_id: Ints
-    offset_ps: Ints
-    duration_ps: Ints
-    occurrences: Ints
-    sound: np.ndarray
-    stats: Stats
-
-
-def events(buffer: Buffer, records: Records, wanted: Ints) -> Iterator[Events]:
+def events(buffer: Buffer, records: Records, wanted: Known) -> Iterator[tuple[Events, Stats]]:
     """Decode the events that lie in ``records``, some ten thousands at a time.
 
-    ``wanted`` holds the metadata ids of the stats that are to be decoded, sorted.
+    ``wanted`` has the metadata ids of the stats that are to be decoded; their owners are counted
+    within the events that they come with.
     """
-    for begin in range(0, len(records.start), _BLOCK):
+    for begin in range(0, len(records.at), _BLOCK):
         part = slice(begin, begin + _BLOCK)
-        yield _events(buffer, records.start[part], records.end[part], records.run[part], wanted)
+        yield _events(buffer, records.at[part], records.run[part], wanted)
 
 
-def _events(buffer: Buffer, start: Ints, end: Ints, run: Ints, wanted: Ints) -> Events:
-    numbers = {
-        tag: np.zeros(len(start), dtype=np.int64)
-        for tag in (_METADATA_ID, _OFFSET_PS, _DURATION_PS, _OCCURRENCES)
-    }
-    sound = np.ones(len(start), dtype=np.bool_)
-    owners, starts, ends = [_none()], [_none()], [_none()]
-    for step in _steps(buffer, start, end, sound):
-        for tag, (rows, value, at, after) in step.by_tag():
-            if tag in numbers:
-                numbers[tag][rows] = value.view(np.int64)
-            elif tag == _STAT:
-                owners.append(rows)
-                starts.append(at)
-                ends.append(after)
-    owner, first, last = np.concatenate(owners), np.concatenate(starts), np.concatenate(ends)
-    kept = _may_be(buffer, first, wanted)
-    stats = _stats(buffer, owner[kept], first[kept], last[kept], sound)
-    return Events(
-        run,
-        numbers[_METADATA_ID],
-        numbers[_OFFSET_PS],
-        numbers[_DURATION_PS],
-        numbers[_OCCURRENCES],
-        sound,
-        stats,
-    )
+def _events(buffer: Buffer, at: Ints, run: Ints, wanted: Known) -> tuple[Events, Stats]:
+    _, start, end = buffer.records(at, TAG)
+    metadata_id, at = _number(buffer, start, end, METADATA_ID)
+    offset_ps, at = _number(buffer, at, end, OFFSET_PS)
+    duration_ps, at = _number(buffer, at, end, DURATION_PS)
+    nested = _Nested(buffer, at, end)
+    sound, aggregate = np.ones(len(at), dtype=np.bool_), np.zeros(len(at), dtype=np.bool_)
+    odd = np.flatnonzero(nested.broken)
+    if len(odd):
+        found = any_events(buffer, start[odd], end[odd])
+        metadata_id[odd] = found.numbers[METADATA_ID]
+        offset_ps[odd] = found.numbers[OFFSET_PS]
+        duration_ps[odd] = found.numbers[DURATION_PS]
+        aggregate[odd] = found.numbers[OCCURRENCES] != 0
+        sound[odd] = found.sound
+        nested.replace(odd[found.owner], found.start, found.end)
+    stats = _stats(buffer, nested, wanted, sound)
+    return Events(run, metadata_id, offset_ps, duration_ps, aggregate, sound), stats
 
 
-def _may_be(buffer: Buffer, start: Ints, wanted: Ints) -> Ints:
-    """Return which stats are wanted, by the id that they begin with, or do not begin with one."""
-    if not len(wanted):
-        return _none()
-    begins = buffer.data[start] == _METADATA_ID
-    number, _ = buffer.varints(start + 1)
-    place = places(number.view(np.int64), wanted)
-    return np.flatnonzero((place < len(wanted)) | ~begins)
+def _number(buffer: Buffer, at: Ints, end: Ints, tag: int) -> tuple[Ints, Ints]:
+    """Return the values of the field ``tag`` where it is at ``at``, else 0, and what is behind."""
+    found, value, after = buffer.field(at)
+    here = (found == np.uint64(tag)) & (at < end)
+    if here.all():
+        return value.view(np.int64), after
+    return (value * here).view(np.int64), np.where(here, after, at)
 
 
-def places(ids: Ints, known: Ints) -> Ints:
-    """Return where each id stands in ``known``, which is sorted; its length for those unknown."""
-    if not len(known):
-        return np.zeros(len(ids), dtype=np.int64)
-    lowest, highest = int(known[0]), int(known[-1])
-    if lowest >= 0 and highest < _DENSE:
-        table = np.full(highest + 2, len(known), dtype=np.int64)
-        table[known] = np.arange(len(known))
-        # A negative id is a huge unsigned one.
-        return table[np.minimum(ids.view(np.uint64), np.uint64(highest + 1)).view(np.int64)]
-    place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return np.where(known[place] == ids, place, len(known))
+class _Nested:
+    """Where the stats of events lie, of whose contents ``at`` to ``end`` is left.
 
-
-def _stats(buffer: Buffer, owner: Ints, start: Ints, end: Ints, sound: np.ndarray) -> Stats:
-    count = len(owner)
-    metadata_id, length = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    kind, bits = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.uint64)
-    whole = np.ones(count, dtype=np.bool_)
-    for step in _steps(buffer, start, end, whole):
-        for tag, (rows, value, at, after) in step.by_tag():
-            if tag == _METADATA_ID:
-                metadata_id[rows] = value.view(np.int64)
-                continue
-            number, wire = tag >> 3, tag & 7
-            if not DOUBLE <= number <= REFERENCE:
-                continue
-            kind[rows] = number
-            if wire == LENGTH:
-                bits[rows] = at.view(np.uint64)
-                length[rows] = after - at
-            else:
-                bits[rows] = value
-    sound[owner[~whole]] = False
-    return Stats(owner, metadata_id, kind, bits, length)
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One field of each message: the message's row, the tag, the value, where the content lies."""
-
-    rows: Ints
-    tag: Ints
-    value: Words
-    at: Ints
-    after: Ints
-
-    def by_tag(self) -> Iterator[tuple[int, tuple[Ints, Words, Ints, Ints]]]:
-        """Yield (tag, (rows, value, content's start, content's end)) for each tag that occurs."""
-        if not len(self.rows):
-            return
-        low = int(self.tag.min())
-        if low == int(self.tag.max()):
-            yield low, (self.rows, self.value, self.at, self.after)
-            return
-        for tag in np.unique(self.tag).tolist():
-            here = self.tag == tag
-            yield tag, (self.rows[here], self.value[here], self.at[here], self.after[here])
-
-
-def _steps(buffer: Buffer, start: Ints, end: Ints, sound: np.ndarray) -> Iterator[_Step]:
-    """Yield the first field of every message, then the second of those that have one, and so on.
-
-    Messages that break off, or hold a field that is none, are marked in ``sound``.
+    ``broken`` are the events in which something else is left, of whose stats some may be missing.
     """
-    rows = np.flatnonzero(start < end)
-    at, last = start[rows], end[rows]
-    while len(rows):
-        tag, content = buffer.data[at], at + 1
-        low, high = int(tag.min()), int(tag.max())
-        if low == high and low in _SIMPLE:
-            value, width = buffer.varints(content)
-            first = after = content + width
-            if low & 7 == LENGTH:
-                after = first + np.minimum(value, _BEYOND).view(np.int64)
-            tags = tag.astype(np.int64)
-            broken = after > last
-        else:
-            tags, value, first, after, broken = _any_field(buffer, at, last)
-        if broken.any():
-            sound[rows[broken]] = False
-            kept = ~broken
-            rows, tags, value = rows[kept], tags[kept], value[kept]
-            first, after, last = first[kept], after[kept], last[kept]
-        yield _Step(rows, tags, value, first, after)
-        going = after < last
-        if going.all():
+
+    def __init__(self, buffer: Buffer, at: Ints, end: Ints) -> None:
+        nothing = np.zeros(0, dtype=np.int64)
+        owners, starts, ends = [nothing], [nothing], [nothing]
+        self.broken: Mask = at > end
+        rows = np.flatnonzero(at < end)
+        at, last = at[rows], end[rows]
+        while len(rows):
+            is_stat, start, after = buffer.records(at, STAT)
+            is_stat &= after <= last
+            if not is_stat.all():
+                self.broken[rows[~is_stat]] = True
+                kept = np.flatnonzero(is_stat)
+                rows, start, after, last = rows[kept], start[kept], after[kept], last[kept]
+            owners.append(rows)
+            starts.append(start)
+            ends.append(after)
+            going = after < last
+            if not going.all():
+                kept = np.flatnonzero(going)
+                rows, after, last = rows[kept], after[kept], last[kept]
             at = after
-        else:
-            rows, at, last = rows[going], after[going], last[going]
+        self.owner = np.concatenate(owners)
+        self.start = np.concatenate(starts)
+        self.end = np.concatenate(ends)
+
+    def replace(self, owner: Ints, start: Ints, end: Ints) -> None:
+        """Put other stats in the place of those of the broken events."""
+        kept = ~self.broken[self.owner]
+        self.owner = np.concatenate((self.owner[kept], owner))
+        self.start = np.concatenate((self.start[kept], start))
+        self.end = np.concatenate((self.end[kept], end))
 
 
-def _any_field(buffer: Buffer, at: Ints, last: Ints) -> tuple[Ints, Words, Ints, Ints, np.ndarray]:
-    """Return tag, value, where the content and the field end, and which fields are none."""
-    wide, width = buffer.varints(at)
-    tag, content = np.minimum(wide, _BEYOND).view(np.int64), at + width
-    value, width = buffer.varints(content)
-    wire = tag & 7
-    has_length = wire == LENGTH
-    after = content + width
-    first = np.where(has_length, after, content)
-    after = after + np.where(has_length, np.minimum(value, _BEYOND).view(np.int64), 0)
-    fixed = np.where(wire == FIXED64, 8, np.where(wire == FIXED32, 4, 0))
-    if fixed.any():
-        after = np.where(fixed > 0, content + fixed, after)
-        value = np.where(fixed > 0, buffer.words[content], value)
-    known = (wire == VARINT) | (wire == FIXED64) | has_length | (wire == FIXED32)
-    return tag, value, first, after, (after > last) | (tag < 8) | ~known
+def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats:
+    """Decode the stats that are wanted; what is damaged makes its owner so in ``sound``."""
+    owner, start, end = nested.owner, nested.start, nested.end
+    metadata_id, at = _number(buffer, start, end, METADATA_ID)
+    place = wanted.places(metadata_id)
+    # A stat that does not begin with its id may be any.
+    kept = np.flatnonzero((place < len(wanted)) | (at == start))
+    if len(kept) < len(owner):
+        owner, start, end, at, place = owner[kept], start[kept], end[kept], at[kept], place[kept]
+    tag, value, after = buffer.field(at)
+    value, length, after = _content(buffer, at, tag, value, after)
+    number, wire = tag >> np.uint64(3), tag & np.uint64(7)
+    kind = number.astype(np.uint8)
+    regular = (at > start) & (after == end) & (number >= DOUBLE) & (number <= REFERENCE)
+    regular &= (wire == VARINT) | (wire == LENGTH) | (wire == FIXED64)
+    if not regular.all():
+        odd = np.flatnonzero(~regular)
+        found = any_stats(buffer, start[odd], end[odd])
+        place[odd] = wanted.places(found.metadata_id)
+        kind[odd], value[odd], length[odd] = found.kind, found.value, found.length
+        sound[owner[odd[~found.sound]]] = False
+        kept = np.flatnonzero(place < len(wanted))
+        owner, place, kind = owner[kept], place[kept], kind[kept]
+        value, length = value[kept], length[kept]
+    return Stats(owner, place, kind, value, length)
 
 
-def _none() -> Ints:
-    return np.zeros(0, dtype=np.int64)
+def _content(
+    buffer: Buffer, at: Ints, tag: Words, value: Words, after: Ints
+) -> tuple[Words, Ints, Ints]:
+    """Return value, length and end of fields that may be no varints.
+
+    What has a length has the place of its content for a value.
+    """
+    length = np.zeros(len(at), dtype=np.int64)
+    wire = tag & np.uint64(7)
+    texts = np.flatnonzero(wire == LENGTH)
+    if len(texts):
+        length[texts] = np.minimum(value[texts], BEYOND).view(np.int64)
+        value[texts] = after[texts].view(np.uint64)
+        after[texts] += length[texts]
+    fixed = np.flatnonzero(wire == FIXED64)
+    if len(fixed):
+        value[fixed] = buffer.words[at[fixed] + 1]
+        after[fixed] = at[fixed] + 9
+    return value, length, after

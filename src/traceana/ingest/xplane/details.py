@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from traceana.ingest.xplane.distinct import of_distinct
 from traceana.trace.schema import ACTIVITIES
 
 _MEMORIES: Final = (
@@ -67,16 +68,8 @@ def _memory(text: pl.Expr, key: str) -> pl.Expr:
 
 
 def _of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
-    """Evaluate expressions of ``text`` once for each distinct text."""
-    frame = texts.alias("label").to_frame()
-    told = (
-        frame.unique()
-        .drop_nulls()
-        .with_columns(pl.col("label").cast(pl.String).alias("text"))
-        .with_columns(
-            expression.cast(ACTIVITIES[name], strict=False).alias(name)
-            for name, expression in columns.items()
-        )
-        .drop("text")
-    )
-    return frame.join(told, on="label", how="left", maintain_order="left").drop("label")
+    typed = {
+        name: expression.cast(ACTIVITIES[name], strict=False)
+        for name, expression in columns.items()
+    }
+    return of_distinct(texts, **typed)

@@ -2,156 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from traceana.ingest.xplane.buffer import Buffer, Ints, Numbers
-from traceana.ingest.xplane.columns import EventColumns, Stat
-from traceana.ingest.xplane.decode import Events, events, places
-from traceana.ingest.xplane.runs import TAG, Runs
+from traceana.ingest.xplane.buffer import Buffer, Ints, Mask
+from traceana.ingest.xplane.columns import EventColumns, Labels, StatColumns
+from traceana.ingest.xplane.decode import events
+from traceana.ingest.xplane.known import Known
+from traceana.ingest.xplane.messages import Events, Stats
+from traceana.ingest.xplane.runs import TAG, Records, Runs
 from traceana.ingest.xplane.space import Line, Plane
 from traceana.ingest.xplane.wire import fields
 
 _PS_PER_NS: Final = 1000
 
 
-def read_events(
-    buffer: Buffer,
-    plane: Plane,
-    lines: Sequence[Line],
-    wanted: Collection[str],
-    progress: Callable[[int], None],
-) -> EventColumns:
-    """Decode the events of ``lines``, and of their stats those whose names are ``wanted``.
+class LineEvents:
+    """The events of some lines of a plane, decoded while they are iterated over, block by block.
 
-    Times are rounded to the nearest nanosecond. ``progress`` is told the byte up to which the file
-    has been read.
+    Of their stats those are decoded whose names are wanted. Times are rounded to the nearest
+    nanosecond.
+
+    Afterwards ``events`` is how many events there are in the file, whether they have become rows or
+    not. Not among the rows: ``damaged`` events, and ``aggregates``, which stand for several events
+    and have no time. ``rounded`` counts the rows whose picoseconds are no whole nanoseconds;
+    ``unnamed`` those whose name is not in the file. ``cut``: the last event breaks off. ``till`` is
+    the byte up to which the file has been read.
     """
-    gathered = _Gathered(plane, lines, wanted)
-    begin = np.array([line.begin for line in lines], dtype=np.int64)
-    end = np.array([line.end for line in lines], dtype=np.int64)
-    of_run = np.flatnonzero(begin < end)
-    begin, end = begin[of_run], end[of_run]
-    cut = False
-    while len(begin):
-        runs = Runs(buffer, begin, end)
-        for records in runs:
-            for part in events(buffer, records, gathered.stat_ids):
-                gathered.add(part, of_run)
-            if len(records.end):
-                progress(int(records.end[-1]))
-        begin, end, of_run, broke = _rest(buffer, runs.stop, end, of_run)
-        cut |= broke
-    return gathered.columns(buffer, cut)
 
-
-def _rest(buffer: Buffer, stop: Ints, end: Ints, of_run: Ints) -> tuple[Ints, Ints, Ints, bool]:
-    """Return the runs that go on behind a field which is no event, and whether an event is cut."""
-    again: list[tuple[int, int, int]] = []
-    cut = False
-    for i in np.flatnonzero(stop < end).tolist():
-        at = int(stop[i])
-        for part in fields(buffer, at, int(end[i])):
-            if part.number == TAG >> 3:
-                cut |= part.cut
-                if not part.cut:
-                    again.append((at, int(end[i]), int(of_run[i])))
-                    break
-            at = part.end
-    columns = np.array(again, dtype=np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2], cut
-
-
-class _Gathered:
-    """Collects blocks of events, and of their stats the wanted ones."""
-
-    def __init__(self, plane: Plane, lines: Sequence[Line], wanted: Collection[str]) -> None:
-        self._stat_names = plane.stat_names
-        ids = [number for number, name in plane.stat_names.items() if name in wanted]
-        self.stat_ids = np.array(sorted(ids), dtype=np.int64)
-        self._stats: list[list[Stat]] = [[] for _ in ids]
+    def __init__(
+        self, buffer: Buffer, plane: Plane, lines: Sequence[Line], wanted: Collection[str]
+    ) -> None:
+        self.rows = self.damaged = self.aggregates = self.rounded = self.unnamed = self.till = 0
+        self.cut = False
+        ordered = sorted(plane.event_names)
+        self.names: list[str | None] = [*(plane.event_names[n] or None for n in ordered), None]
+        self._unnamed = np.array([name is None for name in self.names], dtype=np.bool_)
+        self._buffer = buffer
+        self._lines = lines
         self._timestamps = np.array([line.timestamp_ns for line in lines], dtype=np.int64)
-        self._names = plane.event_names
-        self._name_ids = np.array(sorted(plane.event_names), dtype=np.int64)
-        self._columns: tuple[list[Numbers], ...] = ([], [], [], [])
-        self._rows = self._damaged = self._aggregates = self._rounded = 0
+        self._known_names = Known(plane.event_names)
+        self._wanted = Known(number for number, name in plane.stat_names.items() if name in wanted)
+        ids = self._wanted.numbers.tolist()
+        self._places = {plane.stat_names[number]: i for i, number in enumerate(ids)}
+        self._referred = Labels.of(plane.stat_names)
 
-    def add(self, part: Events, of_run: Ints) -> None:
-        """Append a block; ``of_run`` tells the line of each run."""
-        timed = part.occurrences == 0
-        kept = part.sound & timed
-        self._damaged += int((~part.sound).sum())
-        self._aggregates += int((part.sound & ~timed).sum())
-        line = of_run[part.run]
-        offset, rest = np.divmod(part.offset_ps + _PS_PER_NS // 2, _PS_PER_NS)
-        duration, rest_too = np.divmod(part.duration_ps + _PS_PER_NS // 2, _PS_PER_NS)
+    @property
+    def events(self) -> int:
+        """How many events there are in the file."""
+        return self.rows + self.damaged + self.aggregates + int(self.cut)
+
+    def __iter__(self) -> Iterator[EventColumns]:
+        begin = np.array([line.begin for line in self._lines], dtype=np.int64)
+        end = np.array([line.end for line in self._lines], dtype=np.int64)
+        line = np.flatnonzero(begin < end)
+        begin, end = begin[line], end[line]
+        while len(begin):
+            runs = Runs(self._buffer, begin, end)
+            for records in runs:
+                self.till = records.till
+                if len(records.at):
+                    yield self._columns(records, line)
+            begin, end, line = self._rest(runs.stop, end, line)
+
+    def _rest(self, stop: Ints, end: Ints, line: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return the runs that go on behind a field which is no event."""
+        again: list[tuple[int, int, int]] = []
+        for i in np.flatnonzero(stop < end).tolist():
+            at = int(stop[i])
+            for part in fields(self._buffer, at, int(end[i])):
+                if part.number == TAG >> 3:
+                    self.cut |= part.cut
+                    if not part.cut:
+                        again.append((at, int(end[i]), int(line[i])))
+                        break
+                at = part.end
+        columns = np.array(again, dtype=np.int64).reshape(-1, 3)
+        return columns[:, 0], columns[:, 1], columns[:, 2]
+
+    def _columns(self, records: Records, line_of_run: Ints) -> EventColumns:
+        """Decode what lies in ``records``; events that are no rows are left out and counted."""
+        count = len(records.at)
+        line = line_of_run.astype(np.uint32)[records.run]
+        name = np.empty(count, dtype=np.uint32)
+        start, duration = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        kept = np.empty(count, dtype=np.bool_)
+        parts = []
+        begin = 0
+        for found, stats in events(self._buffer, records, self._wanted):
+            here = slice(begin, begin + len(found.run))
+            start[here], duration[here], kept[here] = self._times(found)
+            name[here] = self._known_names.places(found.metadata_id)
+            parts.append((begin, stats))
+            begin = here.stop
+        start += self._timestamps[line]
+        stats = _joined(parts)
+        if not kept.all():
+            stats = _of_kept(stats, kept)
+            line, name, start, duration = line[kept], name[kept], start[kept], duration[kept]
+        self.rows += len(line)
+        if self._unnamed[name].any():
+            self.unnamed += int(self._unnamed[name].sum())
+        columns = StatColumns(self._buffer, self._places, self._referred, stats)
+        return EventColumns(line, name, start, duration, columns)
+
+    def _times(self, found: Events) -> tuple[Ints, Ints, Mask]:
+        """Return nanoseconds from the line's start, durations, and which events have them."""
         half = _PS_PER_NS // 2
-        self._rounded += int((((rest != half) | (rest_too != half)) & kept).sum())
-        columns: tuple[Numbers, ...] = (
-            line.astype(np.int32),
-            places(part.metadata_id, self._name_ids).astype(np.int32),
-            self._timestamps[line] + offset,
-            duration,
+        offset = (found.offset_ps + half) // _PS_PER_NS
+        duration = (found.duration_ps + half) // _PS_PER_NS
+        kept = found.sound & ~found.aggregate
+        inexact = (offset * _PS_PER_NS != found.offset_ps) | (
+            duration * _PS_PER_NS != found.duration_ps
         )
-        row = np.arange(len(kept))
-        if not kept.all():
-            columns = tuple(column[kept] for column in columns)
-            row = np.cumsum(kept) - 1
-        for blocks, column in zip(self._columns, columns, strict=True):
-            blocks.append(column)
-        stats = part.stats
-        place = places(stats.metadata_id, self.stat_ids)
-        if not kept.all():
-            place = np.where(kept[stats.owner], place, len(self.stat_ids))
-        for number in np.unique(place).tolist():
-            if number < len(self.stat_ids):
-                here = np.flatnonzero(place == number)
-                self._stats[number].append(
-                    Stat(
-                        (row[stats.owner[here]] + self._rows).astype(np.int32),
-                        stats.kind[here],
-                        stats.value[here],
-                        stats.length[here].astype(np.int32),
-                    )
-                )
-        self._rows += len(columns[0])
-
-    def columns(self, buffer: Buffer, cut: bool) -> EventColumns:
-        """Return what was gathered."""
-        line, name, start, duration = map(_joined, self._columns)
-        return EventColumns(
-            line,
-            name,
-            start,
-            duration,
-            [*(self._names[n] or None for n in self._name_ids.tolist()), None],
-            self._damaged,
-            self._aggregates,
-            self._rounded,
-            cut,
-            buffer,
-            self._stat_names,
-            self._by_name(),
-        )
-
-    def _by_name(self) -> dict[str, Stat]:
-        found = {}
-        for number, parts in zip(self.stat_ids.tolist(), self._stats, strict=True):
-            if parts:
-                found[self._stat_names[number]] = Stat(
-                    np.concatenate([part.row for part in parts]),
-                    np.concatenate([part.kind for part in parts]),
-                    np.concatenate([part.value for part in parts]),
-                    np.concatenate([part.length for part in parts]),
-                )
-                parts.clear()
-        return found
+        self.rounded += int(np.count_nonzero(inexact & kept))
+        self.damaged += int(np.count_nonzero(~found.sound))
+        self.aggregates += int(np.count_nonzero(found.sound & found.aggregate))
+        return offset, duration, kept
 
 
-def _joined(blocks: list[Numbers]) -> Numbers:
-    """Return the blocks as one array, and leave none of them."""
-    joined = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
-    blocks.clear()
-    return joined
+def _joined(parts: Sequence[tuple[int, Stats]]) -> Stats:
+    """Return the stats of all blocks; each comes with how many events stand before it."""
+    return Stats(
+        np.concatenate([(stats.owner + before).astype(np.uint32) for before, stats in parts]),
+        np.concatenate([stats.place for _, stats in parts]),
+        np.concatenate([stats.kind for _, stats in parts]),
+        np.concatenate([stats.value for _, stats in parts]),
+        np.concatenate([stats.length.astype(np.uint32) for _, stats in parts]),
+    )
+
+
+def _of_kept(stats: Stats, kept: Mask) -> Stats:
+    row = (np.cumsum(kept) - 1).astype(np.uint32)
+    stats = stats.take(np.flatnonzero(kept[stats.owner]))
+    return replace(stats, owner=row[stats.owner])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from traceana.errors import CorruptError, NotATraceError
@@ -12,7 +12,7 @@ from traceana.ingest.xplane import activities, host
 from traceana.ingest.xplane.buffer import Buffer
 from traceana.ingest.xplane.columns import EventColumns
 from traceana.ingest.xplane.devices import is_device
-from traceana.ingest.xplane.events import read_events
+from traceana.ingest.xplane.events import LineEvents
 from traceana.ingest.xplane.facts import epoch_ns, facts, framework, producer
 from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.space import Line, Plane, Space, read_space
@@ -77,14 +77,16 @@ class _Reading:
         self, plane: Plane, lines: Sequence[Line], wanted: tuple[str, ...], table: str
     ) -> None:
         if lines:
-            events = read_events(self._buffer, plane, lines, wanted, self._advance)
+            events = LineEvents(self._buffer, plane, lines, wanted)
+            self._tables.add(plane, lines, events.names, self._watched(events))
             self._count(events, plane, table)
-            self._tables.add(plane, lines, events)
 
-    def _advance(self, at: int) -> None:
-        self._progress(at, self._buffer.size)
+    def _watched(self, events: LineEvents) -> Iterator[EventColumns]:
+        for block in events:
+            yield block
+            self._progress(events.till, self._buffer.size)
 
-    def _count(self, events: EventColumns, plane: Plane, table: str) -> None:
+    def _count(self, events: LineEvents, plane: Plane, table: str) -> None:
         self._events += events.events
         self._cut |= events.cut
         add = self._ledger.add

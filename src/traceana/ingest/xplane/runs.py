@@ -27,18 +27,19 @@ _AT_ONCE: Final = 4096
 """Stretches followed in lockstep: 32 MiB of the file."""
 _GLANCE: Final = 256
 """Bytes of a stretch in which a record is looked for."""
-_BEYOND: Final = np.uint64(1 << 40)
-"""Lengths beyond any file need not be exact, and must not overflow."""
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records in the order of the file: where the content of each lies, and of which run."""
+    """Some records in the order of the file: where the tag of each lies, and of which run it is.
 
-    start: Ints
-    end: Ints
+    ``till`` is the first byte behind the last of them.
+    """
+
+    at: Ints
     run: Ints
+    till: int
 
 
 class Runs:
@@ -64,28 +65,28 @@ class Runs:
         reached = 0
         for begin in range(0, len(self._run), _AT_ONCE):
             lanes = slice(begin, begin + _AT_ONCE)
-            at, reached = self._records(lanes, reached)
-            size, width = self._buffer.varints(at + 1)
-            start = at + 1 + width
-            first, run = self._first[lanes], self._run[lanes]
-            yield Records(start, start + size.view(np.int64), run[_lane_of(at, first)])
+            at, count, reached = self._records(lanes, reached)
+            yield Records(at, np.repeat(self._run[lanes], count), reached)
 
-    def _records(self, lanes: slice, reached: int) -> tuple[Ints, int]:
-        """Return the records of some stretches and where the last of them led.
+    def _records(self, lanes: slice, reached: int) -> tuple[Ints, Ints, int]:
+        """Return the records of some stretches, how many each has, and where the last of them led.
 
         ``reached`` is where the stretch before them led.
         """
         first, limit, last = self._first[lanes], self._limit[lanes], self._last[lanes]
-        exact, run = self._exact[lanes], self._run[lanes]
+        exact = self._exact[lanes]
         entry = np.where(exact, first, _guess(self._buffer, first))
-        at, landing = _walk(self._buffer, entry, limit, last)
-        at.sort()
+        at, count, landing = _walk(self._buffer, entry, limit, last)
         came = np.where(exact, first, np.concatenate(([reached], landing[:-1])))
         sound = exact | ((came < limit) & _among(came, at))
         if not sound.all():
             at, came, landing = self._mended(at, came, landing, sound, lanes)
-        np.maximum.at(self.stop, run, landing)
-        return at[at >= came[_lane_of(at, first)]], int(landing[-1])
+            count = np.diff(np.searchsorted(at, first), append=len(at))
+        np.maximum.at(self.stop, self._run[lanes], landing)
+        # What a guess visited before the stretch's first event is none.
+        visited = at >= np.repeat(came, count)
+        kept = np.diff(np.concatenate(([0], np.cumsum(visited)))[np.cumsum(count)], prepend=0)
+        return at[visited], kept, int(landing[-1])
 
     def _mended(
         self, at: Ints, came: Ints, landing: Ints, sound: Mask, lanes: slice
@@ -103,47 +104,55 @@ class Runs:
                 # The run broke off before this stretch, or a record jumps over it.
                 came[lane], landing[lane] = limit[lane], here
             elif not _among(came[one], at)[0]:
-                records, landing[one] = _walk(self._buffer, came[one], limit[one], last[one])
+                records, _, landing[one] = _walk(self._buffer, came[one], limit[one], last[one])
                 found.append(records)
                 again[lane] = True
             if landing[lane] != led and lane + 1 < len(first) and not exact[lane + 1]:
                 came[lane + 1] = landing[lane]
                 doubted.add(lane + 1)
-        return np.sort(np.concatenate((at[~again[_lane_of(at, first)]], *found))), came, landing
+        lane_of = np.searchsorted(first, at, side="right") - 1
+        return np.sort(np.concatenate((at[~again[lane_of]], *found))), came, landing
 
 
 def _guess(buffer: Buffer, first: Ints) -> Ints:
     """Return, for each stretch, the first byte that looks like a record; its own if none does."""
-    at = np.minimum(first[:, None] + np.arange(_GLANCE), buffer.size)
+    ahead = np.lib.stride_tricks.sliding_window_view(buffer.data, _GLANCE + 3)[first]
     # The content begins with its id, behind a length of one byte or two.
-    behind = np.where(buffer.data[at + 1] < 0x80, buffer.data[at + 2], buffer.data[at + 3])
-    looks = (buffer.data[at] == TAG) & (behind == _ID_TAG)
+    behind = np.where(ahead[:, 1:-2] < 0x80, ahead[:, 2:-1], ahead[:, 3:])
+    looks = (ahead[:, :-3] == TAG) & (behind == _ID_TAG)
     guess: Ints = first + looks.argmax(axis=1)
     return guess
 
 
-def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Follow the chains from ``entry`` up to ``limit``.
 
-    Returns the records visited, of all chains together, and for each chain where it landed: the
-    first byte behind its last record, or the place where it broke off.
+    Returns the records visited, chain by chain, how many each chain has, and for each where it
+    landed: the first byte behind its last record, or the place where it broke off.
     """
     landing = entry.copy()
+    count = np.zeros(len(entry), dtype=np.int64)
     lanes = np.flatnonzero(entry < limit)
     at, till, last = entry[lanes], limit[lanes], end[lanes]
-    visited = [_NOTHING]
+    visited: list[tuple[Ints, Ints]] = []
     while len(lanes):
-        size, width = buffer.varints(at + 1)
-        after = at + 1 + width + np.minimum(size, _BEYOND).view(np.int64)
-        is_record = (buffer.data[at] == TAG) & (after <= last)
+        is_record, _, after = buffer.records(at, TAG)
+        is_record &= after <= last
         going = is_record & (after < till)
-        visited.append(at if is_record.all() else at[is_record])
-        if not going.all():
+        if going.all():
+            visited.append((lanes, at))
+        else:
             over = ~going
             landing[lanes[over]] = np.where(is_record, after, at)[over]
+            count[lanes[over]] = len(visited) + is_record[over]
+            visited.append((lanes, at) if is_record.all() else (lanes[is_record], at[is_record]))
             lanes, till, last, after = lanes[going], till[going], last[going], after[going]
         at = after
-    return np.concatenate(visited), landing
+    place = np.cumsum(count) - count
+    records = np.empty(int(count.sum()), dtype=np.int64)
+    for step, (of_lane, where) in enumerate(visited):
+        records[place[of_lane] + step] = where
+    return records, count, landing
 
 
 def _among(sought: Ints, sorted_: Ints) -> Mask:
@@ -151,8 +160,3 @@ def _among(sought: Ints, sorted_: Ints) -> Mask:
         return np.zeros(len(sought), dtype=np.bool_)
     place = np.minimum(np.searchsorted(sorted_, sought), len(sorted_) - 1)
     return np.asarray(sorted_[place] == sought)
-
-
-def _lane_of(at: Ints, first: Ints) -> Ints:
-    lane: Ints = np.searchsorted(first, at, side="right") - 1
-    return lane

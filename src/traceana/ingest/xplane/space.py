@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from traceana.ingest.xplane.buffer import Buffer
-from traceana.ingest.xplane.decode import BYTES, DOUBLE, REFERENCE, STRING
+from traceana.ingest.xplane.messages import BYTES, DOUBLE, REFERENCE, STRING
 from traceana.ingest.xplane.wire import LENGTH, VARINT, Field, WireError, fields, text
 
 Value = int | float | str | bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import polars as pl
@@ -16,11 +16,11 @@ from traceana.ingest.xplane.derived import derived_ranges
 from traceana.ingest.xplane.devices import device_number, devices, gpu_number, is_device
 from traceana.ingest.xplane.facts import process_id
 from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.host import host_tables
+from traceana.ingest.xplane.host import HostTables
 from traceana.ingest.xplane.plane_events import PlaneEvents
 from traceana.ingest.xplane.space import Line, Plane, Space
 from traceana.trace import Ledger
-from traceana.trace.schema import conform, empty
+from traceana.trace.schema import ACTIVITIES, LABEL, TABLES, TIME_COLUMNS, conform
 
 _STREAM: Final = re.compile(STREAM)
 _OFF_ZERO: Final = 1
@@ -41,18 +41,31 @@ class Tables:
         self._ledger = ledger
         self._parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_TIMED, "memory")}
 
-    def add(self, plane: Plane, lines: Sequence[Line], events: PlaneEvents) -> None:
-        """Take the events of some lines of a plane: all of them streams, or none."""
+    def add(
+        self,
+        plane: Plane,
+        lines: Sequence[Line],
+        names: Sequence[str | None],
+        blocks: Iterable[PlaneEvents],
+    ) -> None:
+        """Take the events of some lines of a plane: all of them streams, or none.
+
+        ``names`` are those that the events' ``name`` counts.
+        """
         if not is_device(plane):
-            found = host_tables(events, lines, process_id(plane), self._hlo)
-            for table, frame in found.items():
-                self._keep(table, frame)
-        elif (number := gpu_number(plane)) is not None and any(
-            is_stream(plane, line) for line in lines
-        ):
-            self._keep("activities", activities(events, lines, number, self._hlo))
-        else:
-            self._keep("ranges", derived_ranges(events, lines, device_number(plane)))
+            host = HostTables(lines, names, process_id(plane), self._hlo)
+            for events in blocks:
+                for table, frame in host.of(events).items():
+                    self._keep(table, frame)
+            return
+        number = gpu_number(plane)
+        if number is None or not any(is_stream(plane, line) for line in lines):
+            number = device_number(plane)
+            for events in blocks:
+                self._keep("ranges", derived_ranges(events, lines, names, number))
+            return
+        for events in blocks:
+            self._keep("activities", activities(events, lines, names, number, self._hlo))
 
     def keep_ranges(self, ranges: pl.DataFrame) -> None:
         """Take ranges that are of no plane."""
@@ -61,14 +74,12 @@ class Tables:
     def finish(self, space: Space) -> tuple[dict[str, pl.DataFrame], int]:
         """Return the tables and the time, on the file's clock, that is now 0."""
         tables = {name: self._screened(name) for name in _TIMED}
-        later = pl.col("time") + _OFF_ZERO
-        tables["memory"] = self._frame("memory").with_columns(later)
-        tables, first_ns = rebase(tables)
         names = NameTable()
         work = tables["activities"]
-        tables["activities"] = work.with_columns(names.ids(work["name"]).alias("name_id")).drop(
-            "name"
-        )
+        named = work.with_columns(names.ids(work["name"]).alias("name_id"))
+        tables["activities"] = named.drop("name")
+        tables["memory"] = self._stacked("memory")
+        tables, first_ns = rebase({name: conform(name, each) for name, each in tables.items()})
         tables["names"] = names.frame()
         tables["instructions"] = self._hlo.instructions()
         tables["devices"] = devices(space, tables["activities"]["device"])
@@ -78,24 +89,45 @@ class Tables:
     def _keep(self, table: str, frame: pl.DataFrame) -> None:
         if not frame.height:
             return
-        if table == "activities":
-            named = frame.select("name")
-            frame = pl.concat([conform("activities", frame.drop("name")), named], how="horizontal")
-        else:
-            frame = conform(table, frame)
-        self._parts[table].append(frame)
+        schema = _schema(table)
+        self._parts[table].append(
+            frame.cast({name: schema[name] for name in frame.columns}).with_columns(
+                pl.col(name) + _OFF_ZERO for name in TIME_COLUMNS[table]
+            )
+        )
 
     def _screened(self, table: str) -> pl.DataFrame:
-        frame = self._frame(table).with_columns(pl.col("start") + _OFF_ZERO)
+        frame = self._stacked(table)
         if table != "ranges":
             return screen(frame, table, self._ledger)
         # Nested scopes of one name may begin and end together: they are no duplicates.
         return screen(frame.with_row_index("_place"), table, self._ledger).drop("_place")
 
-    def _frame(self, table: str) -> pl.DataFrame:
-        if self._parts[table]:
-            return pl.concat(self._parts[table])
-        nothing = empty(table)
-        if table != "activities":
-            return nothing
-        return nothing.with_columns(pl.lit(None, pl.Categorical()).alias("name"))
+    def _stacked(self, table: str) -> pl.DataFrame:
+        """Put the parts of a table under each other; what no part has is left out.
+
+        Column by column, each of which the parts give up: no more than one is there twice.
+        """
+        schema, parts = _schema(table), self._parts.pop(table)
+        heights = [part.height for part in parts]
+        columns = [
+            pl.concat(
+                [
+                    part.drop_in_place(name)
+                    if name in part.columns
+                    else pl.repeat(None, height, dtype=dtype, eager=True).alias(name)
+                    for part, height in zip(parts, heights, strict=True)
+                ],
+                rechunk=True,
+            )
+            for name, dtype in schema.items()
+            if any(name in part.columns for part in parts)
+        ]
+        return pl.DataFrame(columns) if parts else pl.DataFrame(schema=schema)
+
+
+def _schema(table: str) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Return the columns of a table; activities have their name instead of its number."""
+    if table != "activities":
+        return TABLES[table]
+    return {"name": LABEL} | {name: kind for name, kind in ACTIVITIES.items() if name != "name_id"}
