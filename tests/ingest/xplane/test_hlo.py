@@ -237,6 +237,13 @@ def test_shapes_that_would_fill_the_memory_are_left_out(tmp_path: Path) -> None:
     assert table["input_shapes"].null_count() > 0
 
 
+def test_an_array_of_countless_dimensions(tmp_path: Path) -> None:
+    vast = Made(1, "vast", "convolution", array(*[2**62] * 200_000), operands=(1, 1))
+    program = module(1, computation(1, 1, vast))
+    trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "vast")), j_1=program))
+    assert trace.instructions["name"].to_list() == ["vast"]
+
+
 def test_a_program_that_is_none_tells_nothing(tmp_path: Path) -> None:
     path = write_programs(tmp_path / "x.pb", ran(("j", 1, "a")), j_1=message(1, b"\x07\x07\x07"))
     trace = trace_of(path)

@@ -17,6 +17,8 @@ from traceana.ingest.xplane.wire import Field, fields, packed
 
 _DEEPEST: Final = 16
 """Tuples within tuples; what lies deeper is shown as empty."""
+_HIGHEST_RANK: Final = 64
+"""Of arrays whose elements are counted: a product of a million sizes takes hours."""
 _TUPLE: Final = 13
 _TYPES: Final = {
     1: "pred",
@@ -81,7 +83,8 @@ class Shapes:
         key = self._buffer.data[whole.start : whole.end].tobytes()
         if (found := self._known.get(key)) is None:
             sizes, types = self._parts(whole, 0)
-            elements = prod(sizes) if isinstance(types, str) else None
+            counted = isinstance(types, str) and len(sizes) <= _HIGHEST_RANK
+            elements = prod(sizes) if counted else None
             found = Shape(_json(sizes), _json(types), elements)
             self._known[key] = found
         return found
