@@ -65,11 +65,11 @@ def traceana_decode(path: str) -> tuple[Work, list[str]]:
     def work() -> int:
         source = sources.ByteSource(Path(path))
         buffer = buffers.Buffer.of(source.blocks(), source.bytes_total)
-        count = 0
+        count, columns = 0, []
         for plane in spaces.read_space(buffer).planes:
             wanted = set(plane.stat_names.values())
             found = events.LineEvents(buffer, plane, plane.lines, wanted)
-            blocks = list(found)
+            columns += list(found)
             count += int(found.events)
         return count
 

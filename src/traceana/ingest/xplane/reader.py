@@ -15,7 +15,7 @@ from traceana.ingest.xplane.devices import is_device
 from traceana.ingest.xplane.events import LineEvents
 from traceana.ingest.xplane.facts import epoch_ns, facts, framework, producer
 from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.space import Line, Plane, Space, read_space
+from traceana.ingest.xplane.space import Line, Plane, read_space
 from traceana.ingest.xplane.tables import Tables, is_stream
 from traceana.ingest.xplane.wire import WireError
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -27,15 +27,8 @@ def read(path: Path, progress: Progress) -> Trace:
     A file that ends in the middle is read up to there; ``meta.truncated`` says so. Raises
     ``NotATraceError`` on a file without planes and ``CorruptError`` where a message is none.
     """
-    source = ByteSource(path)
-    buffer = Buffer.of(source.blocks(), source.bytes_total)
     try:
-        space = read_space(buffer)
-        if not space.planes:
-            raise NotATraceError(
-                f"{path} is a protocol buffer without planes: give the .xplane.pb of a profile"
-            )
-        return _Reading(buffer, space, source, progress).trace()
+        return _Reading(ByteSource(path), progress).trace()
     except WireError as error:
         raise CorruptError(
             f"{path} is no XPlane file, or damaged ({error}): copy or record it again"
@@ -45,17 +38,20 @@ def read(path: Path, progress: Progress) -> Trace:
 class _Reading:
     """One file on its way into the tables."""
 
-    def __init__(
-        self, buffer: Buffer, space: Space, source: ByteSource, progress: Progress
-    ) -> None:
-        self._buffer = buffer
-        self._space = space
+    def __init__(self, source: ByteSource, progress: Progress) -> None:
         self._source = source
         self._progress = progress
+        self._buffer = Buffer.of(source.blocks(), source.bytes_total)
+        self._space = read_space(self._buffer)
+        if not self._space.planes:
+            raise NotATraceError(
+                f"{source.path} is a protocol buffer without planes: "
+                "give the .xplane.pb of a profile"
+            )
         self._ledger = Ledger()
-        self._tables = Tables(HloPrograms(buffer, space), self._ledger)
+        self._tables = Tables(HloPrograms(self._buffer, self._space), self._ledger)
         self._events = 0
-        self._cut = space.cut or source.truncated
+        self._cut = self._space.cut or source.truncated
 
     def trace(self) -> Trace:
         """Read all planes."""
@@ -70,6 +66,8 @@ class _Reading:
         self._progress(self._buffer.size, self._buffer.size)
         if self._cut:
             self._ledger.add("truncated", 1, table="-", kept=True)
+        # The tables are put together now, and the bytes are not needed beside them.
+        del self._buffer
         tables, first_ns = self._tables.finish(self._space)
         return Trace(self._meta(first_ns), tables)
 

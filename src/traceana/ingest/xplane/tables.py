@@ -72,7 +72,12 @@ class Tables:
         self._keep("ranges", ranges)
 
     def finish(self, space: Space) -> tuple[dict[str, pl.DataFrame], int]:
-        """Return the tables and the time, on the file's clock, that is now 0."""
+        """Return the tables and the time, on the file's clock, that is now 0.
+
+        Nothing can be added afterwards.
+        """
+        instructions = self._hlo.instructions()
+        del self._hlo  # and with it the bytes of the file
         tables = {name: self._screened(name) for name in _TIMED}
         names = NameTable()
         work = tables["activities"]
@@ -81,7 +86,7 @@ class Tables:
         tables["memory"] = self._stacked("memory")
         tables, first_ns = rebase({name: conform(name, each) for name, each in tables.items()})
         tables["names"] = names.frame()
-        tables["instructions"] = self._hlo.instructions()
+        tables["instructions"] = instructions
         tables["devices"] = devices(space, tables["activities"]["device"])
         tables["ledger"] = self._ledger.frame()
         return tables, first_ns - _OFF_ZERO
