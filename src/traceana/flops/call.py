@@ -140,6 +140,21 @@ class Call:
             raise UncountableError(f"input {position} holds an integer that is too large")
         return values
 
+    def extents(self, position: int, *ranks: int) -> Shape:
+        """Return extents that are given as integers, of one of ``ranks`` dimensions if any are."""
+        values = self.integers(position)
+        if any(value < 0 for value in values) or (ranks and len(values) not in ranks):
+            raise UncountableError(f"input {position} holds no extents")
+        return values
+
+    def result(self, *ranks: int) -> Shape:
+        """Return the shape of the result, of one of ``ranks`` dimensions if any are given."""
+        if self.output is None:
+            raise UncountableError("the shape of the output was not recorded")
+        if ranks and len(self.output) not in ranks:
+            raise UncountableError(f"the output has {len(self.output)} dimensions")
+        return self.output
+
     def integer(self, position: int) -> int:
         """Return one integer."""
         values = self.integers(position)

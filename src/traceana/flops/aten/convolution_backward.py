@@ -91,7 +91,7 @@ def backward_input(call: Call) -> tuple[Cost, ...]:
     """The input's extents as integers, gradient of the output, weight."""
     if not call.scalars:
         raise UncountableError("the extents of the input's gradient were not recorded")
-    conv = _convolution(call.shape(1), call.integers(0), call.shape(2, 3, 4, 5))
+    conv = _convolution(call.shape(1), call.extents(0), call.shape(2, 3, 4, 5))
     return (dgrad(conv, call.size(1)),)
 
 
@@ -100,7 +100,7 @@ def backward_weight(call: Call) -> tuple[Cost, ...]:
     """The weight's extents as integers, gradient of the output, input."""
     if not call.scalars:
         raise UncountableError("the extents of the weight's gradient were not recorded")
-    conv = _convolution(call.shape(1), call.shape(2), call.integers(0))
+    conv = _convolution(call.shape(1), call.shape(2), call.extents(0, 3, 4, 5))
     return (wgrad(conv, call.size(1)),)
 
 

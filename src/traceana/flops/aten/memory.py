@@ -80,7 +80,7 @@ def embedding_backward(call: Call) -> tuple[Cost, ...]:
     if not gradient:
         raise UncountableError("input 0 has 0 dimensions")
     width = gradient[-1]
-    table = Operand(call.integer(2) * width if call.scalars else None, call.size(0))
+    table = Operand(call.extents(2, 1)[0] * width if call.scalars else None, call.size(0))
     moved = compulsory(call.operand(0), call.operand(1), table)
     return (Cost("embedding", "wgrad", prod(gradient), moved, SCATTER),)
 

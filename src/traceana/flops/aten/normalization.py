@@ -76,14 +76,14 @@ def native_layer_norm_backward(call: Call) -> tuple[Cost, ...]:
 @operator("aten::group_norm")
 def group_norm(call: Call) -> tuple[Cost, ...]:
     """Input [N, C, …], the number of groups, gamma, beta."""
-    groups = call.integer(1) if call.scalars else None
+    groups = call.extents(1, 1)[0] if call.scalars else None
     return (training(_groups(call, 0, 2, groups), "group_norm"),)
 
 
 @operator("aten::native_group_norm")
 def native_group_norm(call: Call) -> tuple[Cost, ...]:
     """Input [N, C, …], gamma, beta, N, C, the positions, the number of groups."""
-    groups = call.integer(6) if call.scalars else None
+    groups = call.extents(6, 1)[0] if call.scalars else None
     return (training(_groups(call, 0, 1, groups), "group_norm"),)
 
 

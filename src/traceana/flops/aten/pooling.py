@@ -78,7 +78,7 @@ def max_pool_backward(call: Call) -> tuple[Cost, ...]:
 def average_pool_backward(call: Call) -> tuple[Cost, ...]:
     """The output's gradient, input, window."""
     rank = int(call.name.removeprefix("aten::avg_pool")[0])
-    window = prod(spread(call.integers(2), rank))
+    window = prod(spread(call.extents(2), rank))
     inputs, outputs = call.elements(1), call.elements(0)
     return (pooling.average_backward(inputs, outputs, window, call.size(0)),)
 
@@ -94,7 +94,7 @@ def _pooled(call: Call, dilation: int | None, ceil: int) -> tuple[int, int]:
     """Return how many outputs there are and how many elements a window has."""
     rank = int(call.name.partition("pool")[2][0])
     batch, channels, spatial = split(call.shape(0), rank)
-    window = spread(call.integers(1), rank)
+    window = spread(call.extents(1), rank)
     stride = _or_window(call, 2, window)
     padding = spread(call.integers(3), rank)
     spacing = (1,) * rank if dilation is None else spread(call.integers(dilation), rank)
@@ -125,5 +125,5 @@ def _extent(size: int, window: int, stride: int, padding: int, dilation: int, up
 def _adapted(call: Call) -> int:
     rank = int(call.name.partition("pool")[2][0])
     batch, channels, spatial = split(call.shape(0), rank)
-    output = spread(call.integers(1), len(spatial))
+    output = spread(call.extents(1), len(spatial))
     return batch * channels * prod(output)

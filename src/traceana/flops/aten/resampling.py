@@ -41,7 +41,7 @@ def upsample(call: Call) -> tuple[Cost, ...]:
     """Input [N, C, …] and the extents of the output."""
     mode = call.name.removeprefix("aten::upsample_")
     shape = call.shape(0, 3, 4, 5)
-    outputs = prod(shape[:2]) * prod(call.integers(1))
+    outputs = prod(shape[:2]) * prod(call.extents(1, len(shape) - 2))
     moved = compulsory(call.operand(0), Operand(outputs, call.size(0)))
     name = INTERPOLATION if mode in _LINEAR else NEAREST
     return (Cost("upsample", "forward", outputs * _LINEAR.get(mode, 0), moved, name),)
@@ -51,7 +51,7 @@ def upsample(call: Call) -> tuple[Cost, ...]:
 def upsample_backward(call: Call) -> tuple[Cost, ...]:
     """The output's gradient, the extents of the output, the extents of the input."""
     mode = call.name.removeprefix("aten::upsample_").removesuffix("_backward")
-    inputs = prod(call.integers(2))
+    inputs = prod(call.extents(2))
     moved = compulsory(call.operand(0), Operand(inputs, call.size(0)))
     name = INTERPOLATION if mode in _LINEAR else NEAREST_BACKWARD
     flops = call.elements(0) * _LINEAR.get(mode, 1)

@@ -32,8 +32,8 @@ def winograd(
     multiplication fused with an addition is one instruction; here it is two operations.
     The input's gradient exchanges C and K. Of the weight's gradient the results are r x r and the
     tiles of the output's gradient (m x m) are the filters, F(r x r, m x m): the sum runs over
-    images and tiles, and only K·C/g results are transformed back. Workspace, where the transforms are
-    kernels of their own (non-fused): the three transformed tensors.
+    images and tiles, and only K·C/g results are transformed back. Workspace, where the transforms
+    are kernels of their own (non-fused): the three transformed tensors.
     """
     output = _require(conv)
     if direction == "wgrad":

@@ -21,9 +21,7 @@ _BIASED: Final = frozenset(
 @operator("Conv2D", "Conv3D", "_MklNativeConv2D", "_MklNativeConv3D", *sorted(_BIASED))
 def conv(call: Call) -> tuple[Cost, ...]:
     """Image, filter, and a bias; the output's shape from beside the call."""
-    if call.output is None:
-        raise UncountableError("the shape of the output was not recorded")
-    convolution = _read(call.shape(0), call.output, call.shape(1, 4, 5))
+    convolution = _read(call.shape(0), call.result(), call.shape(1, 4, 5))
     return (forward(convolution, call.size(0), call.name in _BIASED),)
 
 
@@ -52,18 +50,14 @@ def conv_filter(call: Call) -> tuple[Cost, ...]:
 
     The output of this operator is the filter's gradient: its shape comes from beside the call.
     """
-    if call.output is None:
-        raise UncountableError("the shape of the output was not recorded")
-    convolution = _read(call.shape(0), call.shape(2), call.output)
+    convolution = _read(call.shape(0), call.shape(2), call.result(4, 5))
     return (wgrad(convolution, call.size(0)),)
 
 
 @operator("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative")
 def depthwise(call: Call) -> tuple[Cost, ...]:
     """Image, filter [R, S, C, multiplier]; the output's shape from beside the call."""
-    if call.output is None:
-        raise UncountableError("the shape of the output was not recorded")
-    convolution = _depthwise(call.shape(0, 4), call.output, call.shape(1, 4))
+    convolution = _depthwise(call.shape(0, 4), call.result(4), call.shape(1, 4))
     return (forward(convolution, call.size(0), call.name.startswith("_Fused")),)
 
 
@@ -77,9 +71,7 @@ def depthwise_input(call: Call) -> tuple[Cost, ...]:
 @operator("DepthwiseConv2dNativeBackpropFilter")
 def depthwise_filter(call: Call) -> tuple[Cost, ...]:
     """Image, the filter's extents as values, the output's gradient; as of a plain convolution."""
-    if call.output is None:
-        raise UncountableError("the shape of the output was not recorded")
-    convolution = _depthwise(call.shape(0, 4), call.shape(2, 4), call.output)
+    convolution = _depthwise(call.shape(0, 4), call.shape(2, 4), call.result(4))
     return (wgrad(convolution, call.size(0)),)
 
 

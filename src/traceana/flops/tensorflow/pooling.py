@@ -13,14 +13,14 @@ from traceana.flops.registry import operator
 @operator("MaxPool", "MaxPoolV2", "MaxPool3D", "_MklMaxPool")
 def max_pool(call: Call) -> tuple[Cost, ...]:
     """Image; window and the output's shape from beside the call."""
-    window, output = _window(call), _output(call)
+    window, output = _window(call), call.result()
     return (pooling.maximum(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
 @operator("AvgPool", "AvgPool3D", "_MklAvgPool")
 def average_pool(call: Call) -> tuple[Cost, ...]:
     """Image; window and the output's shape from beside the call."""
-    window, output = _window(call), _output(call)
+    window, output = _window(call), call.result()
     return (pooling.average(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
@@ -38,9 +38,3 @@ def _window(call: Call) -> Shape:
     if call.window is None:
         raise UncountableError("the window was not recorded")
     return call.window
-
-
-def _output(call: Call) -> Shape:
-    if call.output is None:
-        raise UncountableError("the shape of the output was not recorded")
-    return call.output
