@@ -25,8 +25,9 @@ def select(
     """Return ``trace`` with the activities of ``steps`` (by number), ``devices``, ``ranks`` alone.
 
     ``None`` selects all. The other tables stay whole, but for ``steps``; what was selected is in
-    ``meta.properties``. Raises :class:`~traceana.errors.NoSuchSelectionError` on a step, a
-    device or a rank that the trace does not have.
+    ``meta.properties``, and what ran beside it in ``whole``. Raises
+    :class:`~traceana.errors.NoSuchSelectionError` on a step, a device or a rank that the trace
+    does not have.
     """
     if ranks is not None:
         trace = _with_ranks(trace, sorted(set(ranks)))
@@ -141,8 +142,5 @@ def name_of(device: int) -> str:
 
 
 def _narrowed(trace: Trace, key: str, value: list[int], **tables: pl.DataFrame) -> Trace:
-    narrowed = trace.with_tables(**tables)
-    narrowed.meta = msgspec.structs.replace(
-        trace.meta, properties={**trace.meta.properties, key: value}
-    )
-    return narrowed
+    meta = msgspec.structs.replace(trace.meta, properties={**trace.meta.properties, key: value})
+    return trace.selection(meta, **tables)

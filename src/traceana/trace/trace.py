@@ -24,13 +24,19 @@ class Trace:
     """
 
     def __init__(
-        self, meta: TraceMeta, tables: Mapping[str, pl.DataFrame | pl.LazyFrame] | None = None
+        self,
+        meta: TraceMeta,
+        tables: Mapping[str, pl.DataFrame | pl.LazyFrame] | None = None,
+        *,
+        whole: Trace | None = None,
     ) -> None:
         """Take over ``tables``; those left out are empty.
 
-        Raises ``KeyError`` on a table or a column that the schema does not declare.
+        ``whole`` is the Trace that this one is a selection of. Raises ``KeyError`` on a table or a
+        column that the schema does not declare.
         """
         self.meta = meta
+        self._whole = whole
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame] = {}
         for name, table in (tables or {}).items():
             if name not in TABLES:
@@ -49,7 +55,16 @@ class Trace:
 
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """Return a Trace in which ``tables`` replace those of this one."""
-        return Trace(self.meta, {**self._tables, **tables})
+        return Trace(self.meta, {**self._tables, **tables}, whole=self._whole)
+
+    def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
+        """Return a Trace that is a part of this one: ``tables`` hold what was selected."""
+        return Trace(meta, {**self._tables, **tables}, whole=self.whole)
+
+    @property
+    def whole(self) -> Trace:
+        """The Trace that this one is a selection of, or itself: what ran beside the selected."""
+        return self._whole or self
 
     @property
     def activities(self) -> pl.DataFrame:
