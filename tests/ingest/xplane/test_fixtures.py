@@ -11,6 +11,7 @@ import pytest
 import traceana
 from tests.ingest.xplane.writing import accounted
 from traceana.ingest import read
+from traceana.trace import Trace
 
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "xplane"
 FRAMEWORKS = ("keras", "jax")
@@ -44,6 +45,23 @@ def test_xplane_and_trace_json_of_one_run_agree(framework: str) -> None:
     if framework == "keras":
         scopes = [trace.ops["scope"].cast(pl.String).sort() for trace in (planes, as_json)]
         assert scopes[0].equals(scopes[1])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_both_files_of_a_run_tell_the_same_work(framework: str) -> None:
+    one, other = (
+        worked(traceana.open(FOLDER / f"alexnet-cpu-{framework}.{ending}"))
+        for ending in ("xplane.pb", "trace.json.gz")
+    )
+    assert one.height > 500
+    assert one.equals(other)
+
+
+def worked(trace: Trace) -> pl.DataFrame:
+    """Return what ran, when and for how long: what every file of a run has to agree on."""
+    names = trace.names["name"].gather(trace.activities["name_id"]).alias("name")
+    rows = trace.activities.select("kind", "device", "start", "duration").with_columns(names)
+    return rows.sort("start", "duration", "name")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
