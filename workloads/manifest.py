@@ -1,30 +1,72 @@
-"""The layers of a run as data, for readers whose trace names none."""
+"""The layers of a run as data, for readers whose trace names none.
+
+From the description alone, in the format that ``traceana.describe`` writes of a live model.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
+from traceana.describe.finish import Details, finished, model_inputs
+from traceana.describe.inputs import Call
+from traceana.describe.manifest import Layout, Manifest, manifest
+from traceana.describe.recording import Recorded
+from workloads.network import Conv, Layer, LocalResponseNorm, MaxPool
 from workloads.options import RunOptions
-from workloads.shapes import layer_shapes
+from workloads.shapes import LayerShape, layer_shapes
+
+_TYPES = {"Conv": "Conv2d", "LocalResponseNorm": "LRN", "MaxPool": "MaxPool2d"}
 
 
-def layer_manifest(options: RunOptions) -> dict[str, Any]:
-    """The network's layers in order of execution, as plain JSON values.
+def layer_manifest(options: RunOptions) -> Manifest:
+    """The network's layers in order of execution; its framework is None."""
+    network = options.describe_network()
+    layout: Layout = "channels_last" if options.channels_last else "channels_first"
+    layers = tuple(
+        finished(_recorded(shape, options.batch, layout), position, _details(shape))
+        for position, shape in enumerate(layer_shapes(network))
+    )
+    side = network.image_size
+    call = Call(((options.batch, network.channels, side, side),), ("float32",), (None,))
+    return manifest(
+        network=options.network,
+        framework=None,
+        inputs=model_inputs(call, ["float32"], layers, "channels_first"),
+        layers=layers,
+    )
 
-    ``input`` and ``output`` have the batch as first dimension; ``weight`` and ``bias`` are absent
-    where a layer has none. The other keys of a layer are those of its kind in
-    :mod:`workloads.network`.
-    """
-    layers = []
-    for shape in layer_shapes(options.describe_network()):
-        layer: dict[str, Any] = {"path": shape.layer.name, "kind": type(shape.layer).__name__}
-        layer |= {key: value for key, value in asdict(shape.layer).items() if key != "name"}
-        layer |= {
-            "input": [options.batch, *shape.input],
-            "output": [options.batch, *shape.output],
-        }
-        if shape.weight is not None and shape.bias is not None:
-            layer |= {"weight": list(shape.weight), "bias": list(shape.bias)}
-        layers.append(layer)
-    return {"network": options.network, "batch": options.batch, "layers": layers}
+
+def _recorded(shape: LayerShape, batch: int, layout: Layout) -> Recorded:
+    return Recorded(
+        key=shape.layer.name,
+        path=shape.layer.name,
+        layer=shape.layer,
+        inputs=[(batch, *shape.input)],
+        outputs=[(batch, *shape.output)],
+        axes="channels_first",
+        layout=layout,
+    )
+
+
+def _details(shape: LayerShape) -> Details:
+    layer: Layer = shape.layer
+    kind = type(layer).__name__
+    type_ = _TYPES.get(kind, kind)
+    parameters = {}
+    if shape.weight is not None and shape.bias is not None:
+        parameters = {"weight": shape.weight, "bias": shape.bias}
+    match layer:
+        case Conv() | MaxPool():
+            zeros = layer.padding if isinstance(layer, Conv) else 0
+            return Details(
+                type=type_,
+                framework_type=kind,
+                kernel=(layer.kernel, layer.kernel),
+                stride=(layer.stride, layer.stride),
+                padding=((zeros, zeros), (zeros, zeros)),
+                dilation=(1, 1),
+                groups=layer.groups if isinstance(layer, Conv) else None,
+                parameters=parameters,
+            )
+        case LocalResponseNorm():
+            return Details(type_, kind, neighbours=layer.size)
+        case _:
+            return Details(type_, kind, parameters=parameters)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +34,7 @@ def run(
     except (OptionError, NetworkError) as error:
         parser.error(str(error))
     if arguments.manifest is not None:
-        text = json.dumps(layer_manifest(options), indent=1)
-        arguments.manifest.write_text(text + "\n", encoding="utf-8")
+        layer_manifest(options).write(arguments.manifest)
     milliseconds = ", ".join(f"{time / 1e6:.2f}" for time in times)
     print(f"{options.network}, batch {options.batch}, {options.device}: {milliseconds} ms a step")
     return 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from traceana.describe import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "open"]
+__all__ = ["Trace", "__version__", "describe", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +28,9 @@ def __getattr__(name: str) -> Any:
         from traceana.trace import Trace
 
         return Trace
+    if name == "describe":
+        import importlib
+
+        # A package that can be called: `describe.read` and `describe.find` are in it.
+        return importlib.import_module("traceana.describe")
     raise AttributeError(f"module 'traceana' has no attribute {name!r}")

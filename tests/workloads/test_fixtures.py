@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
+from traceana.describe import read
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
+from workloads.provenance import stem
 from workloads.recordings import PLANS
 from workloads.room import HOST_NAME
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
 KINETO = sorted(FOLDER.glob("*.json.gz"))
 NSYS = sorted(FOLDER.glob("*.sqlite"))
-RECORDINGS = KINETO + NSYS
+RECORDINGS = KINETO + NSYS + sorted(FOLDER.glob("*.csv"))
 
 # Folders of people and of machines; what the recording's own room and nsys bring is beside it.
 PRIVATE = re.compile(rb"/(?:home|root|Users|work|workspace|mnt|data|scratch)/|PIP_|SSL_CERT|@[a-z]")
@@ -30,8 +32,7 @@ by_name = pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.name
 
 
 def sidecar(file: Path, kind: str) -> dict[str, Any]:
-    stem = file.name.removesuffix(".json.gz").removesuffix(".sqlite")
-    facts: dict[str, Any] = json.loads((FOLDER / f"{stem}.{kind}.json").read_text("utf-8"))
+    facts: dict[str, Any] = json.loads((FOLDER / f"{stem(file)}.{kind}.json").read_text("utf-8"))
     return facts
 
 
@@ -46,9 +47,9 @@ def test_there_is_a_recording_for_each_of_the_cpu_plan() -> None:
 
 def test_nothing_lies_there_unexplained() -> None:
     table = (FOLDER / "README.md").read_text("utf-8")
-    stems = {file.name.removesuffix(".json.gz").removesuffix(".sqlite") for file in RECORDINGS}
+    stems = {stem(file) for file in RECORDINGS}
     expected = {file.name for file in RECORDINGS} | {"README.md"}
-    expected |= {f"{stem}.{kind}.json" for stem in stems for kind in ("provenance", "layers")}
+    expected |= {f"{name}.{kind}.json" for name in stems for kind in ("provenance", "layers")}
     assert {path.name for path in FOLDER.iterdir() if path.is_file()} == expected
     for file in RECORDINGS:
         assert f"| `{file.name}` |" in table
@@ -71,7 +72,7 @@ def test_provenance(file: Path) -> None:
 @by_name
 def test_the_layers_beside_it_are_those_of_its_options(file: Path) -> None:
     options = RunOptions(**sidecar(file, "provenance")["options"])
-    assert sidecar(file, "layers") == layer_manifest(options)
+    assert read(FOLDER / f"{stem(file)}.layers.json") == layer_manifest(options)
 
 
 @by_name

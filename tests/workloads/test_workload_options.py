@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from traceana.describe import Input, Layer
 from workloads.manifest import layer_manifest
 from workloads.options import Device, OptionError, Precision, RunOptions, parse_run_options
 
@@ -51,19 +52,27 @@ def test_a_command_line_gives_every_field_and_leaves_other_words_alone() -> None
 
 def test_the_manifest_lists_the_layers_with_the_batch_first() -> None:
     manifest = layer_manifest(RunOptions(batch=4))
-    assert (manifest["network"], manifest["batch"]) == ("alexnet", 4)
-    assert manifest["layers"][0] == {
-        "path": "conv1",
-        "kind": "Conv",
-        "out_channels": 64,
-        "kernel": 11,
-        "stride": 4,
-        "padding": 2,
-        "groups": 1,
-        "input": [4, 3, 224, 224],
-        "output": [4, 64, 55, 55],
-        "weight": [64, 3, 11, 11],
-        "bias": [64],
-    }
-    assert [layer["path"] for layer in manifest["layers"]][-1] == "fc8"
-    assert "weight" not in manifest["layers"][1]
+    assert (manifest.network, manifest.framework) == ("alexnet", None)
+    assert manifest.inputs == (
+        Input(shape=(4, 3, 224, 224), dtype="float32", layout="channels_first"),
+    )
+    assert manifest.parameter_count == 61_100_840
+    assert manifest.layers[0] == Layer(
+        path="conv1",
+        type="Conv2d",
+        framework_type="Conv",
+        position=0,
+        inputs=((4, 3, 224, 224),),
+        outputs=((4, 64, 55, 55),),
+        layout="channels_first",
+        kernel=(11, 11),
+        stride=(4, 4),
+        padding=((2, 2), (2, 2)),
+        dilation=(1, 1),
+        groups=1,
+        parameters={"weight": (64, 3, 11, 11), "bias": (64,)},
+        parameter_count=64 * 3 * 11 * 11 + 64,
+        flops=2 * 4 * 64 * 55 * 55 * 3 * 11 * 11,
+    )
+    assert [layer.path for layer in manifest.layers][-1] == "fc8"
+    assert manifest.layers[1].parameters == {}

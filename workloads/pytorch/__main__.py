@@ -7,15 +7,14 @@ nsys profile --trace=nvtx python -m workloads.pytorch --ranges nvtx
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from workloads.manifest import layer_manifest
 from workloads.network import NetworkError
-from workloads.options import OptionError, RunOptions, add_run_options, run_options
+from workloads.options import Device, OptionError, RunOptions, add_run_options, run_options
 from workloads.pytorch.ranges import Ranges, make_marker, mark_layers
-from workloads.pytorch.record import make_profiler, trace_once, write_trace
+from workloads.pytorch.record import cuda_profiler, make_profiler, trace_once, write_trace
 from workloads.pytorch.train import prepare, train
 
 
@@ -43,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--torchscript", action="store_true", help="run the network through torch.jit.trace")
     add("--trace", type=Path, metavar="FILE", help="record by torch.profiler: .json or .json.gz")
     add("--stack", action="store_true", help="with --trace: Python calls and nn.Module events")
+    add("--cuda-profiler", action="store_true", help="for ncu and nsys: start after the warm-up")
     add("--manifest", type=Path, metavar="FILE", help="write the layers with their shapes as JSON")
     return parser
 
@@ -51,6 +51,8 @@ def _check(arguments: argparse.Namespace) -> None:
     trace: Path | None = arguments.trace
     if arguments.stack and trace is None:
         raise OptionError("--stack is part of a recording; add --trace FILE")
+    if arguments.cuda_profiler and (arguments.device is not Device.CUDA or trace is not None):
+        raise OptionError("--cuda-profiler is for ncu and nsys on a GPU; leave it or --trace out")
     if arguments.torchscript and arguments.ranges is not Ranges.NONE:
         raise OptionError("--torchscript runs no hooks, so it goes with --ranges none only")
     if trace is not None and not trace.name.endswith((".json", ".json.gz")):
@@ -68,10 +70,10 @@ def _run(options: RunOptions, arguments: argparse.Namespace) -> list[int]:
     if arguments.torchscript:
         model = trace_once(model, options)
     if arguments.manifest is not None:
-        text = json.dumps(layer_manifest(options), indent=1)
-        arguments.manifest.write_text(text + "\n", encoding="utf-8")
+        layer_manifest(options).write(arguments.manifest)
     if arguments.trace is None:
-        return train(model, options, marker, lambda: None)
+        done = cuda_profiler(options) if arguments.cuda_profiler else lambda: None
+        return train(model, options, marker, done)
     with make_profiler(options, stack=arguments.stack) as profiler:
         times = train(model, options, marker, profiler.step)
     write_trace(profiler, arguments.trace)

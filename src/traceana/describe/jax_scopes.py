@@ -1,0 +1,226 @@
+"""What the equations of one name scope are in the manifest's terms: a scope has no class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from traceana.describe.finish import Details
+from traceana.describe.geometry import Pads, renamed
+from traceana.describe.jaxpr import Equation, Program
+from traceana.describe.manifest import Layout, Shape
+from traceana.describe.recording import Recorded
+from traceana.describe.vocabulary import PARAMETERS
+from traceana.flops.neutral import convolution
+from traceana.flops.neutral.matmul import matmul
+
+WEIGHTED: Final = ("conv_general_dilated", "dot_general")
+_MOVES: Final = frozenset(("transpose", "reshape", "squeeze", "broadcast_in_dim", "copy", "rev"))
+_WITHOUT_WORK: Final = _MOVES | {"convert_element_type", "stop_gradient", "stack"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One call of a scope. ``roots`` leads from values made of parameters to the parameter."""
+
+    program: Program
+    equations: Sequence[Equation]
+    roots: Mapping[int, int]
+    trained: Mapping[int, str | None]
+
+    def shape(self, number: int | None) -> Shape:
+        """Return a value's shape; that of a literal is empty."""
+        return () if number is None else tuple(self.program.values[number].shape)
+
+    def is_parameter(self, number: int | None) -> bool:
+        """Tell whether a value is made of parameters alone."""
+        return number in self.roots
+
+    def all(self, *primitives: str) -> list[Equation]:
+        """Return the equations of these primitives."""
+        return [each for each in self.equations if each.primitive in primitives]
+
+
+def layout_of_program(program: Program) -> Layout:
+    """Return where images have their channels: as the first convolution says, else last."""
+    for equation in program.equations:
+        if equation.primitive == "conv_general_dilated":
+            first = equation.params["dimension_numbers"].lhs_spec[1] == 1
+            return "channels_first" if first else "channels_last"
+    return "channels_last"
+
+
+def details(scope: Scope, recorded: Recorded, types: Mapping[str, str]) -> Details:
+    """Return what a scope is; ``types`` is by the scope's path or its last name."""
+    last = recorded.path.rpartition("/")[2]
+    found = _found(scope, recorded, last)
+    told = types.get(recorded.path) or types.get(last)
+    return found if told is None else replace(found, type=told)
+
+
+def _found(scope: Scope, recorded: Recorded, last: str) -> Details:
+    weighted = scope.all(*WEIGHTED)
+    if len(weighted) == 1 and weighted[0].primitive == "conv_general_dilated":
+        return _convolution(scope, weighted[0])
+    if len(weighted) == 1:
+        return _product(scope, weighted[0])
+    if weighted:
+        mixing = [each for each in weighted if not any(map(scope.is_parameter, each.inputs))]
+        attention = len(mixing) >= 2 and scope.all("exp")
+        return Details(
+            type="MultiheadAttention" if attention else last,
+            framework_type="jax.named_scope",
+            parameters=_named(scope, {}),
+            flops=sum(_flops(scope, each) for each in weighted),
+        )
+    windows = scope.all("reduce_window_max", "reduce_window_sum")
+    if windows:
+        return _window(windows[0], recorded.axes)
+    type_, primitive = _without_weights(scope, last)
+    return Details(type_, primitive, parameters=_named(scope, {}))
+
+
+def _without_weights(scope: Scope, last: str) -> tuple[str, str]:
+    """Return the type of a scope without products and windows, and what told it."""
+    has = {each.primitive for each in scope.equations}
+    work = has - _WITHOUT_WORK
+    if "random_bits" in has:
+        return "Dropout", "jax.random.bits"
+    if "exp" in has and "reduce_sum" in has:
+        return ("LogSoftmax" if "log" in has else "Softmax"), "jax.lax.exp"
+    if has & {"rsqrt", "sqrt"} and "reduce_sum" in has:
+        reduction = scope.all("reduce_sum")[0]
+        rank = len(scope.shape(reduction.inputs[0]))
+        if 0 in reduction.params["axes"]:
+            return f"BatchNorm{max(rank - 2, 1)}d", "jax.lax.rsqrt"
+        return ("LayerNorm" if len(scope.all("reduce_sum")) > 1 else "RMSNorm"), "jax.lax.rsqrt"
+    if "gather" in has and scope.is_parameter(scope.all("gather")[0].inputs[0]):
+        return "Embedding", "jax.lax.gather"
+    if work == {"max"} and None in scope.all("max")[0].inputs:
+        return "ReLU", "jax.lax.max"
+    simple = {"logistic": "Sigmoid", "tanh": "Tanh", "erf": "GELU", "erfc": "GELU"}
+    for primitive, type_ in simple.items():
+        if primitive in work and (work == {primitive} or type_ == "GELU"):
+            return type_, f"jax.lax.{primitive}"
+    if work == {"logistic", "mul"}:
+        return "SiLU", "jax.lax.logistic"
+    if not work:
+        return ("Permute" if has == {"transpose"} else "Reshape"), "jax.lax.reshape"
+    return last, "jax.named_scope"
+
+
+def _convolution(scope: Scope, equation: Equation) -> Details:
+    params = equation.params
+    order = params["dimension_numbers"].rhs_spec
+    weight = scope.shape(equation.inputs[1])
+    kernel = tuple(weight[axis] for axis in order[2:])
+    spread, dilation = tuple(params["lhs_dilation"]), tuple(params["rhs_dilation"])
+    transposed = _transposed(equation)
+    padding: Pads = tuple((int(before), int(after)) for before, after in params["padding"])
+    if transposed:
+        # What PyTorch calls its padding is what the whole window lacks.
+        reach = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
+        padding = tuple(
+            (max(whole - before, 0), max(whole - after, 0))
+            for whole, (before, after) in zip(reach, padding, strict=True)
+        )
+    # PyTorch's order of axes: (K, C / groups, R, S); of a transposed convolution (C, K, R, S).
+    first = (order[1], order[0]) if transposed else (order[0], order[1])
+    shape = tuple(weight[axis] for axis in (*first, *order[2:]))
+    name = "ConvTranspose" if transposed else "Conv"
+    return Details(
+        type=f"{name}{len(kernel)}d",
+        framework_type="jax.lax.conv_general_dilated",
+        kernel=kernel,
+        stride=spread if transposed else tuple(params["window_strides"]),
+        padding=padding,
+        dilation=dilation,
+        groups=int(params["feature_group_count"]),
+        parameters=_named(scope, {equation.inputs[1]: shape}),
+        flops=_flops(scope, equation),
+    )
+
+
+def _transposed(equation: Equation) -> bool:
+    return any(step > 1 for step in equation.params["lhs_dilation"])
+
+
+def _product(scope: Scope, equation: Equation) -> Details:
+    (contracted, _) = equation.params["dimension_numbers"]
+    for side in (1, 0):
+        number = equation.inputs[side]
+        if scope.is_parameter(number):
+            shape = scope.shape(number)
+            axes = contracted[side]
+            rest = [axis for axis in range(len(shape)) if axis not in axes]
+            weight = (prod(shape[axis] for axis in rest), prod(shape[axis] for axis in axes))
+            return Details(
+                type="Linear",
+                framework_type="jax.lax.dot_general",
+                parameters=_named(scope, {number: weight}),
+                flops=_flops(scope, equation),
+            )
+    return Details("Matmul", "jax.lax.dot_general", flops=_flops(scope, equation))
+
+
+def _window(equation: Equation, order: Layout) -> Details:
+    params = equation.params
+    channels = 1 if order == "channels_first" else len(params["window_dimensions"]) - 1
+    axes = [axis for axis in range(1, len(params["window_dimensions"])) if axis != channels]
+    window = params["window_dimensions"]
+    if window[channels] > 1 and all(window[axis] == 1 for axis in axes):
+        return Details("LRN", "jax.lax.reduce_window_sum", neighbours=int(window[channels]))
+    kind = "MaxPool" if equation.primitive == "reduce_window_max" else "AvgPool"
+    return Details(
+        type=f"{kind}{len(axes)}d",
+        framework_type=f"jax.lax.{equation.primitive}",
+        kernel=tuple(int(window[axis]) for axis in axes),
+        stride=tuple(int(params["window_strides"][axis]) for axis in axes),
+        padding=tuple((int(a), int(b)) for a, b in (params["padding"][axis] for axis in axes)),
+        dilation=tuple(int(params["window_dilation"][axis]) for axis in axes),
+    )
+
+
+def _flops(scope: Scope, equation: Equation) -> int:
+    left, right = (scope.shape(number) for number in equation.inputs[:2])
+    if equation.primitive == "dot_general":
+        contracted, batched = equation.params["dimension_numbers"]
+        batch = prod(left[axis] for axis in batched[0])
+        k = prod(left[axis] for axis in contracted[0])
+        m, n = prod(left) // max(batch * k, 1), prod(right) // max(batch * k, 1)
+        return matmul(m, n, k, None, batch=batch).flops
+    numbers = equation.params["dimension_numbers"]
+    made = scope.shape(equation.outputs[0])
+    extents = convolution.Convolution(
+        batch=left[numbers.lhs_spec[0]],
+        in_channels=left[numbers.lhs_spec[1]],
+        out_channels=right[numbers.rhs_spec[0]],
+        window=tuple(right[axis] for axis in numbers.rhs_spec[2:]),
+        output=tuple(made[axis] for axis in numbers.out_spec[2:]),
+        input=tuple(left[axis] for axis in numbers.lhs_spec[2:]),
+        groups=int(equation.params["feature_group_count"]),
+        transposed=_transposed(equation),
+    )
+    return convolution.forward(extents, None).flops
+
+
+def _named(scope: Scope, shaped: Mapping[int | None, Shape]) -> dict[str, Shape]:
+    """Return the parameters that a scope uses, those in ``shaped`` in PyTorch's order of axes."""
+    found: dict[str, Shape] = {}
+    seen: set[int] = set()
+    for equation in scope.equations:
+        for number in equation.inputs:
+            root = None if number is None else scope.roots.get(number)
+            if root is None or root in seen:
+                continue
+            seen.add(root)
+            own = scope.trained.get(root)
+            kind = "weight" if number in shaped or (not shaped and not found) else "bias"
+            name = renamed(PARAMETERS, own) if own else kind
+            while name in found:
+                name += "_"
+            whole = number in shaped and prod(shaped[number]) == prod(scope.shape(root))
+            found[name] = shaped[number] if whole else scope.shape(root)
+    return found

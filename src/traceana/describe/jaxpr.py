@@ -1,0 +1,167 @@
+"""The equations of a JAX function in one flat list, each with its whole name scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import jax
+from jax.extend.core import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One primitive. ``inputs`` and ``outputs`` number values; literals are None.
+
+    ``times`` is how often it runs in one call of the function: in the body of a scan, its length.
+    """
+
+    primitive: str
+    scope: tuple[str, ...]
+    params: Mapping[str, Any]
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    times: int = 1
+
+
+@dataclass(slots=True)
+class Program:
+    """A function inlined: its equations in order, and shape and dtype of every value.
+
+    ``arguments``, ``constants`` and ``results`` number values; ``constants`` are by the identity of
+    the array, which several inner functions may close over. ``part_of`` leads from a slice that a
+    scan takes of an array to that array.
+    """
+
+    equations: list[Equation]
+    values: list[Any]
+    arguments: list[int]
+    constants: dict[int, int]
+    results: list[int | None]
+    part_of: dict[int, int]
+
+
+_INNER: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def inline(closed: Any) -> Program:
+    """Inline everything that ``closed`` calls.
+
+    Of a conditional the branch of the most equations counts; of a loop without a known number of
+    turns one turn.
+    """
+    program = Program([], [], [], {}, [], {})
+    numbers: dict[Any, int] = {}
+    jaxpr = closed.jaxpr
+    for var, value in zip(jaxpr.constvars, closed.consts, strict=True):
+        numbers[var] = _constant(program, value)
+    program.arguments = [_number(program, numbers, var) for var in jaxpr.invars]
+    _walk(jaxpr, numbers, (), 1, program)
+    program.results = [_known(numbers, var) for var in jaxpr.outvars]
+    return program
+
+
+def live(program: Program) -> Program:
+    """Leave out equations that no result depends on."""
+    wanted = set(program.results)
+    kept: list[Equation] = []
+    for equation in reversed(program.equations):
+        if wanted.intersection(equation.outputs):
+            wanted.update(equation.inputs)
+            kept.append(equation)
+    return replace(program, equations=kept[::-1])
+
+
+def _walk(
+    jaxpr: Any, numbers: dict[Any, int], scope: tuple[str, ...], times: int, program: Program
+) -> None:
+    for eqn in jaxpr.eqns:
+        own = _names(eqn)
+        if own is None:
+            continue
+        here = (*scope, *own)
+        inputs = [_known(numbers, var) for var in eqn.invars]
+        inner = _called(eqn)
+        if inner is None:
+            outputs = tuple(_number(program, numbers, var) for var in eqn.outvars)
+            name = str(eqn.primitive.name)
+            program.equations.append(
+                Equation(name, here, eqn.params, tuple(inputs), outputs, times)
+            )
+            continue
+        body, constants, turns, skipped = inner
+        within: dict[Any, int] = {
+            var: _constant(program, value)
+            for var, value in zip(body.constvars, constants, strict=True)
+        }
+        for var, number in zip(body.invars, inputs[skipped:], strict=False):
+            if number is None:
+                continue
+            if tuple(var.aval.shape) == tuple(program.values[number].shape):
+                within[var] = number
+            else:
+                within[var] = _new(program, var.aval)
+                program.part_of[within[var]] = number
+        _walk(body, within, here, times * turns, program)
+        for outer, var in zip(eqn.outvars, body.outvars, strict=False):
+            found = _known(within, var)
+            same = found is not None and tuple(outer.aval.shape) == tuple(var.aval.shape)
+            numbers[outer] = found if same and found is not None else _new(program, outer.aval)
+            if found is not None and not same:
+                # What a scan stacks: each turn's result is a part of it.
+                program.equations.append(
+                    Equation("stack", here, {}, (found,), (numbers[outer],), times)
+                )
+
+
+def _called(eqn: Any) -> tuple[Any, Sequence[Any], int, int] | None:
+    """Return what an equation calls: the jaxpr, its constants, turns, inputs that it skips."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "cond":
+        closed = max(params["branches"], key=lambda branch: len(branch.jaxpr.eqns))
+        return closed.jaxpr, closed.consts, 1, 1
+    if name == "while":
+        closed = params["body_jaxpr"]
+        return closed.jaxpr, closed.consts, 1, params["cond_nconsts"]
+    found = next((params[key] for key in _INNER if key in params), None)
+    if found is None:
+        return None
+    turns = int(params["length"]) if name == "scan" else 1
+    if hasattr(found, "jaxpr"):
+        return found.jaxpr, found.consts, turns, 0
+    return found, (), turns, 0
+
+
+def _names(eqn: Any) -> tuple[str, ...] | None:
+    """Return the scopes that an equation has of its own, None for one of a backward pass."""
+    found: list[str] = []
+    for element in eqn.source_info.name_stack.stack:
+        name = str(element.name)
+        if type(element).__name__ == "Scope":
+            # jax.numpy.einsum names a scope by its subscripts.
+            found.extend(part for part in name.split("/") if "->" not in part)
+        elif name == "transpose":
+            return None
+    return tuple(found)
+
+
+def _number(program: Program, numbers: dict[Any, int], var: Any) -> int:
+    if var not in numbers:
+        numbers[var] = _new(program, var.aval)
+    return numbers[var]
+
+
+def _known(numbers: Mapping[Any, int], var: Any) -> int | None:
+    return None if isinstance(var, Literal) else numbers.get(var)
+
+
+def _new(program: Program, aval: Any) -> int:
+    program.values.append(aval)
+    return len(program.values) - 1
+
+
+def _constant(program: Program, value: Any) -> int:
+    if id(value) not in program.constants:
+        program.constants[id(value)] = _new(program, jax.typeof(value))
+    return program.constants[id(value)]

@@ -1,0 +1,130 @@
+"""What PyTorch's modules are in the manifest's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from torch import nn
+
+from traceana.describe.finish import Details
+from traceana.describe.geometry import Pads, missing, per_axis, same_pads
+from traceana.describe.manifest import Shape
+from traceana.describe.recording import Recorded
+
+_OWN: Final = "torch.nn.modules."
+_CONTAINERS: Final = ("module", "container", "transformer")
+_RENAMED: Final = {"LocalResponseNorm": "LRN"}
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Tell whether the module is a layer: one of PyTorch's own, or one without modules in it.
+
+    PyTorch's containers and transformer blocks are made of layers; its attention, which has a
+    module for its projection, is one.
+    """
+    return _own_type(module) is not None or next(module.children(), None) is None
+
+
+def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
+    """Return what the module of a recorded call is."""
+    module: nn.Module = recorded.layer
+    name = type(module).__name__
+    type_ = types.get(name) or _own_type(module) or name
+    shapes = {key: tuple(p.shape) for key, p in module.named_parameters()}
+    found = Details(
+        type=type_,
+        framework_type=f"{type(module).__module__}.{type(module).__qualname__}",
+        parameters=_attention(shapes) if isinstance(module, nn.MultiheadAttention) else shapes,
+        neighbours=module.size if isinstance(module, nn.LocalResponseNorm) else None,
+    )
+    given, made = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return _convolution(found, module, given)
+    if type_.startswith(("MaxPool", "AvgPool", "LPPool")) and len(made) == int(type_[-2]) + 2:
+        return _pool(found, module, given, made)
+    return found
+
+
+def batch_first(module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a tensor's shape with the batch first, also of sequences that have the time first."""
+    sizes = tuple(int(size) for size in shape)
+    kinds = (nn.MultiheadAttention, nn.RNNBase)
+    if isinstance(module, kinds) and not module.batch_first and len(sizes) == 3:
+        return (sizes[1], sizes[0], sizes[2])
+    return sizes
+
+
+def _own_type(module: nn.Module) -> str | None:
+    for base in type(module).__mro__:
+        if base.__module__.startswith(_OWN):
+            if base.__module__.removeprefix(_OWN) in _CONTAINERS:
+                return None
+            # Linear's own subclass of the attention's projection is Linear.
+            name = base.__name__.removeprefix("NonDynamicallyQuantizable")
+            return _RENAMED.get(name, name)
+    return None
+
+
+def _convolution(found: Details, module: Any, given: Shape) -> Details:
+    axes = len(module.kernel_size)
+    stride, dilation = tuple(module.stride), tuple(module.dilation)
+    padding: Pads
+    if module.padding == "same":
+        sizes = given[-axes:]
+        windows = zip(sizes, module.kernel_size, stride, dilation, strict=True)
+        padding = tuple(same_pads(*window) for window in windows)
+    elif module.padding == "valid":
+        padding = ((0, 0),) * axes
+    else:
+        padding = tuple((zeros, zeros) for zeros in module.padding)
+    return Details(
+        type=found.type,
+        framework_type=found.framework_type,
+        kernel=tuple(module.kernel_size),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=module.groups,
+        parameters=found.parameters,
+    )
+
+
+def _pool(found: Details, module: Any, given: Shape, made: Shape) -> Details:
+    axes = len(made) - 2
+    kernel = per_axis(module.kernel_size, axes)
+    stride = per_axis(module.stride or module.kernel_size, axes)
+    zeros = per_axis(getattr(module, "padding", 0), axes)
+    dilation = per_axis(getattr(module, "dilation", 1), axes)
+    padding: list[tuple[int, int]] = []
+    windows = zip(given[2:], made[2:], kernel, stride, dilation, zeros, strict=True)
+    for size, out, window, step, spread, before in windows:
+        # ceil_mode lets the last window reach beyond the padding behind.
+        beyond = missing(size, out, window, step, spread) - before
+        padding.append((before, max(before, beyond)))
+    return Details(
+        type=found.type,
+        framework_type=found.framework_type,
+        kernel=kernel,
+        stride=stride,
+        padding=tuple(padding),
+        dilation=dilation,
+    )
+
+
+def _attention(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Name the projections apart: query, key and value are one parameter where they are alike."""
+    found: dict[str, Shape] = {}
+    for key, shape in shapes.items():
+        kind = "bias" if key.endswith("bias") else "weight"
+        if key in ("in_proj_weight", "in_proj_bias"):
+            for part in ("query", "key", "value"):
+                found[f"{part}.{kind}"] = (shape[0] // 3, *shape[1:])
+        elif key.endswith("_proj_weight"):
+            part = {"q": "query", "k": "key", "v": "value"}[key[0]]
+            found[f"{part}.weight"] = shape
+        elif key.startswith("out_proj."):
+            found[f"out.{kind}"] = shape
+        else:
+            found[key] = shape
+    return found

@@ -1,0 +1,121 @@
+"""AlexNet in PyTorch, Keras and JAX has the layers that its description has."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from traceana.describe import Manifest, describe, read
+from workloads.manifest import layer_manifest
+from workloads.networks import NETWORKS
+from workloads.options import RunOptions, parse_run_options
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+BATCH = 8
+# A framework's own: how it names and holds things.
+OWN = ("path", "framework_type", "layout")
+
+
+def needs(*modules: str) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+
+
+def in_pytorch(name: str) -> Manifest:
+    needs("torch")
+    from workloads.pytorch.build import build
+
+    network = NETWORKS[name]()
+    side = network.image_size
+    return describe(build(network), (BATCH, 3, side, side), name=name)
+
+
+def in_keras(name: str) -> Manifest:
+    needs("keras", "tensorflow")
+    from workloads.keras.build import build
+
+    network = NETWORKS[name]()
+    side = network.image_size
+    # Keras has no such layers: their names say what they are.
+    types = {"LocalResponse": "LRN"}
+    return describe(build(network), (BATCH, side, side, 3), types=types)
+
+
+def in_jax(name: str) -> Manifest:
+    needs("jax")
+    import jax
+
+    from workloads.jax.build import apply, initial_parameters
+
+    network = NETWORKS[name]()
+    side = network.image_size
+    parameters, key = initial_parameters(network), jax.random.key(0)
+
+    def scores(images: Any) -> Any:
+        return apply(network, parameters, images, key)
+
+    return describe(scores, (BATCH, side, side, 3), name=name)
+
+
+FRAMEWORKS = {"PyTorch": in_pytorch, "Keras": in_keras, "JAX": in_jax}
+
+
+@functools.cache
+def described(framework: str, network: str) -> Manifest:
+    return FRAMEWORKS[framework](network)
+
+
+def content(manifest: Manifest) -> list[dict[str, Any]]:
+    rows = []
+    for layer in manifest.layers:
+        row = msgspec.structs.asdict(layer)
+        rows.append({key: value for key, value in row.items() if key not in OWN})
+    return rows
+
+
+@pytest.mark.parametrize("network", ["alexnet", "alexnet_2012"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_same_layers_as_the_description(framework: str, network: str) -> None:
+    found = described(framework, network)
+    told = layer_manifest(RunOptions(network=network, batch=BATCH))
+    assert found.framework == framework
+    assert found.network == told.network
+    assert [layer.path.rpartition("/")[2] for layer in found.layers] == [
+        layer.path for layer in told.layers
+    ]
+    own, expected = content(found), content(told)
+    if framework == "Keras":
+        # Over how many channels a class of one's own sums is not to be seen from outside.
+        for rows in (own, expected):
+            for row in rows:
+                if row["type"] == "LRN":
+                    row["flops"] = None
+    assert own == expected
+    assert found.parameter_count == told.parameter_count
+    assert [one.shape for one in found.inputs] == [one.shape for one in told.inputs]
+    layouts = {layer.layout for layer in found.layers if len(layer.inputs[0]) > 2}
+    assert layouts == {"channels_first" if framework == "PyTorch" else "channels_last"}
+
+
+def test_the_totals_are_the_papers() -> None:
+    """61 M parameters; 0.7 G multiply-accumulates an image (Sze et al. 2017, table II: 724 M)."""
+    one = layer_manifest(RunOptions(batch=1, network="alexnet_2012"))
+    assert one.parameter_count == 60_965_224
+    weighted = [layer for layer in one.layers if layer.parameters]
+    assert sum(layer.flops or 0 for layer in weighted) == 2 * 724_406_816
+
+
+@pytest.mark.parametrize(
+    "file", sorted(FIXTURES.glob("xplane/*.layers.json")), ids=lambda p: p.name
+)
+def test_the_manifests_of_the_xplane_fixtures_are_those_of_their_options(file: Path) -> None:
+    provenance = file.with_name(file.name.replace(".layers.json", ".provenance.json"))
+    (command,) = json.loads(provenance.read_text("utf-8"))["commands"][:1]
+    assert read(file) == layer_manifest(parse_run_options(command.split()))

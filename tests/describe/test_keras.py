@@ -1,0 +1,127 @@
+"""Layers of Keras models of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import keras
+from keras import layers
+
+from traceana.describe import describe
+from traceana.errors import BadModelError
+
+
+def functional() -> Any:
+    images = keras.Input((33, 32, 3), name="images")
+    inner = keras.Sequential(
+        [keras.Input((17, 16, 12)), layers.Conv2D(4, 1, name="a"), layers.Activation("gelu")],
+        name="inner",
+    )
+    x = layers.Conv2D(8, 3, strides=2, padding="same", activation="relu", name="stem")(images)
+    x = layers.BatchNormalization(name="norm")(x)
+    x = layers.DepthwiseConv2D(3, depth_multiplier=2, padding="same", name="depth")(x)
+    x = layers.SeparableConv2D(12, 3, padding="same", name="separable")(x)
+    x = inner(x)
+    x = layers.Conv2DTranspose(6, 4, strides=2, padding="same", name="up")(x)
+    x = layers.AveragePooling2D(2, name="pool")(x)
+    x = layers.Add(name="add")([x, x])
+    x = layers.GlobalAveragePooling2D(name="whole")(x)
+    shared = layers.Dense(6, name="shared")
+    x = layers.Reshape((2, 3), name="sequence")(shared(shared(x)))
+    x = layers.MultiHeadAttention(2, 5, value_dim=4, name="attention")(x, x)
+    x = layers.LSTM(7, name="lstm")(x)
+    return keras.Model(images, layers.ReLU(6.0, name="clipped")(x), name="net")
+
+
+def test_a_functional_model() -> None:
+    model = functional()
+    nodes = len(model._inbound_nodes)
+    found = describe(model, (2, 33, 32, 3))
+    by_name = {layer.path.removeprefix("net/"): layer for layer in found.layers}
+    assert list(by_name) == [
+        *("stem", "norm", "depth", "separable", "inner/a", "inner/activation"),
+        *("up", "pool", "add", "whole", "shared", "sequence", "attention", "lstm", "clipped"),
+    ]
+    assert [layer.type for layer in found.layers] == [
+        *("Conv2d", "BatchNorm2d", "Conv2d", "SeparableConv2d", "Conv2d", "GELU"),
+        *("ConvTranspose2d", "AvgPool2d", "Add", "AdaptiveAvgPool2d", "Linear", "Reshape"),
+        *("MultiheadAttention", "LSTM", "ReLU6"),
+    ]
+    stem = by_name["stem"]
+    assert (stem.inputs, stem.outputs) == (((2, 3, 33, 32),), ((2, 8, 17, 16),))
+    # 33 needs one zero on both sides, 32 one behind: 'same' of TensorFlow.
+    assert (stem.padding, stem.layout) == (((1, 1), (0, 1)), "channels_last")
+    assert stem.parameters == {"weight": (8, 3, 3, 3), "bias": (8,)}
+    depth = by_name["depth"]
+    assert (depth.groups, depth.parameters["weight"]) == (8, (16, 1, 3, 3))
+    assert depth.flops == 2 * 2 * 16 * 17 * 16 * 9
+    separable = by_name["separable"]
+    assert separable.flops == 2 * 2 * 17 * 16 * (16 * 9 + 12 * 16)
+    up = by_name["up"]
+    assert (up.parameters["weight"], up.padding) == ((4, 6, 4, 4), ((1, 1), (1, 1)))
+    assert up.flops == 2 * 2 * 4 * 17 * 16 * 6 * 16
+    shared = by_name["shared"]
+    assert (shared.calls, shared.flops, shared.parameter_count) == (2, 2 * 2 * 2 * 36, 42)
+    attention = by_name["attention"]
+    assert attention.parameters["query.weight"] == (10, 3)
+    assert attention.parameters["value.weight"] == (8, 3)
+    assert attention.parameters["out.weight"] == (3, 8)
+    assert attention.flops == 2 * 4 * 3 * (10 + 10 + 8 + 8) + 2 * 2 * 2 * 2 * (10 + 8)
+    # Keras counts moving averages too; they are not trained.
+    assert found.parameter_count == model.count_params() - 16
+    assert sum(layer.parameter_count for layer in found.layers) == found.parameter_count
+    assert len(model._inbound_nodes) == nodes
+    assert describe(model, (2, 33, 32, 3)) == found
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
+    """Calls its layers in another order than it makes them."""
+
+    def __init__(self) -> None:
+        super().__init__(name="subclassed")
+        self.last = layers.Dense(2, name="last")
+        self.first = layers.Dense(5, name="first")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.last(keras.ops.relu(self.first(x)))
+
+
+def test_a_subclassed_model_must_be_built() -> None:
+    model = Subclassed()
+    with pytest.raises(BadModelError, match=r"is not built: call it once on an input of"):
+        describe(model, (4, 3))
+    model(keras.ops.zeros((4, 3)))
+    found = describe(model, (4, 3))
+    assert [layer.path for layer in found.layers] == ["subclassed/first", "subclassed/last"]
+    assert [layer.outputs for layer in found.layers] == [((4, 5),), ((4, 2),)]
+
+
+def test_channels_first_is_the_same_network() -> None:
+    def model(data_format: str, shape: tuple[int, ...]) -> Any:
+        conv = layers.Conv2D(4, 3, data_format=data_format, name="conv")
+        return keras.Sequential([keras.Input(shape), conv], name="net")
+
+    (last,) = describe(model("channels_last", (9, 8, 3)), (2, 9, 8, 3)).layers
+    (first,) = describe(model("channels_first", (3, 9, 8)), (2, 3, 9, 8)).layers
+    assert (last.layout, first.layout) == ("channels_last", "channels_first")
+    assert (last.inputs, last.outputs, last.flops) == (first.inputs, first.outputs, first.flops)
+
+
+def test_several_inputs() -> None:
+    left, right = keras.Input((3,), name="left"), keras.Input((4,), name="right")
+    joined = layers.Concatenate(name="joined")([left, right])
+    model = keras.Model([left, right], layers.Dense(2, name="fc")(joined))
+    joined_layer, fc = describe(model, [(5, 3), (5, 4)]).layers
+    assert joined_layer.inputs == ((5, 3), (5, 4))
+    assert (joined_layer.flops, fc.inputs) == (0, ((5, 7),))
+
+
+def test_what_does_not_run_is_refused_and_keras_stays_as_it_is() -> None:
+    call = layers.Layer.__call__
+    with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
+        describe(functional(), (2, 8, 8, 4))
+    assert layers.Layer.__call__ is call
