@@ -28,7 +28,9 @@ _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
 _BOM = b"\xef\xbb\xbf"
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
-_JSON_SCALAR = re.compile(rb'\s*(?:"|-?\d|true|false|null)')
+_JSON_SCALAR = re.compile(
+    rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
+)
 
 
 class Format(Enum):
@@ -91,6 +93,11 @@ def _head(path: Path) -> bytes:
         if path.is_dir():
             raise IsDirectoryError(
                 f"{path} is a directory and no traceana bundle: name one trace file in it"
+            )
+        # Opening a pipe waits for whoever writes into it, and it can be read only once.
+        if path.exists() and not path.is_file():
+            raise UnreadableError(
+                f"{path} is a pipe or a device and no file: write what it gives into a file"
             )
         with path.open("rb") as file:
             head = file.read(_HEAD)

@@ -70,7 +70,8 @@ def _walk(folder: Path) -> Iterator[Path]:
                 folders.remove(name)
                 if not name.startswith("."):
                     yield here / name
-        yield from (here / name for name in files if not name.startswith("."))
+        visible = (here / name for name in files if not name.startswith("."))
+        yield from (path for path in visible if path.is_file() or not path.exists())
 
 
 def _preference(path: Path) -> int | None:
