@@ -12,6 +12,7 @@ import traceana
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
 from traceana.analyze.busy import busy
+from traceana.analyze.facts import facts
 from traceana.analyze.selection import select
 from traceana.errors import (
     AmbiguousRanksError,
@@ -20,6 +21,8 @@ from traceana.errors import (
     NoSuchSelectionError,
     NotATraceError,
 )
+from traceana.report.document import Paper
+from traceana.report.facts_screen import render
 from traceana.trace import Trace
 
 BASE = 1_700_000_000 * 10**9
@@ -106,6 +109,14 @@ def test_one_bad_file_among_many_is_left_out_and_said(tmp_path: Path) -> None:
         True
     ] * 2
     assert skipped.height == 2
+
+
+def test_info_says_whose_the_entries_of_the_ledger_are(tmp_path: Path) -> None:
+    rank_file(tmp_path / "rank0.json", 0)
+    whole = rank_file(tmp_path / "rank1.json", 1).read_bytes()
+    (tmp_path / "rank1.json").write_bytes(whole[:-20])
+    text = render(facts(traceana.open(tmp_path)), Paper(200))
+    assert "problem: 1 truncated of rank 1" in text
 
 
 def test_a_folder_or_a_list_without_any_trace(tmp_path: Path) -> None:

@@ -157,8 +157,9 @@ def _entry(entry: Mapping[str, Any]) -> str:
     time = "" if entry["time_ns"] is None else f" ({human.duration(entry['time_ns'])})"
     detail = "" if entry["detail"] is None else f" [{entry['detail']}]"
     of = "" if entry["table"] == "-" else f" of {entry['table']}"
+    rank = "" if entry["rank"] is None else f" of rank {entry['rank']}"
     kept = "kept" if entry["kept"] else "left out"
     return (
         f"{entry['severity']}: {human.count(entry['count'])} {entry['reason']}{time}"
-        f"{of}, {kept}: {says}{detail}"
+        f"{of}{rank}, {kept}: {says}{detail}"
     )
