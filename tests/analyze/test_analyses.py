@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 import pytest
 
@@ -11,7 +13,7 @@ from traceana.analyze.busy import busy
 from traceana.analyze.condensed import condensed
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers, layers_by_direction
+from traceana.analyze.layers import layers
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.transfers import transfers
 from traceana.trace import Trace
@@ -100,7 +102,7 @@ def test_layers_and_roles_add_up_to_the_work(trace: Trace) -> None:
         ("(unattributed)", "unattributed", 3, 0, 0, 300, 300, None),
     ]
     assert result.totals["time_ns"] == WORK_NS
-    by_direction = layers_by_direction(trace)
+    by_direction = layers(trace, direction=True)
     assert by_direction.totals["time_ns"] == WORK_NS
     assert by_direction.frame.filter(pl.col("layer") == "features.0").select(
         "direction", "time_ns", "algorithm"
@@ -242,7 +244,9 @@ def test_facts_count_what_is_there(trace: Trace) -> None:
     assert [(d["device"], d["activities"]) for d in known["devices"]] == [(0, 24)]
 
 
-@pytest.mark.parametrize("analysis", [breakdown, kernels, layers, layers_by_direction, busy])
+@pytest.mark.parametrize(
+    "analysis", [breakdown, kernels, layers, partial(layers, direction=True), busy]
+)
 def test_an_empty_result_says_why(analysis: object) -> None:
     builder = TraceBuilder()
     builder.row("ops", name="aten::conv2d", start=0, duration=10)

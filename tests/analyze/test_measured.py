@@ -11,7 +11,7 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers, layers_by_direction
+from traceana.analyze.layers import layers
 from traceana.analyze.measured import COLUMNS
 from traceana.analyze.selection import select
 from traceana.attribute.counters import with_counters
@@ -56,7 +56,7 @@ def test_figures_of_a_kernel() -> None:
         "fp32_flops": 2 * 400,
         "fp16_flops": None,
         "tensor_flops": 1_200,
-        "flops_per_s": pytest.approx(2_000 / 3_000e-9),
+        "measured_flops_per_s": pytest.approx(2_000 / 3_000e-9),
         "dram_bytes": 2_000,
         "dram_bytes_per_s": pytest.approx(2_000 / 3_000e-9),
         "tensor_active": pytest.approx((0.2 * 1_000 + 0.5 * 2_000) / 3_000),
@@ -93,9 +93,9 @@ def test_figures_of_a_layer() -> None:
     result = layers(measured())
     first = row(result.frame, layer="features.0")
     assert [first[key] for key in ("measured", "measured_flops", "dram_bytes")] == [2, 2_000, 2_000]
-    assert first["flops_per_s"] == pytest.approx(2_000 / 3_000e-9)
+    assert first["measured_flops_per_s"] == pytest.approx(2_000 / 3_000e-9)
     assert result.totals["measured_flops"] == 6_000
-    both = layers_by_direction(measured()).frame
+    both = layers(measured(), direction=True).frame
     assert row(both, layer="features.0", direction="backward")["measured_flops"] == 1_000
     assert row(layers(cnn_steps()).frame, layer="features.0")["measured_flops"] is None
 
@@ -104,7 +104,9 @@ def test_counters_go_with_the_selected_steps() -> None:
     trace = measured()
     first = select(trace, steps=[1])
     assert kernels(first).totals["measured_flops"] == 6_000
-    assert row(kernels(first).frame, name="scudnn")["flops_per_s"] == pytest.approx(2e12 / 3_000)
+    assert row(kernels(first).frame, name="scudnn")["measured_flops_per_s"] == pytest.approx(
+        2e12 / 3_000
+    )
     assert select(trace, steps=[2, 3]).counters.is_empty()
     assert kernels(select(trace, devices=[0])).totals["measured_flops"] == 6_000
 
@@ -133,7 +135,7 @@ def test_counters_alone_are_shown_by_kernel() -> None:
         ("slow", 1, 1, None),
         ("k", 2, 2, None),
     ]
-    assert row(result.frame, name="k")["flops_per_s"] == pytest.approx(2_000 / 19_998e-9)
+    assert row(result.frame, name="k")["measured_flops_per_s"] == pytest.approx(2_000 / 19_998e-9)
     assert result.totals == {"calls": 3, "measured_flops": 3_000, "dram_bytes": 3_000}
     assert "without a timeline" in result.notes[0]
 

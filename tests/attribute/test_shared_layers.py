@@ -8,7 +8,7 @@ import pytest
 
 import traceana
 from tests.support.manifest import TRACES, Expected, each
-from traceana.analyze.layers import layers, layers_by_direction
+from traceana.analyze.layers import layers
 from traceana.attribute.layers.repetition import repeated
 from traceana.attribute.nesting import NONE
 
@@ -22,7 +22,7 @@ def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
     total = trace.activities.filter(pl.col("kind") != "sync")["duration"].sum()
     by_layer = layers(trace).frame
     assert by_layer["time_ns"].sum() == total
-    assert layers_by_direction(trace).frame["time_ns"].sum() == total
+    assert layers(trace, direction=True).frame["time_ns"].sum() == total
     unattributed = by_layer.filter(pl.col("role") == "unattributed")
     assert set(unattributed["layer"]) <= {"(launch not recorded)", "(outside all layers)"}
     if (trace.ranges["kind"] == "module").any() or want.file in WITH_LAYER_RANGES:

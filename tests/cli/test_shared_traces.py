@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,7 @@ from traceana.analyze.busy import busy
 from traceana.analyze.condensed import condensed
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers, layers_by_direction
+from traceana.analyze.layers import layers
 from traceana.analyze.overview import overview
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
@@ -40,7 +41,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 def test_every_breakdown_adds_up_to_the_work(trace: Trace) -> None:
     done = trace.activities.filter(pl.col("kind") != "sync")
     work_ns, calls = done["duration"].sum(), done.height
-    for analysis in (breakdown, layers, layers_by_direction):
+    for analysis in (breakdown, layers, partial(layers, direction=True)):
         frame = analysis(trace).frame
         assert (frame["time_ns"].sum(), frame["calls"].sum()) == (work_ns, calls)
     lines = condensed(breakdown(trace).frame)

@@ -102,7 +102,7 @@ def test_the_meta_of_a_table() -> None:
         "time_ns": "ns",
         "share": "fraction of 1",
         "measured_flops": "FLOP",
-        "flops_per_s": "FLOP/s",
+        "measured_flops_per_s": "FLOP/s",
         "dram_bytes": "B",
     }
     assert meta["totals"]["time_ns"] == meta["total_ns"] == 13_200

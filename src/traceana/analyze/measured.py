@@ -19,16 +19,16 @@ _SUMS: Final = (
     *("flops_over", "dram_over", "tensor_over", "tensor_weighted"),
 )
 COLUMNS: Final = (
-    *("measured", "ncu_ns", "measured_flops", *FLOPS, "flops_per_s"),
+    *("measured", "ncu_ns", "measured_flops", *FLOPS, "measured_flops_per_s"),
     *("dram_bytes", "dram_bytes_per_s", "tensor_active"),
 )
 """Columns of a result with measurements.
 
 ``measured``: launches that were measured; ``ncu_ns``: their time at the clocks that Nsight Compute
 locks; ``measured_flops``: floating-point operations, a multiply-add being two, and their parts by
-type (``tensor_flops``: of the tensor cores, all types); ``flops_per_s``, ``dram_bytes_per_s``: over
-the timeline's durations of the measured launches; ``tensor_active``: mean by duration of the part
-of the cycles in which the tensor cores worked. Null: not measured.
+type (``tensor_flops``: of the tensor cores, all types); ``measured_flops_per_s``,
+``dram_bytes_per_s``: over the timeline's durations of the measured launches; ``tensor_active``:
+mean by duration of the part of the cycles in which the tensor cores worked. Null: not measured.
 """
 
 
@@ -92,7 +92,7 @@ def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         return pl.when(pl.col(over) > 0).then(pl.col(value) * scale / pl.col(over))
 
     return frame.with_columns(
-        per("measured_flops", "flops_over", 1e9).alias("flops_per_s"),
+        per("measured_flops", "flops_over", 1e9).alias("measured_flops_per_s"),
         per("dram_bytes", "dram_over", 1e9).alias("dram_bytes_per_s"),
         per("tensor_weighted", "tensor_over", 1.0).alias("tensor_active"),
     ).drop("flops_over", "dram_over", "tensor_over", "tensor_weighted")

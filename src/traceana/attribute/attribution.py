@@ -136,7 +136,8 @@ def _placed(
     layer, direction = _by_repetition(activities, host.layers.layers, layer, direction, ledger)
     when = np.where(key == NONE, activities["start"].to_numpy(), time)
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
-    table, layer_row, rows = layer_table(host.layers.layers, layer, when, lost.to_numpy())
+    backward = (direction == "backward").fill_null(False).to_numpy()
+    table, layer_row, rows = layer_table(host.layers.layers, layer, when, lost.to_numpy(), backward)
     return (
         activities.with_columns(
             to_rows(op).alias("op"),

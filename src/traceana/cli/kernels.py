@@ -24,7 +24,7 @@ COLUMNS = (
     "measured",
     "ncu_ns",
     "measured_flops",
-    "flops_per_s",
+    "measured_flops_per_s",
     "dram_bytes",
     "tensor_active",
 )

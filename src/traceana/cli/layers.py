@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.opening import exit_code, layer_manifest, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
@@ -22,14 +23,45 @@ COLUMNS = (
     "time_ns",
     "share",
     "algorithm",
-    "measured_flops",
+    "flops",
+    "executed_flops",
     "flops_per_s",
+    "of_peak",
+    "intensity",
+    "bound",
+    "layout_ns",
+    "measured_flops",
     "dram_bytes",
 )
-OPTIONAL = ("other_ns", "calls", "type")
+OPTIONAL = (
+    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops", "other_ns"),
+    *("calls", "bar", "type", "bound", "forward_ns", "backward_ns"),
+)
+"""What a narrow terminal goes without, first what goes first."""
 
+
+class By(StrEnum):
+    """What one row is."""
+
+    LAYER = "layer"
+    TYPE = "type"
+
+
+Grouping = Annotated[By, typer.Option("--by", help="One row a layer, or one a type of layer.")]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="One row for all layers whose paths begin with the same N parts.",
+        show_default=False,
+    ),
+]
 ByDirection = Annotated[
-    bool, typer.Option("--direction", help="One row a layer and direction, not one a layer.")
+    bool,
+    typer.Option(
+        "--direction", help="One row a layer and pass: forward, dgrad, wgrad, backward, optimizer."
+    ),
 ]
 
 
@@ -38,19 +70,21 @@ def layers(
     reading: Reading,
     tabling: Tabling,
     writing: Writing,
+    by: Grouping = By.LAYER,
+    depth: Depth = None,
     direction: ByDirection = False,
 ) -> ExitCode:
-    """Time of each layer, forward and backward, and its algorithms.
+    """Time, FLOPs and rates of each layer, forward and backward, and its algorithms.
 
-    What is on no layer is a row of its own by its role: optimizer, data, collective,
-    unattributed. The rows add up to all work of the trace.
+    What is on no layer is a row of its own: optimizer, data, collective, or why it is on none.
+    The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.
     """
-    from traceana.analyze.layers import layers as by_layer
-    from traceana.analyze.layers import layers_by_direction
+    from traceana.analyze.layers import layers as analysis
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    result = (layers_by_direction if direction else by_layer)(trace)
+    model = layer_manifest(files, reading)
+    result = analysis(trace, by=by.value, depth=depth, direction=direction, model=model)
     columns = tuple(column for column in COLUMNS if column in result.frame.columns)
-    output.show("layers", result, trace, columns=columns, optional=OPTIONAL)
+    output.show("layers", result, trace, columns=columns, optional=OPTIONAL, bars="share")
     return exit_code(trace, reading)

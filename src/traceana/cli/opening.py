@@ -14,6 +14,7 @@ from traceana.cli.options import Reading
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
+    from traceana.describe import Manifest
     from traceana.ingest.progress import Progress
     from traceana.trace import Trace
 
@@ -38,6 +39,28 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
             counters=reading.counters,
         )
     return select(trace, steps=steps, devices=devices, ranks=ranks)
+
+
+def layer_manifest(files: Sequence[Path], reading: Reading) -> Manifest | None:
+    """Return the layer manifest that ``reading`` names, or the one beside the trace.
+
+    Raises the errors of :func:`traceana.describe.read` on one that was named; one that only lies
+    there and cannot be read is left out, and stderr says so.
+    """
+    from traceana.describe import find, read
+    from traceana.errors import TraceanaError
+    from traceana.report.text import plain
+
+    if reading.model is not None:
+        return read(reading.model)
+    beside = find(files[0])
+    if beside is None:
+        return None
+    try:
+        return read(beside)
+    except TraceanaError as error:
+        typer.echo(f"traceana: left out: {plain(str(error))}", err=True)
+        return None
 
 
 def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:

@@ -47,6 +47,15 @@ class Reading:
             help="What Nsight Compute measured of the same program: ncu --csv --page raw.",
         ),
     ] = None
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The model's layers as traceana.describe writes them. Default: the one beside "
+            "the trace, if any.",
+            show_default=False,
+        ),
+    ] = None
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 30 when the trace has integrity problems."),

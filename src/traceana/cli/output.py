@@ -65,6 +65,7 @@ class Output:
         columns: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
         records: bool = False,
+        bars: str | None = None,
         overview: Overview | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
@@ -84,6 +85,7 @@ class Output:
                 columns,
                 optional,
                 records,
+                bars,
                 overview,
                 facts,
             )

@@ -21,7 +21,8 @@ class Document:
     ``verb`` names it; ``source`` holds the facts of the input for the JSON's ``meta``; ``columns``
     are those for a table of text (all: empty), of which a narrow terminal goes without the
     ``optional`` ones, the first first; with ``records`` each
-    row is a block of lines, one a column. ``overview`` is there when the table is that of the
+    row is a block of lines, one a column. ``bars`` names the column that bars are drawn of, in
+    place of the column ``bar``. ``overview`` is there when the table is that of the
     report, ``facts`` when the JSON is one object of facts and no table.
     """
 
@@ -31,6 +32,7 @@ class Document:
     columns: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     records: bool = False
+    bars: str | None = None
     overview: Overview | None = None
     facts: Mapping[str, Any] | None = None
 

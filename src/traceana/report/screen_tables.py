@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from rich.text import Text
 
@@ -11,22 +11,12 @@ from traceana.analyze.arrange import Arranged
 from traceana.analyze.condensed import Line
 from traceana.analyze.overview import Overview
 from traceana.report import human, words
+from traceana.report.bars import PATTERN, bar
 from traceana.report.columns import Kind, Shown, show
 from traceana.report.grid import compact
 from traceana.report.text import plain
 
-BAR: Final = 20
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-_BARS: Final = "[▏▎▍▌▋▊▉█]+"
-
 Row = dict[str, Any]
-
-
-def bar(share: float, width: int) -> str:
-    """Return a bar of ``share`` of ``width`` characters, to an eighth of one."""
-    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    whole, rest = divmod(eighths, 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
 def classes(overview: Overview, width: int) -> list[Text]:
@@ -39,13 +29,13 @@ def classes(overview: Overview, width: int) -> list[Text]:
         _times("per step", [line.step_ns for line in lines]),
         _times("time", [line.time_ns for line in lines]),
         Shown("share", Kind.SHARE, [human.share(line.share) for line in lines]),
-        Shown("", Kind.TEXT, [bar(line.share / largest, BAR) for line in lines]),
+        Shown("", Kind.TEXT, [bar(line.share / largest) for line in lines]),
     ]
     if columns[2].cells in ([""] * len(lines), columns[3].cells):  # no steps, or the only one
         del columns[2]
     table = compact(columns, width, ("", "calls"))
     for line in table:
-        line.highlight_regex(_BARS, "cyan")
+        line.highlight_regex(PATTERN, "cyan")
     return table
 
 
@@ -90,12 +80,20 @@ def copies(overview: Overview, width: int) -> list[Text]:
     top = overview.top_transfers
     if top.frame.is_empty():
         return []
-    columns = ("host_memory", "count", "bytes", "mean_bytes", "time_ns", "bytes_per_s")
+    columns = (
+        "host_memory",
+        "count",
+        "bytes",
+        "mean_bytes",
+        "time_ns",
+        "exposed_ns",
+        "bytes_per_s",
+    )
     shown = [
         Shown("Transfers", Kind.TEXT, [words.part(kind) for kind in top.frame["direction"]]),
         *show(top.frame, {}, columns),
     ]
-    return [*compact(shown, width, ("mean bytes",)), *_hidden(top)]
+    return [*compact(shown, width, ("mean", "bytes")), *_hidden(top)]
 
 
 def _hidden(table: Arranged) -> list[Text]:

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import StringIO
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from traceana.report import human
+from traceana.report.bars import PATTERN, bars
 from traceana.report.columns import Shown, show, title_of
 from traceana.report.document import Document, Paper
 from traceana.report.grid import grid, narrowed
 from traceana.report.text import plain
+
+BAR: Final = "bar"
+"""The name among a table's optional columns of the one with bars."""
+_BAR_WIDTH: Final = 12
 
 
 def render(document: Document, paper: Paper) -> str:
     """Return ``document`` as a table as wide as ``paper``, with its totals and notes."""
     table = document.table
     frame = table.frame
-    columns = show(frame, table.totals, document.columns or frame.columns)
+    named = document.columns or tuple(frame.columns)
+    columns = show(frame, table.totals, [column for column in named if column != BAR])
     parts: list[Any] = []
     if document.records:
         parts += _records(columns)
     elif columns:
-        columns = narrowed(columns, paper.width, [title_of(c) for c in document.optional])
-        parts += grid(columns, paper.width, footer=bool(table.totals))
+        if document.bars is not None:
+            titles = [column.title for column in columns]
+            place = (
+                titles.index(title_of(document.bars)) + 1
+                if title_of(document.bars) in titles
+                else 0
+            )
+            columns[place:place] = [bars(frame[document.bars], _BAR_WIDTH)] if place else []
+        optional = ["" if c == BAR else title_of(c) for c in document.optional]
+        lines = grid(
+            narrowed(columns, paper.width, optional), paper.width, footer=bool(table.totals)
+        )
+        for line in lines:
+            line.highlight_regex(PATTERN, "cyan")
+        parts += lines
     if table.hidden:
         parts.append(Text(_hidden(document)))
     parts += [Text(plain(note), style="dim") for note in table.notes]

@@ -17,8 +17,10 @@ _ROLES: Final = {
     **dict.fromkeys(("to", "_to_copy", "copy_", "cuda", "pin_memory"), "data"),
     # The last node of the backward graph adds into param.grad: of the step, not of a layer.
     "torch::autograd::AccumulateGrad": "optimizer",
+    # What a module's backward hook puts around it: one row for all.
+    "BackwardHookFunction": "layer",
 }
-"""Outermost operators that are no layer wherever they stand."""
+"""Outermost operators that are no layer of their own wherever they stand, and their role."""
 
 
 def short_name(names: pl.Series) -> pl.Series:

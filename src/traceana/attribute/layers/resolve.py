@@ -159,23 +159,36 @@ def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
 
 
 def layer_table(
-    layers: list[Layer], used: Ints, time: Ints, lost: npt.NDArray[np.bool_]
+    layers: list[Layer],
+    used: Ints,
+    time: Ints,
+    lost: npt.NDArray[np.bool_],
+    backward: npt.NDArray[np.bool_],
 ) -> tuple[pl.DataFrame, Ints, Ints]:
     """Return the ``layers`` table of the layers in use, the row of each entry of ``used``, and
     the row of each of ``layers`` (NONE: not in use).
 
     ``used`` indexes ``layers`` (NONE: on none), ``time`` says when, ``lost`` whether the launch is
     missing. Layers of one path and role are one row; the modules around a layer get rows too. Rows
-    are in order of first use.
+    are in order of first use, those that are used ``backward`` alone behind all others: a compiled
+    program may begin a step with what is left of the backward pass.
     """
     if not len(used):
         return empty("layers"), used, np.full(len(layers), NONE, dtype=np.int64)
     all_layers = [*layers, OUTSIDE, NO_LAUNCH]
     index = np.where(used == NONE, len(layers) + lost, used)
-    first = pl.DataFrame({"index": index, "time": time}).group_by("index").agg(pl.col("time").min())
+    first = (
+        pl.DataFrame({"index": index, "time": time, "backward": backward})
+        .group_by("index")
+        .agg(
+            pl.col("backward").all(),
+            pl.coalesce(pl.col("time").filter(~pl.col("backward")).min(), pl.col("time").min()),
+        )
+    )
     rows: dict[_Row, _Entry] = {}
     row_of: dict[int, _Row] = {}
-    for i, when in first.iter_rows():
+    for i, only_backward, time_of_first in first.iter_rows():
+        when = (only_backward, time_of_first)
         path, kind, role = all_layers[i]
         row_of[i] = (path, role)
         _enter(rows, (path, role), kind, when)
@@ -202,11 +215,13 @@ def layer_table(
 
 _Row = tuple[str, str]
 """(path, role)"""
-_Entry = tuple[str | None, int]
+_When = tuple[bool, int]
+"""(of the backward pass, time)"""
+_Entry = tuple[str | None, _When]
 """(type, first use)"""
 
 
-def _enter(rows: dict[_Row, _Entry], row: _Row, kind: str | None, when: int) -> None:
+def _enter(rows: dict[_Row, _Entry], row: _Row, kind: str | None, when: _When) -> None:
     known, earlier = rows.get(row, (None, when))
     rows[row] = (known or kind, min(earlier, when))
 

@@ -1,0 +1,55 @@
+"""Costs of a compiled program's instructions (XLA), charged to the layers of their work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from traceana.analyze.costs.frame import summed
+from traceana.analyze.work import work
+from traceana.flops.hlo import instruction_flops
+from traceana.flops.parts import PART
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+
+def instruction_charges(trace: Trace) -> pl.DataFrame:
+    """Return what the instructions compute that the selected work ran.
+
+    The elementwise part of an instruction is not counted, nor what it moves.
+    """
+    ran = work(trace).filter(pl.col("instruction").is_not_null())
+    runs = executions(ran).join(
+        instruction_flops(trace.instructions), on="instruction", how="inner", maintain_order="left"
+    )
+    charged = runs.select(
+        "layer",
+        pl.when(pl.col("direction") == "backward")
+        .then(pl.lit("backward"))
+        .otherwise(pl.lit("forward"))
+        .cast(PART)
+        .alias("part"),
+        trace.instructions["opcode"].cast(pl.String).gather(runs["instruction"]).alias("kind"),
+        "formula",
+        "count",
+        (pl.col("flops") * pl.col("count")).alias("flops"),
+        pl.lit(None, pl.Int64).alias("executed_flops"),
+        pl.lit(None, pl.Int64).alias("bytes"),
+    )
+    return summed(charged)
+
+
+def executions(ran: pl.DataFrame) -> pl.DataFrame:
+    """Return how often each instruction ran, by layer and direction, and the time of its work.
+
+    One that runs as several kernels ran as often as the rarest of them.
+    """
+    keys = ("instruction", "layer", "direction")
+    return (
+        ran.group_by(*keys, "name_id")
+        .agg(pl.len().alias("count"), pl.col("duration").sum().alias("time_ns"))
+        .group_by(keys)
+        .agg(pl.col("count").min().cast(pl.Int64), pl.col("time_ns").sum())
+    )

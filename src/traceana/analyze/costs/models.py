@@ -1,0 +1,99 @@
+"""Costs of layers that a model's manifest tells and the trace does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.costs.pairing import paired
+from traceana.analyze.work import work
+from traceana.describe.manifest import Layer, Manifest
+from traceana.flops.layers import Layer as Shapes
+from traceana.flops.layers import layer_costs
+from traceana.flops.model import Refusal
+from traceana.flops.parts import PART
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "layer": pl.UInt32,
+    "part": PART,
+    "kind": pl.String,
+    "formula": pl.String,
+    "count": pl.Int64,
+    "flops": pl.Int64,
+    "executed_flops": pl.Int64,
+    "bytes": pl.Int64,
+}
+
+
+def model_charges(
+    trace: Trace, model: Manifest, told: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return the costs of layers that ``told`` has none of, and notes.
+
+    A layer runs its forward pass once a step, and its backward pass where it has time in that
+    direction. The first layer of a model has no gradient of its input unless one was computed.
+    """
+    seen = _seen(trace)
+    partner = paired(trace.layers, model)
+    known = set(told.filter(pl.col("flops") > 0)["layer"].drop_nulls())
+    rows: list[tuple[object, ...]] = []
+    times = trace.steps.height
+    wanted = {row: layer for row, layer in partner.items() if row not in known and row in seen}
+    if wanted and not times:
+        return pl.DataFrame(schema=_SCHEMA), (
+            "the layer manifest is not used: without steps it is not known how often a layer ran",
+        )
+    first = min((layer.position for layer in model.layers if layer.parameters), default=None)
+    for row, layer in wanted.items():
+        directions = seen[row]
+        costs = layer_costs(_shapes(layer, layer.position == first), backward=True)
+        if isinstance(costs, Refusal):
+            continue
+        for cost in costs:
+            if (cost.part == "forward" and "forward" in directions) or (
+                cost.part != "forward" and "backward" in directions
+            ):
+                count = times * layer.calls
+                size = None if cost.bytes is None else cost.bytes * count
+                executed = None if cost.kind.startswith("conv") else cost.flops * count
+                rows.append(
+                    (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
+                     size)
+                )  # fmt: skip
+    used = len({row[0] for row in rows})
+    layers = "1 layer" if used == 1 else f"{used} layers"
+    note = (f"the shapes of {layers} are from the layer manifest",) if used else ()
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), note
+
+
+def _seen(trace: Trace) -> dict[int, set[str]]:
+    """Return by layer the directions in which it has selected work; unknown counts as forward."""
+    directions = (
+        work(trace)
+        .select("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
+        .drop_nulls("layer")
+        .unique()
+    )
+    found: dict[int, set[str]] = {}
+    for row, direction in directions.iter_rows():
+        found.setdefault(row, set()).add(direction)
+    return found
+
+
+def _shapes(layer: Layer, first: bool) -> Shapes:
+    images = next((shape for name, shape in layer.parameters.items() if len(shape) > 1), None)
+    vectors = [shape for shape in layer.parameters.values() if len(shape) == 1]
+    return Shapes(
+        type=layer.type,
+        input=layer.inputs[0] if layer.inputs else (),
+        output=layer.outputs[0] if layer.outputs else (),
+        weight=images or (vectors[0] if vectors else None),
+        bias=images is not None and bool(vectors),
+        groups=layer.groups or 1,
+        window=layer.kernel,
+        first=first,
+    )

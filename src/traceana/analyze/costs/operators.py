@@ -1,0 +1,81 @@
+"""Costs of operators, charged to the layers they are of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.costs.frame import summed
+from traceana.analyze.work import work
+from traceana.attribute.nesting import NONE, from_rows
+from traceana.flops.coverage import Flags, Tree
+from traceana.flops.episodes import executed_by_episode
+from traceana.flops.operators import operator_costs
+from traceana.flops.parts import PART
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+CONVOLUTION: Final = r"^conv"
+"""Kinds of which an algorithm decides what is executed."""
+
+_PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
+
+
+def operator_charges(trace: Trace) -> pl.DataFrame:
+    """Return the costs of the operators that the selected work was launched by.
+
+    An operator counts if work is of it, or of one inside or around it: around, on a CPU, where
+    an operator's time can stand for all that is inside it.
+    """
+    tree = Tree.of(trace.ops)
+    costs = operator_costs(trace.ops).costs
+    counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    counted[costs["op"].to_numpy()] = True
+    at_work = selected_operators(trace, tree)
+    costs = costs.filter(pl.Series(at_work).gather(costs["op"]))
+    executed = _executed(trace, tree.nearest(counted))
+    charged = costs.join(
+        executed, on=["op", "part"], how="left", maintain_order="left"
+    ).with_columns(
+        trace.ops["layer"].gather(costs["op"]).alias("layer"),
+        pl.lit(1, pl.Int64).alias("count"),
+        pl.when(pl.col("kind").str.contains(CONVOLUTION))
+        .then(pl.col("flops") + pl.col("saved"))
+        .otherwise("flops")
+        .alias("executed_flops"),
+    )
+    return summed(charged)
+
+
+def selected_operators(trace: Trace, tree: Tree) -> Flags:
+    """Tell which operators selected work is of, inside of, or around."""
+    own = np.zeros(trace.ops.height, dtype=np.bool_)
+    rows = work(trace)["op"].drop_nulls().to_numpy()
+    own[rows] = True
+    return own | tree.inside(own) | tree.holding(own)
+
+
+def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
+    """Return by operator and part how much more than a direct convolution was executed.
+
+    Null where the algorithm's count is not known for each of its convolutions.
+    """
+    of_episode = executed_by_episode(trace.ops, trace.episodes)
+    ran = work(trace)["episode"].drop_nulls().unique()
+    operator = from_rows(of_episode["operator"])
+    op = np.where(operator == NONE, NONE, counted[operator]) if len(counted) else operator
+    return (
+        of_episode.with_columns(
+            pl.Series("op", op),
+            trace.episodes["direction"]
+            .replace_strict(_PART_OF, default=None, return_dtype=PART)
+            .alias("part"),
+            (pl.col("executed_flops") - pl.col("direct_flops")).alias("saved"),
+        )
+        .filter(pl.col("episode").is_in(ran.implode()) & (pl.col("op") != NONE))
+        .group_by(pl.col("op").cast(pl.UInt32), "part")
+        .agg(pl.when(pl.col("saved").null_count() == 0).then(pl.col("saved").sum()))
+    )

@@ -1,0 +1,189 @@
+"""What each operator computes, by which formula, and what is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import SOURCE, described
+from traceana.analyze.costs.frame import whole_sum
+from traceana.analyze.costs.instructions import executions
+from traceana.analyze.costs.operators import selected_operators
+from traceana.analyze.result import Result, sums, with_share
+from traceana.analyze.work import why_no_work, work
+from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
+from traceana.flops.coverage import Tree
+from traceana.flops.hlo import instruction_flops
+from traceana.flops.operators import OperatorCosts, operator_costs
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+MACS: Final = "1 multiply-accumulate is 2 FLOPs"
+NO_OPERATOR: Final = "(no operator)"
+_NOT_TOLD: Final = "launched by no operator that is in the trace"
+_SEVERAL: Final = "several parts together, counted in their own rows"
+_NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
+_PASSIVE: Final = "moves, allocates or views data alone"
+_PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
+
+
+def flops(trace: Trace) -> Result:
+    """Return one row an operator, part and formula, and one an operator without a count.
+
+    Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad), ``kind``,
+    ``calls``, ``flops`` (null: not counted), ``share`` of them, ``bytes`` (compulsory; null where a
+    shape or type is not known), ``time_ns`` of the work that is of it, ``formula``, ``reason`` why
+    there is no count. Time that is of several parts together has a row with no part. The rows'
+    times add up to all work of the trace. Most FLOPs first, then most time.
+    """
+    activities = work(trace)
+    if activities.is_empty():
+        return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
+    frame = pl.concat([_operators(trace, activities), _instructions(trace, activities)])
+    frame = with_share(frame, "flops").sort(
+        ["flops", "time_ns", "operator", "part"], descending=[True, True, False, False],
+        nulls_last=True,
+    )  # fmt: skip
+    return Result(frame.select(list(_SCHEMA)), sums(frame, "flops", "time_ns"), _notes(frame))
+
+
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "operator": pl.String,
+    "part": pl.String,
+    "kind": pl.String,
+    "calls": pl.Int64,
+    "flops": pl.Int64,
+    "share": pl.Float64,
+    "bytes": pl.Int64,
+    "time_ns": pl.Int64,
+    "formula": pl.String,
+    "reason": pl.String,
+}
+_COLUMNS: Final = [name for name in _SCHEMA if name != "share"]
+
+
+def _operators(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of operators, and of work that nothing is known of."""
+    tree = Tree.of(trace.ops)
+    priced = operator_costs(trace.ops)
+    at_work = pl.Series(selected_operators(trace, tree))
+    costs = priced.costs.filter(at_work.gather(priced.costs["op"]))
+    names = trace.ops["name"].cast(pl.String)
+    counted = (
+        costs.with_columns(names.gather(costs["op"]).alias("operator"))
+        .group_by("operator", pl.col("part").cast(pl.String))
+        .agg(
+            pl.col("kind", "formula").unique().sort().str.join(", "),
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("flops").sum(),
+            whole_sum("bytes"),
+        )
+    )
+    timed = _timed(trace, tree, priced, activities)
+    time = timed.group_by("operator", "part").agg(
+        pl.col("duration").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("kernels")
+    )
+    return (
+        counted.join(time, on=["operator", "part"], how="full", nulls_equal=True, coalesce=True)
+        .join(_reasons(priced), on="operator", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("time_ns").fill_null(0),
+            pl.when(pl.col("flops").is_null())
+            .then(
+                pl.when(pl.col("operator") == NO_OPERATOR)
+                .then(pl.lit(_NOT_TOLD))
+                .when(pl.col("operator").is_in(counted["operator"].implode()))
+                .then(pl.lit(_SEVERAL))
+                .otherwise(pl.col("reason").fill_null(_PASSIVE))
+            )
+            .alias("reason"),
+        )
+        .select(_COLUMNS)
+    )
+
+
+def _timed(
+    trace: Trace, tree: Tree, priced: OperatorCosts, activities: pl.DataFrame
+) -> pl.DataFrame:
+    """Return ``operator``, ``part`` and ``duration`` of the work that no instruction tells of."""
+    rows = activities.filter(pl.col("instruction").is_null())
+    is_counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    is_counted[priced.costs["op"].to_numpy()] = True
+    own = from_rows(rows["op"])
+    nearest = _gathered(tree.nearest(is_counted), own)
+    op = to_rows(np.where(nearest == NONE, own, nearest))
+    parts = priced.costs.group_by("op").agg(
+        pl.col("part").cast(pl.String).alias("parts"), pl.len().alias("several")
+    )
+    told = described(rows.select(SOURCE), trace)
+    gradient = told["direction"].replace_strict(_PART_OF, default=None, return_dtype=pl.String)
+    bias = told["category"].is_in(["bias", "reduction"])
+    choice = pl.when(pl.lit(bias)).then(pl.lit("bias_grad")).otherwise(pl.lit(gradient))
+    return (
+        pl.DataFrame({"op": op, "duration": rows["duration"]})
+        .join(parts, on="op", how="left", maintain_order="left")
+        .select(
+            trace.ops["name"].cast(pl.String).gather(op).fill_null(NO_OPERATOR).alias("operator"),
+            pl.when(pl.col("several") == 1)
+            .then(pl.col("parts").list.first())
+            .when(pl.col("parts").list.contains(choice))
+            .then(choice)
+            .alias("part"),
+            "duration",
+        )
+    )
+
+
+def _gathered(values: Ints, rows: Ints) -> Ints:
+    return np.where(rows == NONE, NONE, values[rows]) if len(values) else rows
+
+
+def _reasons(priced: OperatorCosts) -> pl.DataFrame:
+    """Return why operators of a name are not counted, the reason with most time for each."""
+    return priced.uncounted.select(pl.col("name").alias("operator"), "reason").unique(
+        "operator", keep="first", maintain_order=True
+    )
+
+
+def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a compiled program's instructions, by opcode and target."""
+    ran = activities.filter(pl.col("instruction").is_not_null())
+    runs = (
+        executions(ran).group_by("instruction").agg(pl.col("count").sum(), pl.col("time_ns").sum())
+    )
+    known = instruction_flops(trace.instructions).select("instruction", "flops", "formula")
+    instructions = trace.instructions.select(
+        pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
+        pl.col("opcode").cast(pl.String).alias("kind"),
+    ).with_row_index("instruction")
+    return (
+        runs.join(known, on="instruction", how="left")
+        .join(instructions, on="instruction", how="left")
+        .group_by("operator", "kind", "formula")
+        .agg(
+            pl.col("count").sum().alias("calls"),
+            pl.when(pl.col("flops").count() > 0)
+            .then((pl.col("flops") * pl.col("count")).sum())
+            .alias("flops"),
+            pl.col("time_ns").sum(),
+        )
+        .with_columns(
+            pl.lit(None, pl.String).alias("part"),
+            pl.lit(None, pl.Int64).alias("bytes"),
+            pl.when(pl.col("flops").is_null()).then(pl.lit(_NO_PRODUCT)).alias("reason"),
+        )
+        .select(_COLUMNS)
+    )
+
+
+def _notes(frame: pl.DataFrame) -> tuple[str, ...]:
+    missing = frame.filter(
+        pl.col("flops").is_null() & ~pl.col("reason").is_in([_PASSIVE, _SEVERAL])
+    )
+    total, left = int(frame["time_ns"].sum()), int(missing["time_ns"].sum())
+    if not left:
+        return (MACS,)
+    return (MACS, f"{100 * left / total:.1f} % of the time is of work without a count")

@@ -1,0 +1,57 @@
+"""The work of a trace, added up by class, layer and pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.classes import SOURCE, classified, described
+from traceana.analyze.measured import measured_sums
+from traceana.analyze.work import work
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
+"""``dgrad`` and ``wgrad`` are those of convolutions and products; ``backward`` is all else."""
+
+
+def located(trace: Trace) -> pl.DataFrame:
+    """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
+
+    Columns: ``direction`` (forward, backward, optimizer or null), ``pass`` (of :data:`PASSES`, or
+    null), ``category``, ``part``, ``precision``, ``tensor_core``, ``calls``, ``time_ns``,
+    ``launched_ns`` (of what an operator or instruction is known of) and those of
+    :func:`traceana.analyze.measured.measured_sums`.
+    """
+    keys = (*SOURCE, "layer", "direction")
+    launched = pl.col("op").is_not_null() | pl.col("instruction").is_not_null()
+    by_source = (
+        work(trace)
+        .group_by(keys)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("time_ns"),
+            pl.col("duration").filter(launched).sum().alias("launched_ns"),
+        )
+        .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
+        .with_columns(pl.col("direction").cast(pl.String))
+    )
+    told = described(by_source.select(SOURCE), trace)
+    gradient = told["direction"].is_in(["dgrad", "wgrad"]) & told["category"].is_in(
+        ["conv", "gemm"]
+    )
+    return (
+        classified(by_source, trace)
+        .with_columns(
+            told["precision"],
+            told["tensor_core"],
+            pl.when(gradient)
+            .then(told["direction"])
+            .otherwise("direction")
+            .cast(PASSES)
+            .alias("pass"),
+        )
+        .rename({"layer": "layer_row"})
+    )

@@ -1,0 +1,63 @@
+"""What the row of a result is called that a layer is in, and how layers are folded together."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import polars as pl
+
+from traceana.attribute.layers.places import SEPARATOR
+
+By = Literal["layer", "type"]
+
+KEYS: Final = ("layer", "type", "role", "position")
+
+_ROW: Final = "layer_row"
+
+
+def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
+    """Return for each row of ``layers`` (``layer_row``) the :data:`KEYS` of the row it is shown in.
+
+    ``layer`` is the path, cut to ``depth`` parts if given, or the type; of what is no layer the
+    role, or why it is on none, in parentheses. ``position`` is that of the first layer in it.
+    """
+    path, kind = pl.col("path"), pl.col("type")
+    is_layer = pl.col("role") == "layer"
+    label = (
+        path if depth is None else path.str.split(SEPARATOR).list.head(depth).list.join(SEPARATOR)
+    )
+    if by == "type":
+        label = kind.fill_null("(no type)")
+    named = layers.with_row_index(_ROW).with_columns(pl.col("role").cast(pl.String))
+    types = named.filter(is_layer).select(path.alias("label"), kind.alias("of_label"))
+    known = types.unique("label", keep="first", maintain_order=True)
+    return (
+        named.with_columns(
+            pl.when(is_layer)
+            .then(label)
+            .when(pl.col("role") == "unattributed")
+            .then(path)
+            .otherwise("(" + pl.col("role") + ")")
+            .alias("label")
+        )
+        .join(known, on="label", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(is_layer).then(pl.col("position").min().over("label", "role")).alias("position")
+        )
+        .select(
+            pl.col(_ROW),
+            pl.col("label").alias("layer"),
+            pl.when(is_layer)
+            .then(pl.col("label") if by == "type" else pl.col("of_label"))
+            .alias("type"),
+            "role",
+            "position",
+        )
+    )
+
+
+def placed(rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows``, which have ``layer_row``, with the :data:`KEYS` that ``of`` gives them."""
+    return rows.join(of, on=_ROW, how="left", maintain_order="left").with_columns(
+        pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null("(unattributed)")
+    )

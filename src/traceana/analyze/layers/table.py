@@ -1,0 +1,120 @@
+"""The table of layers: one row a layer, or a layer and pass, or layers folded together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.costs.charges import charges
+from traceana.analyze.layers.located import located
+from traceana.analyze.layers.places import KEYS, By, placed, places
+from traceana.analyze.layers.rates import COLUMNS as COSTS
+from traceana.analyze.layers.rates import with_costs
+from traceana.analyze.measured import added, measured_notes, with_rates
+from traceana.analyze.result import Result, sums, with_share
+from traceana.analyze.work import why_no_work
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
+"""Of :data:`traceana.analyze.measured.COLUMNS`."""
+
+INSIDE: Final = ("layout", "bias", "activation")
+"""Categories that have a column of their own: what a layer spends beside its computation."""
+
+
+def layers(
+    trace: Trace,
+    *,
+    by: By = "layer",
+    depth: int | None = None,
+    direction: bool = False,
+    costs: bool = True,
+    model: Manifest | None = None,
+) -> Result:
+    """Return one row a layer, and one a role that is no layer (optimizer, data, collective …).
+
+    ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
+    the same parts. With ``direction`` there is a row a pass (``direction``: forward, dgrad, wgrad,
+    backward, optimizer or null) in place of one column a pass. ``model`` tells shapes of layers
+    of which the trace has none.
+
+    Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
+    ``role``, ``position`` (order of first execution), ``calls``, ``forward_ns``, ``backward_ns``,
+    ``other_ns`` (of neither direction), ``time_ns`` (their sum), ``share`` of all work,
+    ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
+    ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
+    ``costs`` is False those of :data:`traceana.analyze.layers.rates.COLUMNS`. Order of execution,
+    roles last.
+    """
+    names = places(trace.layers, by, depth)
+    work = placed(located(trace), names)
+    keys = [*KEYS, *(["direction"] if direction else [])]
+    if direction:
+        work = work.with_columns(pl.col("pass").alias("direction"))
+    time = pl.col("time_ns")
+    halves = {} if direction else {d: time.filter(pl.col("direction") == d).sum() for d in _HALVES}
+    columns = [value.alias(f"{name}_ns") for name, value in halves.items()]
+    if halves:
+        columns.append((time.sum() - sum(halves.values(), start=pl.lit(0))).alias("other_ns"))
+    frame = (
+        work.group_by(keys)
+        .agg(
+            pl.col("calls").sum(),
+            *columns,
+            time.sum(),
+            *(time.filter(pl.col("category") == name).sum().alias(f"{name}_ns") for name in INSIDE),
+            *added(),
+        )
+        .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
+    )
+    notes: tuple[str, ...] = ()
+    if costs:
+        charged = charges(trace, model)
+        frame, said = with_costs(frame, keys, work, placed_charges(charged.frame, names), trace)
+        notes = (*charged.notes, *said)
+    frame = with_rates(with_share(frame), trace).sort(
+        "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
+    )
+    times = [f"{name}_ns" for name in (*halves, *(["other"] if halves else []))]
+    frame = frame.select(
+        *keys, "calls", *times, "time_ns", "share", "algorithm",
+        *(COSTS if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
+    )  # fmt: skip
+    known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
+    totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
+    return Result(frame, totals, (*_notes(trace, frame), *notes))
+
+
+_HALVES: Final = ("forward", "backward")
+
+
+def placed_charges(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Return the charges with the keys of the rows that they are shown in."""
+    return placed(charged.rename({"layer": "layer_row"}), names)
+
+
+def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    return (
+        work.filter(pl.col("category") == "conv")
+        .group_by(*keys, "part")
+        .agg(pl.col("time_ns").sum())
+        .sort(["time_ns", "part"], descending=[True, False])
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("part").str.join(", ").alias("algorithm"))
+    )
+
+
+def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+    if frame.is_empty():
+        return (why_no_work(trace),)
+    if not (frame["role"] == "layer").any():
+        return (
+            "no layers: the trace names none (record modules, NVTX or record_function ranges "
+            "around the layers)",
+            *measured_notes(trace),
+        )
+    return measured_notes(trace)
