@@ -14,6 +14,7 @@ from typing import Final
 import polars as pl
 
 from traceana.analyze.result import Result
+from traceana.analyze.transfers.links import HOST_DIRECTIONS
 
 SCHEMA: Final = {
     "rule": pl.String,  # the finding's id
@@ -113,7 +114,7 @@ def pageable_copies(figures: Figures) -> Finding | None:
 def host_copies(figures: Figures) -> Finding | None:
     """Copies between device and host memory that is not pageable take 10 % of the work or more."""
     rows = figures.transfers.filter(
-        pl.col("direction").is_in(["h2d", "d2h"]) & (pl.col("host_memory") != "pageable")
+        pl.col("direction").is_in(HOST_DIRECTIONS) & (pl.col("host_memory") != "pageable")
     )
     return _worth(figures, "host_copies", None, rows, "count", 0.10)
 
@@ -121,9 +122,7 @@ def host_copies(figures: Figures) -> Finding | None:
 def small_copies(figures: Figures) -> Finding | None:
     """A hundred copies or more between host and device of less than 64 KiB take 1 % or more."""
     rows = figures.transfers.filter(
-        pl.col("direction").is_in(["h2d", "d2h"])
-        & (pl.col("mean_bytes") < 64 * 1024)
-        & (pl.col("count") >= 100)
+        pl.col("direction").is_in(HOST_DIRECTIONS) & pl.col("small")
     )
     return _worth(figures, "small_copies", None, rows, "count", 0.01)
 

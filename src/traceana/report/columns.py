@@ -25,8 +25,10 @@ class Kind(Enum):
     PATH = auto()  # a layer's path
     NUMBER = auto()  # an ordinal or identifier: no thousands set apart
     COUNT = auto()
+    MEAN = auto()  # mean of counts
     TIME = auto()
     BYTES = auto()
+    BINARY = auto()  # bytes in powers of two
     RATE = auto()
     SHARE = auto()
     FLOPS = auto()
@@ -40,6 +42,7 @@ _LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH)
 UNITS: Final[dict[Kind, str]] = {
     Kind.TIME: "ns",
     Kind.BYTES: "B",
+    Kind.BINARY: "B",
     Kind.RATE: "B/s",
     Kind.SHARE: "fraction of 1",
     Kind.FLOPS: "FLOP",
@@ -50,9 +53,14 @@ PER_CALL: Final = frozenset({"mean_ns", "median_ns", "min_ns", "max_ns"})
 
 _KINDS: Final[dict[str, Kind]] = {
     "name": Kind.KERNEL,
+    "range": Kind.LONG,
+    "call": Kind.LONG,
     "layer": Kind.PATH,
     "subject": Kind.KERNEL,
     "reason": Kind.LONG,
+    "derivation": Kind.LONG,
+    "operator": Kind.LONG,
+    "operators": Kind.LONG,
     "also_matched": Kind.LONG,
     "value": Kind.LONG,
     "calls": Kind.COUNT,
@@ -61,7 +69,17 @@ _KINDS: Final[dict[str, Kind]] = {
     "devices": Kind.COUNT,
     "bytes": Kind.BYTES,
     "mean_bytes": Kind.BYTES,
+    "size": Kind.BINARY,
+    "step_bytes": Kind.BYTES,
     "bytes_per_s": Kind.RATE,
+    "median_bytes_per_s": Kind.RATE,
+    "peak_bytes_per_s": Kind.RATE,
+    "peak_share": Kind.SHARE,
+    "step_share": Kind.SHARE,
+    "step_count": Kind.MEAN,
+    "synchronous": Kind.COUNT,
+    "staged": Kind.COUNT,
+    "asynchronous": Kind.COUNT,
     "share": Kind.SHARE,
     "measured": Kind.COUNT,
     "measured_flops": Kind.FLOPS,
@@ -69,7 +87,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "fp32_flops": Kind.FLOPS,
     "fp16_flops": Kind.FLOPS,
     "tensor_flops": Kind.FLOPS,
+    "of_peak": Kind.SHARE,
+    "of_attainable": Kind.SHARE,
+    "intensity": Kind.NUMBER,
+    "flops": Kind.FLOPS,
+    "executed_flops": Kind.FLOPS,
     "flops_per_s": Kind.FLOP_RATE,
+    "measured_flops_per_s": Kind.FLOP_RATE,
     "dram_bytes": Kind.BYTES,
     "dram_bytes_per_s": Kind.RATE,
     "tensor_active": Kind.SHARE,
@@ -79,13 +103,24 @@ _KINDS: Final[dict[str, Kind]] = {
     "device": Kind.DEVICE,
     "warm_up": Kind.FLAG,
     "batched": Kind.FLAG,
+    "small": Kind.FLAG,
     "tensor_core": Kind.FLAG,
 }
 
+_ZERO_TELLS: Final = frozenset({"exposed_ns"})
+"""Durations that are worth their width when all of them are 0."""
+
 _CALLED: Final = {
     "bytes_per_s": "throughput",
-    "flops_per_s": "achieved",
+    "flops_per_s": "FLOP/s",
     "tensor_active": "tensor",
+    "host_memory": "memory",
+    "mean_bytes": "mean",
+    "peak_share": "of peak",
+    "step_share": "of step",
+    "step_count": "per step",
+    "step_bytes": "bytes per step",
+    "size": "size from",
 }
 
 
@@ -134,7 +169,8 @@ def tells(values: pl.Series) -> bool:
     """Tell whether a column is worth its width: not all null, and no durations that are all 0."""
     if values.null_count() == len(values):
         return False
-    return kind_of(values.name) is not Kind.TIME or bool((values != 0).any())
+    zero_tells = kind_of(values.name) is not Kind.TIME or values.name in _ZERO_TELLS
+    return zero_tells or bool((values != 0).any())
 
 
 def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str]) -> list[Shown]:
@@ -170,7 +206,9 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.KERNEL: lambda value: brief(str(value)),
     Kind.NUMBER: str,
     Kind.COUNT: human.count,
+    Kind.MEAN: human.mean,
     Kind.BYTES: human.size,
+    Kind.BINARY: human.power_of_two,
     Kind.RATE: human.rate,
     Kind.SHARE: human.share,
     Kind.FLOPS: human.flops,

@@ -12,6 +12,8 @@ _FLOP_UNITS: Final = (
 )
 _BYTE_UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
+_BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
 Unit = tuple[int, str]
 
 
@@ -69,6 +71,19 @@ def share(value: float) -> str:
 def count(value: int) -> str:
     """Return a count with its thousands set apart: ``9,329``."""
     return f"{value:,}"
+
+
+def mean(value: float) -> str:
+    """Return a mean of counts: ``12``, ``3.5``, ``<0.1``; what is there and tiny is not 0."""
+    if 0 < value < 0.05:
+        return "<0.1"
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def power_of_two(value: int) -> str:
+    """Return a power of two of bytes with a binary unit: ``4 KiB``."""
+    power = max(value.bit_length() - 1, 0) // 10
+    return f"{value >> 10 * power} {_BINARY_UNITS[power]}"
 
 
 def counted(value: int, noun: str, plural: str | None = None) -> str:

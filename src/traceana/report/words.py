@@ -38,6 +38,9 @@ PARTS: Final[dict[str, str]] = {
     "d2d": "device to device",
     "p2p": "peer to peer",
     "h2h": "host to host",
+    "unified_h2d": "unified memory, to device",
+    "unified_d2h": "unified memory, to host",
+    "unified_d2d": "unified memory, to another device",
 }
 
 
