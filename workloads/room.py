@@ -36,6 +36,9 @@ mount --bind "$2" /srv/run/workloads
 mount --bind "$5" /srv/run/traceana
 mount --bind "$4" /srv/profiler
 mount -t tmpfs none /tmp
+# nsys keeps a file there by process number, and the numbers in here are the same every time: what a
+# run that was killed left behind would stop the next.
+mount -t tmpfs none /dev/shm
 cd /srv/run
 shift 5
 # A shell of its own: process 1's command line forgets the folders above, and the command is not
