@@ -12,26 +12,7 @@ from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
-
-COLUMNS = (
-    "direction",
-    "host_memory",
-    "count",
-    "bytes",
-    "mean_bytes",
-    "time_ns",
-    "exposed_ns",
-    "bytes_per_s",
-    "median_bytes_per_s",
-    "peak_share",
-    "waits",
-    "step_count",
-    "step_bytes",
-    "step_share",
-)
-OPTIONAL = ("step_count", "median_bytes_per_s", "step_bytes", "step_share", "bytes", "waits")
-SIZES = ("direction", "host_memory", "size", "count", "bar", "time_ns", "exposed_ns", "bytes_per_s")
-OPTIONAL_SIZES = ("bar", "exposed_ns", "host_memory")
+from traceana.report.transfer_columns import COLUMNS, OPTIONAL, OPTIONAL_SIZES, SIZES
 
 
 class By(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from traceana.analyze.arrange import arrange
 from traceana.analyze.overview import Overview
@@ -13,6 +14,10 @@ from traceana.report.document import Document
 from traceana.report.findings import sentence
 from traceana.report.header import header
 from traceana.report.text import plain
+from traceana.report.transfer_columns import COLUMNS
+
+_COLUMNS: Final = {"transfers": COLUMNS}
+"""The columns of those sections of the report that have more than people read."""
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 
@@ -29,7 +34,9 @@ def _report(overview: Overview) -> str:
     parts = [f"# {escaped(title)}\n\n" + "".join(f"- {escaped(line)}\n" for line in head)]
     for name, result in overview.sections.items():
         body = (
-            _findings(overview) if name == "attention" else _table(Document(name, arrange(result)))
+            _findings(overview)
+            if name == "attention"
+            else _table(Document(name, arrange(result), columns=_COLUMNS.get(name, ())))
         )
         parts.append(f"## {name}\n\n{body}")
     return "\n".join(parts)

@@ -57,7 +57,7 @@ def _waits(each: pl.DataFrame) -> list[str]:
     unknown = each["waits"].null_count()
     if not unknown:
         return []
-    of = f"of {unknown:,} of {each.height:,} copies"
+    of = f"for {unknown:,} of {each.height:,} copies"
     without = each["call"].null_count()
     if without == unknown:
         return [f"no call is recorded {of}: whether the host waited for them is not known"]

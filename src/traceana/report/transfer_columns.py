@@ -1,0 +1,34 @@
+"""Which columns of transfers are for people, and which of them a narrow terminal goes without."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COLUMNS: Final = (
+    "direction",
+    "host_memory",
+    "count",
+    "bytes",
+    "mean_bytes",
+    "time_ns",
+    "exposed_ns",
+    "bytes_per_s",
+    "median_bytes_per_s",
+    "peak_share",
+    "waits",
+    "step_count",
+    "step_bytes",
+    "step_share",
+)
+OPTIONAL: Final = ("step_count", "median_bytes_per_s", "step_bytes", "step_share", "bytes", "waits")
+SIZES: Final = (
+    "direction",
+    "host_memory",
+    "size",
+    "count",
+    "bar",
+    "time_ns",
+    "exposed_ns",
+    "bytes_per_s",
+)
+OPTIONAL_SIZES: Final = ("bar", "exposed_ns", "host_memory")
