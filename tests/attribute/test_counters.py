@@ -118,6 +118,12 @@ def test_without_sizes_the_name_alone_decides() -> None:
     assert found(trace, measured([("a", 0, None), ("a", 1, None)])) == ([1, 2], {})
 
 
+def test_sizes_that_the_timeline_does_not_tell_are_not_compared() -> None:
+    trace = timeline([("a", 10, 1), ("a", 20, 8)])
+    bare = trace.with_tables(activities=trace.activities.with_columns(grid_x=None))
+    assert found(bare, measured([("a", 0, 5), ("a", 1, 6)])) == ([1, 2], {})
+
+
 def test_disagreement_is_counted() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 1), ("never measured", 30, 1)])
     counters = measured([("a", 0, 1), ("a", 1, 64), ("never run", 2, 1)])

@@ -30,8 +30,8 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
 
     The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
     and size that was launched. Names are compared by what all profilers agree on in them (see
-    :mod:`~traceana.attribute.signatures`). Launches whose sizes were not recorded go by their name
-    alone. Launches that the timeline does not have keep a null ``activity``; they, the kernels of
+    :mod:`~traceana.attribute.signatures`), and alone where one of the two did not record all sizes.
+    Launches that the timeline does not have keep a null ``activity``; they, the kernels of
     measured names that no launch was left for, and the launches whose kernels run in another order
     are counted in the ledger as ``unmatched``, which replaces what an earlier join counted.
 
@@ -44,15 +44,14 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
             "join them to the recording of its rank alone"
         )
     measured = counters.drop("activity", strict=False).with_row_index("_row")
-    sized = measured.select(pl.all_horizontal(pl.col(_SIZES).is_not_null()).all()).item()
-    keys = ["_name", *(_SIZES if sized else [])]
     # `ncu --print-kernel-base function` prints nothing but the function.
     bare = not measured["name"].str.contains_any(["<", "("]).any()
     spell = functions if bare else signatures
-    kernels = _launched(trace)
+    kernels = _launched(trace, spell(trace.names["name"]))
+    sized = not any(frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES)
+    keys = ["_name", *(_SIZES if sized else [])]
     kernels = (
-        kernels.with_columns(spell(kernels["_name"]).alias("_name"))
-        .with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
+        kernels.with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
         .with_row_index("_place")
         .select("activity", "_place", *keys, "_nth")
     )
@@ -81,15 +80,16 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
 
 
-def _launched(trace: Trace) -> pl.DataFrame:
+def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
     """Return the kernels in the order of their launches: ``activity``, ``_name`` and sizes.
 
-    A kernel whose launch is not known stands where it began.
+    ``names`` holds what each row of the trace's names is called here. A kernel whose launch is not
+    known stands where it began.
     """
     work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
     launched = trace.calls["start"].gather(work["call"]).alias("_launched")
     return (
-        work.with_columns(launched, trace.names["name"].gather(work["name_id"]).alias("_name"))
+        work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
         .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
         .select("activity", "_name", *_SIZES)
     )
