@@ -119,7 +119,7 @@ def test_no_reader_raises_whatever_its_inputs(
     entries = tuple(
         tuple(tuple(one) if isinstance(one, list) else one for one in shape) for shape in shapes
     )
-    result = cost(Call(name, entries, tuple(kinds), tuple(values)))  # type: ignore[arg-type]
+    result = cost(Call(name, entries, tuple(kinds), tuple(values)))
     if isinstance(result, Refusal):
         assert result.reason
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Final
 
@@ -75,6 +75,15 @@ class Call:
             raise UncountableError("the shapes are not lists of extents") from None
         entries = tuple(_entry(one) for one in shapes)
         return cls(name, entries, _strings(input_types), _strings(inputs), output, wanted)
+
+    def inputs(self, chosen: slice) -> Call:
+        """Return the call with only the ``chosen`` inputs."""
+        return replace(
+            self,
+            shapes=self.shapes[chosen],
+            types=self.types[chosen],
+            scalars=self.scalars[chosen],
+        )
 
     def has(self, position: int) -> bool:
         """Tell whether the input is a tensor that was given."""

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, from_rows, to_rows
+from traceana.flops.arity import MOST_INPUTS
 from traceana.flops.aten import convolution, convolution_backward
 from traceana.flops.call import Call
 from traceana.flops.coverage import Tree
@@ -91,6 +92,8 @@ def _convolution(
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
         call = Call.decode(name, shapes, types, inputs, output=hint)
+        most = MOST_INPUTS.get(name, len(call.shapes))
+        call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
         size = element_size(call.types[0]) if call.types else None
         if name in convolution.SIGNATURES:
             return convolution.read(call, convolution.SIGNATURES[name]), size

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
+from traceana.flops.arity import MOST_INPUTS
 from traceana.flops.call import Call
 from traceana.flops.model import Cost, Refusal, UncountableError
 
@@ -115,10 +116,29 @@ NO_FORMULA: Final = "no formula for this operator"
 
 
 def cost(call: Call) -> tuple[Cost, ...] | Refusal:
-    """Return the parts of what ``call`` computes, or why they are not known."""
+    """Return the parts of what ``call`` computes, or why they are not known.
+
+    Of inputs beyond what the operator takes (TorchScript records its whole stack) the last count.
+    """
     reader = operators().get(call.name)
     if reader is None:
         return Refusal(NO_FORMULA)
+    most = MOST_INPUTS.get(call.name)
+    if most is None or len(call.shapes) <= most:
+        return _read(reader, call)
+    own = _read(reader, call.inputs(slice(-most, None)))
+    if len(call.shapes) > most + 1:
+        return own
+    # One more may also be the tensor that the result is written to, which comes last.
+    before = _read(reader, call.inputs(slice(most)))
+    if isinstance(own, Refusal) or isinstance(before, Refusal):
+        return before if isinstance(own, Refusal) else own
+    if total_flops(own) == total_flops(before):
+        return before
+    return Refusal("more inputs were recorded than the operator takes")
+
+
+def _read(reader: Reader, call: Call) -> tuple[Cost, ...] | Refusal:
     try:
         return reader(call)
     except UncountableError as error:

@@ -61,8 +61,10 @@ def broadcast_matmul(call: Call) -> tuple[Cost, ...]:
         # One matrix for the whole batch: the batch's rows are rows of one product.
         kind: MatmulKind = "matmul" if len(right) == 2 else "matrix_vector"
         return (matmul(batch * m, n, inner, size, kind=kind),)
-    shared = prod(right[:-2]) < batch
-    return (matmul(m, n, inner, size, batch=batch, shared=shared, kind="batched_matmul"),)
+    lefts, rights = prod(left), prod(right)
+    return (
+        matmul(m, n, inner, size, batch=batch, left=lefts, right=rights, kind="batched_matmul"),
+    )
 
 
 @operator("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise")

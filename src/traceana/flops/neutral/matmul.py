@@ -18,7 +18,8 @@ def matmul(
     size: int | None,
     *,
     batch: int = 1,
-    shared: bool = False,
+    left: int | None = None,
+    right: int | None = None,
     addend: int = 0,
     output_size: int | None = None,
     kind: MatmulKind = "matmul",
@@ -27,15 +28,15 @@ def matmul(
     """2 · b · m · n · k: each of the b·m·n results is a sum of k products.
 
     k multiply-accumulates a result, counted as 2k operations and not 2k - 1 (Golub and Van Loan,
-    Matrix Computations, 1.1.11; PyTorch's counter agrees). An addend (a bias, beta·C) is where the
+    Matrix Computations; PyTorch's counter agrees). An addend (a bias, beta·C) is where the
     sum starts: it adds no operation, and its elements are read. Reads b·m·k and b·k·n elements, or
-    k·n where one matrix is ``shared`` by the batch, and writes b·m·n of ``output_size`` bytes
-    (``size`` by default).
+    ``left`` and ``right`` where a matrix serves several of the batch, and writes b·m·n of
+    ``output_size`` bytes (``size`` by default).
     """
     written = size if output_size is None else output_size
     moved = compulsory(
-        Operand(batch * m * k, size),
-        Operand((1 if shared else batch) * k * n, size),
+        Operand(batch * m * k if left is None else left, size),
+        Operand(batch * k * n if right is None else right, size),
         Operand(batch * m * n, written),
         Operand(addend, written),
     )

@@ -35,9 +35,10 @@ def batched(call: Call) -> tuple[Cost, ...]:
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
     m, n, k = _extents(left[-2:], right[-2:], output)
     batch = prod(broadcast(left[:-2], right[:-2]))
-    shared = prod(right[:-2]) < batch
-    size = call.size(0)
-    return (matmul(m, n, k, size, batch=batch, shared=shared, kind="batched_matmul"),)
+    lefts, rights = prod(left), prod(right)
+    return (
+        matmul(m, n, k, call.size(0), batch=batch, left=lefts, right=rights, kind="batched_matmul"),
+    )
 
 
 def _extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, int, int]:

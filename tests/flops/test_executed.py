@@ -1,0 +1,266 @@
+"""What algorithms execute, against closed forms and the counts that their papers print."""
+
+from __future__ import annotations
+
+from math import log2
+
+import numpy as np
+import pytest
+
+from traceana.classify.schema import ALGORITHMS
+from traceana.flops.executed import Direction, Executed, Operations, executed, supported
+from traceana.flops.executed.fft import real_transform, smooth, spectrum
+from traceana.flops.executed.toom_cook import LARGEST_TILE, Matrix, filtering
+from traceana.flops.executed.winograd import data_transform, filter_transform, output_transform
+from traceana.flops.model import Refusal, Shape, UncountableError
+from traceana.flops.neutral.convolution import Convolution
+
+DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
+
+
+def conv(
+    batch: int = 2,
+    channels: int = 4,
+    filters: int = 8,
+    side: int = 12,
+    window: Shape = (3, 3),
+    **more: object,
+) -> Convolution:
+    """Return a convolution with stride 1 that keeps the extents, unless ``more`` says otherwise."""
+    rank = len(window)
+    told: dict[str, object] = {
+        "input": (side,) * rank,
+        "output": (side,) * rank,
+        "stride": (1,) * rank,
+        "dilation": (1,) * rank,
+        **more,
+    }
+    return Convolution(batch, channels, filters, window, **told)  # type: ignore[arg-type]
+
+
+def run(
+    one: Convolution, algorithm: str, direction: Direction = "fprop", **more: Shape
+) -> Executed:
+    result = executed(one, algorithm, direction, **more)  # type: ignore[arg-type]
+    assert isinstance(result, Executed), result
+    return result
+
+
+def test_every_algorithm_of_the_taxonomy_has_a_formula() -> None:
+    assert {*supported, "unknown"} == set(ALGORITHMS)
+    assert isinstance(executed(conv(), "unknown"), Refusal)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    "algorithm", ["direct", "implicit_gemm", "implicit_precomp_gemm", "algo_0", "algo_1", "gemm"]
+)
+def test_matrix_products_execute_the_direct_count(algorithm: str, direction: Direction) -> None:
+    one = conv(stride=(2, 2), output=(6, 6))
+    macs = 2 * 8 * 36 * 4 * 9
+    result = run(one, algorithm, direction)
+    assert result.product == Operations(macs, macs)
+    assert result.transforms == Operations()
+    assert result.flops == 2 * one.macs == 2 * macs
+    if algorithm == "gemm":
+        assert result.workspace == 4 * (4 * 9) * (2 * 36)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "taps", "reduction"), [(2, 3, 2.25), (4, 3, 4.0), (6, 3, 5.0625), (2, 5, 100 / 36)]
+)
+def test_winograd_saves_multiplications_as_the_paper_says(
+    outputs: int, taps: int, reduction: float
+) -> None:
+    """(m·r)² / (m + r - 1)² where the tiles fill the plane."""
+    one = conv(side=60, window=(taps, taps))
+    result = run(one, "winograd", outputs=(outputs, outputs))
+    assert one.macs / result.product.multiplications == reduction
+    assert result.product.multiplications == result.product.additions
+
+
+def test_the_transforms_of_lavin_and_gray() -> None:
+    """Section 4: F(2x2, 3x3) 32 and 24 additions; F(4x4, 3x3) 12(6 + 6), 10(6 + 4) instructions.
+
+    Their instructions fuse multiplication and addition: ours are as many additions. Their filter
+    transform of F(2, 3) takes 3 additions and 2 multiplications a vector.
+    """
+    two, four = [filtering(2, 3)] * 2, [filtering(4, 3)] * 2
+    assert data_transform(two) == Operations(0, 32)
+    assert output_transform(two) == Operations(0, 24)
+    assert filtering(2, 3).filter_operations == Operations(2, 3)
+    assert filter_transform(two) == Operations(2 * 7, 3 * 7)
+    assert data_transform(four).additions == 12 * (6 + 6)
+    assert output_transform(four).additions == 10 * (6 + 4)
+
+
+@pytest.mark.parametrize("outputs", range(1, 7))
+@pytest.mark.parametrize("taps", range(1, 7))
+def test_the_matrices_filter(outputs: int, taps: int) -> None:
+    """Aᵀ[(G g) ⊙ (Bᵀ d)] is the correlation of d with g."""
+    one = filtering(outputs, taps)
+    generator = np.random.default_rng(outputs * 10 + taps)
+    g, d = generator.normal(size=taps), generator.normal(size=one.tile)
+    y = _array(one.output_matrix) @ (_array(one.filter_matrix) @ g * (_array(one.data_matrix) @ d))
+    assert np.allclose(y, np.correlate(d, g, "valid"), atol=1e-8)
+
+
+def _array(matrix: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.array([[float(entry) for entry in row] for row in matrix])
+
+
+def test_one_tap_or_one_output_transforms_nothing() -> None:
+    one = filtering(1, 1)
+    operations = (one.data_operations, one.filter_operations, one.output_operations)
+    assert operations == (Operations(), Operations(), Operations())
+
+
+def test_tiles_beyond_the_points_are_refused() -> None:
+    filtering(LARGEST_TILE - 2, 3)
+    with pytest.raises(UncountableError):
+        filtering(LARGEST_TILE - 1, 3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_winograd_in_closed_form(direction: Direction) -> None:
+    """13 x 13 takes 4 x 4 tiles of F(4x4, 3x3); transforms run once a channel, filter or result."""
+    one = conv(side=13)
+    result = run(one, "winograd_nonfused", direction)
+    tiles, pairs = 2 * 16, 4 * 8
+    assert result.product == Operations(1, 1) * (tiles * pairs * 36)
+    of_input, of_output, of_filter = tiles * 4, tiles * 8, pairs
+    forward, back = [filtering(4, 3)] * 2, [filtering(3, 4)] * 2
+    data, kernels, results, filters = {
+        "fprop": (of_input, of_filter, of_output, forward),
+        "dgrad": (of_output, of_filter, of_input, forward),
+        "wgrad": (of_input, of_output, of_filter, back),
+    }[direction]
+    assert result.data_transform == data_transform(filters) * data
+    assert result.filter_transform == filter_transform(filters) * kernels
+    assert result.output_transform == output_transform(filters) * results
+    assert result.workspace == 4 * 36 * (data + kernels + results)
+
+
+def test_winograd_along_one_dimension() -> None:
+    """F(4, 3) along rows only: 6 products for 4 outputs of 3 taps, twice as few as direct."""
+    one = conv(window=(1, 3))
+    result = run(one, "winograd_nonfused")
+    assert one.macs / result.product.multiplications == 2.0
+    tiles = 2 * 12 * 3
+    assert result.data_transform == filtering(4, 3).data_operations * (tiles * 4)
+    line = run(conv(window=(3,)), "winograd", outputs=(2,))
+    assert line.product.multiplications == 2 * 6 * 32 * 4
+
+
+def test_groups_multiply_within_themselves() -> None:
+    for algorithm in ("fft", "fft_tiling", "winograd", "winograd_nonfused", "direct"):
+        whole = run(conv(), algorithm)
+        grouped = run(conv(groups=2), algorithm)
+        assert 2 * grouped.product.flops == whole.product.flops
+        assert grouped.data_transform == whole.data_transform
+        assert 2 * grouped.filter_transform.flops == whole.filter_transform.flops
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_fft_is_the_formula_of_mathieu(direction: Direction) -> None:
+    """2C·n²·log n·(f'S + fS + f'f) + 4S·f'·f·n², C = 2.5, on planes of 16 x 16.
+
+    Theirs has n²/2 products of 8 operations; a spectrum has a column, n points, more.
+    """
+    one = conv(side=14)
+    n, images, f, f2 = 16, 2, 4, 8
+    result = run(one, "fft", direction)
+    transforms = 2 * 2.5 * n * n * log2(n) * (f2 * images + f * images + f2 * f)
+    assert result.transforms.flops == transforms
+    assert result.product.flops == 4 * images * f2 * f * (n * n + 2 * n)
+    assert result.workspace == 8 * n * (n // 2 + 1) * (f2 * images + f * images + f2 * f)
+
+
+def test_a_real_transform_is_half_a_complex_one() -> None:
+    """5 n log₂ n of a complex transform: 2 n log₂ n multiplications, 3 n log₂ n additions."""
+    assert real_transform((8, 8)) == Operations(64 * 6, 64 * 9)
+    assert spectrum((8, 8)) == 8 * 5
+
+
+def test_fft_lengths_have_small_factors() -> None:
+    lengths = {1: 1, 11: 12, 13: 14, 31: 32, 17: 18, 23: 24, 29: 30, 121: 125, 127: 128, 211: 216}
+    assert {length: smooth(length) for length in lengths} == lengths
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_fft_tiling_cuts_planes_into_tiles_of_32(direction: Direction) -> None:
+    """A filter of 3 leaves 30 of 32: 100 x 100 take 4 x 4 tiles."""
+    result = run(conv(side=100), "fft_tiling", direction)
+    tiles = 16
+    assert result.product == Operations(4, 4) * (2 * 32 * tiles * 32 * 17)
+    transforms = 2 * 4 * tiles + 2 * 8 * tiles + 32
+    assert result.transforms == real_transform((32, 32)) * transforms
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "one", "reason"),
+    [
+        ("winograd", conv(stride=(2, 2), output=(6, 6)), "stride of 1"),
+        ("winograd", conv(dilation=(2, 2)), "no dilation"),
+        ("winograd", conv(window=(5, 5)), "filters of 3"),
+        ("winograd_nonfused", conv(window=(7, 7)), "filters of 3 or 5"),
+        ("winograd", conv(window=(1, 1)), "one element"),
+        ("winograd", conv(stride=None), "not known"),
+        ("winograd", conv(transposed=True), "plain convolutions"),
+        ("fft", conv(stride=(4, 4), output=(3, 3)), "stride of 1"),
+        ("fft", conv(dilation=(2, 2)), "no dilation"),
+        ("fft", conv(window=(1, 1)), "one element"),
+        ("fft", conv(side=300), "256"),
+        ("fft_tiling", conv(window=(33, 33)), "does not fit a tile"),
+    ],
+)
+def test_what_an_algorithm_cannot_do_is_refused(
+    algorithm: str, one: Convolution, reason: str
+) -> None:
+    result = executed(one, algorithm)
+    assert isinstance(result, Refusal)
+    assert reason in result.reason
+
+
+def test_the_input_gradient_of_winograd_needs_the_input() -> None:
+    one = conv(input=None)
+    assert isinstance(executed(one, "winograd"), Executed)
+    assert isinstance(executed(one, "winograd", "dgrad"), Refusal)
+
+
+# AlexNet (one weird trick) at batch 256, as in the study: C, K, side, window, stride, output.
+ALEXNET = {
+    "conv1": (3, 64, 224, 11, 4, 55),
+    "conv2": (64, 192, 27, 5, 1, 27),
+    "conv3": (192, 384, 13, 3, 1, 13),
+    "conv4": (384, 256, 13, 3, 1, 13),
+    "conv5": (256, 256, 13, 3, 1, 13),
+}
+
+
+def test_alexnet_orders_as_in_the_study() -> None:
+    """Kim et al. (2017), figure 9 (c): FFT needs the fewest operations, Winograd halves and more.
+
+    The first layer's stride is 4: no FFT and no Winograd.
+    """
+    for layer, (channels, filters, side, window, stride, output) in ALEXNET.items():
+        one = conv(
+            256,
+            channels,
+            filters,
+            side,
+            (window, window),
+            stride=(stride, stride),
+            output=(output, output),
+        )
+        gemm = run(one, "implicit_gemm").flops
+        if layer == "conv1":
+            assert gemm == 2 * 256 * 64 * 55 * 55 * 3 * 121
+            for algorithm in ("fft", "fft_tiling", "winograd", "winograd_nonfused"):
+                assert isinstance(executed(one, algorithm), Refusal)
+            continue
+        fft, winograd = run(one, "fft").flops, run(one, "winograd_nonfused").flops
+        assert fft < winograd < gemm / 2, layer
+        assert run(one, "gemm").flops == gemm
+        if window == 3:
+            assert winograd < run(one, "winograd").flops < gemm, layer

@@ -1,0 +1,323 @@
+"""The operators of a trace, each counted once: nesting, parts, what is left out and why."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.traces import TraceBuilder
+from traceana.flops.operators import COSTS, UNCOUNTED, operator_costs
+from traceana.flops.registry import formulas
+from traceana.trace.schema import conform
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "fixtures"
+SHARED = ROOT.parent / "shared" / "traces" / "kineto"
+KINETO = sorted(FIXTURES.glob("*.json.gz"))
+
+
+class Ops:
+    """Rows of ``ops``, nested by hand."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def add(
+        self,
+        name: str,
+        shapes: object = None,
+        scalars: list[str] | None = None,
+        parent: int | None = None,
+        types: list[str] | None = None,
+        **more: object,
+    ) -> int:
+        listed = shapes if isinstance(shapes, list) else []
+        if types is None and isinstance(shapes, list):
+            types = ["float" if one else "" for one in listed]
+        depth = 0
+        if parent is not None:
+            depth = int(str(self.rows[parent]["depth"])) + 1
+        self.rows.append(
+            {
+                "name": name,
+                "input_shapes": json.dumps(shapes) if isinstance(shapes, list) else shapes,
+                "input_types": None if types is None else json.dumps(types),
+                "inputs": None if scalars is None else json.dumps(scalars),
+                "parent": parent,
+                "depth": depth,
+                "start": 10 * len(self.rows),
+                "duration": 100 // (depth + 1),
+                "process": 1,
+                **more,
+            }
+        )
+        return len(self.rows) - 1
+
+    def frame(self) -> pl.DataFrame:
+        return conform("ops", pl.DataFrame(self.rows, infer_schema_length=None))
+
+
+CONV = [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], []]
+STRIDES = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+FLOPS = 2 * (2 * 4 * 64) * 27
+
+
+def test_the_outermost_of_nested_convolutions_counts() -> None:
+    ops = Ops()
+    outer = ops.add("aten::conv2d", CONV, STRIDES)
+    middle = ops.add(
+        "aten::convolution", [*CONV, [], []], [*STRIDES[:6], "False", "[0]", "1"], outer
+    )
+    ops.add(
+        "aten::mkldnn_convolution", CONV, ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"], middle
+    )
+    alone = ops.add("aten::convolution", [*CONV, [], []], [*STRIDES[:6], "False", "[0]", "1"])
+    result = operator_costs(ops.frame())
+    assert result.costs.schema == pl.Schema(COSTS)
+    assert result.costs.select("op", "part", "kind", "flops").rows() == [
+        (outer, "forward", "conv2d", FLOPS),
+        (alone, "forward", "conv2d", FLOPS),
+    ]
+    assert result.uncounted.is_empty()
+
+
+def test_where_the_outer_one_cannot_be_counted_the_inner_one_does() -> None:
+    """``padding='same'`` is a text, which the profiler does not record."""
+    ops = Ops()
+    outer = ops.add("aten::conv2d", CONV, ["", "", "", "[1, 1]", "", "[1, 1]", "1"])
+    inner = ops.add(
+        "aten::convolution", [*CONV, [], []], [*STRIDES[:6], "False", "[0]", "1"], outer
+    )
+    result = operator_costs(ops.frame())
+    assert result.costs.select("op", "flops").rows() == [(inner, FLOPS)]
+    assert result.uncounted.is_empty()
+
+
+def test_what_cannot_be_counted_is_listed_once_with_reason_and_time() -> None:
+    ops = Ops()
+    outer = ops.add("aten::conv2d", CONV)
+    ops.add("aten::cudnn_convolution", CONV, parent=outer)
+    ops.add("aten::conv2d", None)
+    ops.add("aten::conv2d", "[[-1]]")
+    ops.add("aten::view", [[2, 3]])
+    custom = ops.add("my::kernel", [[2, 3]])
+    ops.add("aten::mul", [[2, 3], [2, 3]], parent=custom)
+    ops.add("my::kernel", [[2, 3]])
+    result = operator_costs(ops.frame())
+    assert result.uncounted.schema == pl.Schema(UNCOUNTED)
+    assert set(result.uncounted.rows()) == {
+        ("aten::conv2d", "the value of input 3 was not recorded", 1, 100, False),
+        ("aten::conv2d", "no shapes were recorded (record_shapes)", 1, 100, False),
+        ("aten::conv2d", "the shapes are not lists of extents", 1, 100, False),
+        # Of the one that holds a product, only the time of its own.
+        ("my::kernel", "no formula for this operator", 1, 50, True),
+        ("my::kernel", "no formula for this operator", 1, 100, False),
+    }
+    assert result.costs["flops"].to_list() == [6]
+
+
+def test_a_list_of_uncounted_operators_counts_no_time_twice() -> None:
+    ops = Ops()
+    outer = ops.add("forward")
+    inner = ops.add("other::wrapper", parent=outer)
+    ops.add("aten::conv2d", CONV, parent=inner)
+    result = operator_costs(ops.frame())
+    assert result.uncounted["time_ns"].sum() == 100
+
+
+def test_gradients_of_an_old_trace_are_told_by_what_ran_inside() -> None:
+    """PyTorch before 1.11: no scalars, and the library's operators inside."""
+    x, weight, gradient = [2, 3, 8, 8], [4, 3, 3, 3], [2, 4, 8, 8]
+    ops = Ops()
+    for of_input in (True, False):
+        node = ops.add("CudnnConvolutionBackward", [gradient], direction="backward")
+        both = ops.add(
+            "aten::cudnn_convolution_backward",
+            [x, gradient, weight, *[[]] * 8],
+            parent=node,
+            direction="backward",
+        )
+        if of_input:
+            ops.add("aten::cudnn_convolution_backward_input", [[], gradient, weight], parent=both)
+        ops.add("aten::cudnn_convolution_backward_weight", [[], gradient, x], parent=both)
+    costs = operator_costs(ops.frame()).costs
+    assert costs.select("op", "part", "flops").rows() == [
+        (1, "dgrad", FLOPS),
+        (1, "wgrad", FLOPS),
+        (5, "wgrad", FLOPS),
+    ]
+
+
+def test_the_output_of_an_old_convolution_is_told_by_its_backward_node() -> None:
+    ops = Ops()
+    for number, (sequence, gradients) in enumerate(
+        ((7, [[2, 4, 4, 4]]), (8, [[2, 4, 8, 8], [2, 4, 4, 4]]))
+    ):
+        ops.add("aten::conv2d", CONV, sequence=sequence, direction="forward")
+        for gradient in gradients:
+            name = "CudnnConvolutionBackward" if number else "ConvolutionBackward0"
+            ops.add(name, [gradient], sequence=sequence, direction="backward")
+    result = operator_costs(ops.frame())
+    # The second number is that of two nodes with different gradients: it tells nothing.
+    assert result.costs.select("op", "flops").rows() == [(0, 2 * (2 * 4 * 16) * 27)]
+    assert result.uncounted.filter(pl.col("name") == "aten::conv2d")["count"].to_list() == [1]
+
+
+def test_a_checkpoint_recomputes_the_forward_pass() -> None:
+    ops = Ops()
+    node = ops.add("CheckpointFunctionBackward", direction="backward")
+    ops.add("aten::conv2d", CONV, STRIDES, node, direction="backward")
+    ops.add("aten::mul", [[4], [4]], parent=node, direction="backward")
+    other = ops.add("MulBackward0", [[4]], direction="backward")
+    ops.add("aten::mul", [[4], [4]], parent=other, direction="backward")
+    ops.add("aten::relu", [[4]], parent=other, direction="backward")
+    costs = operator_costs(ops.frame()).costs
+    assert costs["part"].to_list() == ["forward", "forward", "backward", "forward"]
+
+
+def test_the_only_product_of_a_square_first_layer_is_of_the_weight() -> None:
+    ops = Ops()
+    node = ops.add("AddmmBackward0", [[4, 4]], direction="backward")
+    ops.add("aten::mm", [[4, 4], [4, 4]], parent=node, direction="backward")
+    two = ops.add("AddmmBackward0", [[4, 4]], direction="backward")
+    ops.add("aten::mm", [[4, 4], [4, 4]], parent=two, direction="backward")
+    ops.add("aten::mm", [[4, 4], [4, 4]], parent=two, direction="backward")
+    costs = operator_costs(ops.frame()).costs
+    assert costs["part"].to_list() == ["wgrad", "dgrad", "wgrad"]
+
+
+def test_no_operators_cost_nothing() -> None:
+    result = operator_costs(TraceBuilder().build().ops)
+    assert result.costs.is_empty()
+    assert result.costs.schema == pl.Schema(COSTS)
+    assert result.uncounted.is_empty()
+    assert result.uncounted.schema == pl.Schema(UNCOUNTED)
+
+
+# Elements of the weights and positions of the outputs, of a batch of 8.
+ALEXNET = {
+    "alexnet": (
+        (64 * 3 * 121, 55 * 55),
+        (192 * 64 * 25, 27 * 27),
+        (384 * 192 * 9, 13 * 13),
+        (256 * 384 * 9, 13 * 13),
+        (256 * 256 * 9, 13 * 13),
+    ),
+    # The two columns of 2012: groups in the second, fourth and fifth convolution.
+    "alexnet_2012": (
+        (96 * 3 * 121, 55 * 55),
+        (256 * 48 * 25, 27 * 27),
+        (384 * 256 * 9, 13 * 13),
+        (384 * 192 * 9, 13 * 13),
+        (256 * 192 * 9, 13 * 13),
+    ),
+}
+LINEAR = (9216 * 4096, 4096 * 4096, 4096 * 1000)
+BATCH, STEPS = 8, 3
+
+
+@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+def test_the_fixtures_cost_what_their_layers_do(path: Path) -> None:
+    costs = operator_costs(traceana.open(path).ops).costs
+    convs = [2 * BATCH * weights * positions for weights, positions in ALEXNET[_network(path)]]
+    linears = [2 * BATCH * weights for weights in LINEAR]
+    scripted = "torchscript" in path.name
+    # TorchScript's gradients of linear layers are products in no layer's node.
+    assert _flops(costs, "conv2d", "forward") == sorted(convs * STEPS)
+    assert _flops(costs, "conv2d", "wgrad") == sorted(convs * STEPS)
+    assert _flops(costs, "conv2d", "dgrad") == sorted(convs[1:] * STEPS)
+    assert _flops(costs, "linear", "forward") == sorted(linears * STEPS)
+    if scripted:
+        assert _flops(costs, "matmul", "backward") == sorted(linears * 2 * STEPS)
+    else:
+        assert _flops(costs, "linear", "wgrad") == sorted(linears * STEPS)
+        assert _flops(costs, "linear", "dgrad") == sorted(linears * STEPS)
+
+
+def _network(path: Path) -> str:
+    return path.name.partition("-")[0]
+
+
+def _flops(costs: pl.DataFrame, kind: str, part: str) -> list[int]:
+    chosen = (pl.col("kind") == kind) & (pl.col("part") == part)
+    return sorted(costs.filter(chosen)["flops"].to_list())
+
+
+@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+def test_nothing_is_counted_inside_of_what_counts(path: Path) -> None:
+    trace = traceana.open(path)
+    counted = set(operator_costs(trace.ops).costs["op"])
+    parents = trace.ops["parent"].to_list()
+    for op in counted:
+        parent = parents[op]
+        while parent is not None:
+            assert parent not in counted
+            parent = parents[parent]
+
+
+def test_every_formula_named_is_explained() -> None:
+    costs = operator_costs(traceana.open(KINETO[0]).ops).costs
+    assert set(costs["formula"]) <= set(formulas())
+
+
+def shared(name: str) -> Path:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip("the shared traces are not at hand")
+    return path
+
+
+RESNET_50 = 2 * 4_087_136_256
+"""Operations of the convolutions of one image of 224 x 224, from the layers' extents below."""
+
+
+def test_the_figure_of_resnet_50() -> None:
+    """7x7 stem, then 3, 4, 6, 3 bottlenecks; the stride stands at the 3x3 (torchvision)."""
+    macs, channels, side = 64 * 3 * 49 * 112 * 112, 64, 56
+    for blocks, inner, stride in ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)):
+        for block in range(blocks):
+            step = stride if block == 0 else 1
+            out = side // step
+            macs += channels * inner * side * side + inner * inner * 9 * out * out
+            macs += inner * 4 * inner * out * out
+            if block == 0:
+                macs += channels * 4 * inner * out * out
+            channels, side = 4 * inner, out
+    assert 2 * macs == RESNET_50
+
+
+@pytest.mark.parametrize("name", ["workers0", "workers4"])
+def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
+    trace = traceana.open(shared(f"resnet50_train_v100_{name}.json.gz"))
+    costs = operator_costs(trace.ops).costs.filter(pl.col("kind") == "conv2d")
+    parts = dict(costs.group_by("part").agg(pl.col("flops").sum()).iter_rows())
+    steps, batch = 6, 32
+    assert parts["forward"] == parts["wgrad"] == steps * batch * RESNET_50
+    stem = 2 * 64 * 3 * 49 * 112 * 112
+    assert parts["dgrad"] == steps * batch * (RESNET_50 - stem)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet50_train_v100_oldest_schema.json.gz",
+        "resnet_act_checkpoint_mi300x.json.gz",
+        "timesformer_h100.json.gz",
+        "eager_b200.json.gz",
+        "recsys_rank0.json.gz",
+        "diff_control_a100.json.gz",
+    ],
+)
+def test_shared_traces_are_counted_or_listed(name: str) -> None:
+    trace = traceana.open(shared(name))
+    result = operator_costs(trace.ops)
+    assert result.costs["flops"].sum() > 0
+    assert result.costs["op"].is_in(list(range(trace.ops.height))).all()
+    assert result.uncounted["reason"].str.len_chars().min() > 0  # type: ignore[operator]
+    times = result.uncounted["time_ns"]
+    assert all(one >= other for one, other in pairwise(times))

@@ -1,0 +1,100 @@
+"""The registry: no second formula for a name, a derivation behind every id."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import traceana.flops
+from traceana.flops import registry
+from traceana.flops.arity import MOST_INPUTS
+from traceana.flops.call import Call
+from traceana.flops.model import Cost, Refusal
+from traceana.flops.registry import cost, declare, formula, formulas, operator, operators
+
+
+def test_a_second_reader_of_an_operator_is_refused() -> None:
+    operators()
+
+    def again(call: Call) -> tuple[Cost, ...]:
+        """Nothing."""
+        return ()
+
+    with pytest.raises(ValueError, match="aten::mm is registered twice"):
+        operator("aten::mm")(again)
+
+
+def test_a_second_formula_of_an_id_is_refused() -> None:
+    formulas()
+    with pytest.raises(ValueError, match="matmul is registered twice"):
+        declare("matmul", "Twice.")
+    with pytest.raises(ValueError, match="has no derivation"):
+        formula("nothing")(lambda: None)
+    assert "nothing" not in formulas()
+
+
+def test_every_formula_has_a_derivation_and_every_reader_says_what_it_reads() -> None:
+    for one in formulas().values():
+        assert one.summary.endswith((".", ":")), one.id
+        assert len(one.summary) <= 100, one.id
+    for name, reader in operators().items():
+        assert inspect.getdoc(reader), name
+
+
+def test_every_family_is_listed() -> None:
+    root = Path(inspect.getfile(traceana.flops)).parent
+    files = {
+        f"traceana.flops.{folder}.{path.stem}"
+        for folder in ("aten", "tensorflow")
+        for path in (root / folder).glob("[!_]*.py")
+    }
+    assert set(registry.FAMILIES) == files
+
+
+def test_nothing_evaluates_text() -> None:
+    root = Path(inspect.getfile(traceana.flops)).parent
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile"), path
+
+
+def test_no_operator_takes_more_inputs_than_its_schema() -> None:
+    torch = pytest.importorskip("torch")
+    schemas: dict[str, int] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+        writes = any(argument.is_out for argument in schema.arguments)
+        if tensors and not writes and schema.name in operators():
+            number = len(schema.arguments)
+            schemas[schema.name] = max(schemas.get(schema.name, 0), number)
+    known = {name: number for name, number in schemas.items() if name.startswith("aten::")}
+    assert known == MOST_INPUTS
+
+
+F = "float"
+
+
+def test_of_a_recorded_stack_the_last_inputs_are_the_operators() -> None:
+    """TorchScript: what the interpreter holds comes before the operator's own inputs."""
+    stack = ((7,), (7, 9), (9, 9), (3, 4), (4, 5))
+    result = cost(Call("aten::matmul", stack, (F,) * 5))
+    assert not isinstance(result, Refusal)
+    assert result[0].flops == 2 * 3 * 4 * 5
+    relu = cost(Call("aten::relu", ((100, 100), (5,), (3, 4)), (F,) * 3))
+    assert not isinstance(relu, Refusal)
+    assert relu[0].flops == 12
+
+
+def test_one_more_input_may_be_the_tensor_that_is_written() -> None:
+    written = cost(Call("aten::matmul", ((3, 4), (4, 5), (3, 5)), (F,) * 3))
+    assert not isinstance(written, Refusal)
+    assert written[0].flops == 2 * 3 * 4 * 5
+    stack = cost(Call("aten::matmul", ((9, 9), (3, 4), (4, 5)), (F,) * 3))
+    assert not isinstance(stack, Refusal)
+    assert stack[0].flops == 2 * 3 * 4 * 5
+    either = cost(Call("aten::matmul", ((2, 4), (4, 5), (5, 4)), (F,) * 3))
+    assert either == Refusal("more inputs were recorded than the operator takes")

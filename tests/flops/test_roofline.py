@@ -1,0 +1,103 @@
+"""The roofline in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceana.flops.roofline import with_roofline
+
+# 100 operations and 10 bytes a nanosecond: the ridge is at 10 operations a byte.
+PEAK, BANDWIDTH = 100e9, 10e9
+SCHEMA = {
+    "flops": pl.Int64,
+    "bytes": pl.Int64,
+    "time_ns": pl.Int64,
+    "peak": pl.Float64,
+    "bandwidth": pl.Float64,
+}
+
+
+def one(
+    flops: int | None,
+    bytes_: int | None,
+    time_ns: int | None,
+    peak: float | None = PEAK,
+    bandwidth: float | None = BANDWIDTH,
+) -> dict[str, Any]:
+    row = (flops, bytes_, time_ns, peak, bandwidth)
+    (found,) = with_roofline(pl.DataFrame([row], schema=SCHEMA, orient="row")).to_dicts()
+    return found
+
+
+def test_compute_bound() -> None:
+    # 20 operations a byte; at the peak 20 ns.
+    found = one(2000, 100, 40)
+    assert (found["intensity"], found["ridge"], found["bound"]) == (20, 10, "compute")
+    assert found["attainable_flops_per_s"] == pytest.approx(PEAK)
+    assert found["attainable_percent"] == pytest.approx(50)
+
+
+def test_memory_bound() -> None:
+    # 2 operations a byte: memory allows a fifth of the peak, 10 ns.
+    found = one(200, 100, 40)
+    assert (found["intensity"], found["bound"]) == (2, "memory")
+    assert found["attainable_flops_per_s"] == pytest.approx(20e9)
+    assert found["attainable_percent"] == pytest.approx(25)
+
+
+def test_at_the_ridge_arithmetic_is_the_bound() -> None:
+    assert one(1000, 100, 10)["bound"] == "compute"
+
+
+def test_a_copy_has_a_bound_and_a_percentage() -> None:
+    found = one(0, 100, 20)
+    assert (found["intensity"], found["bound"]) == (0, "memory")
+    assert found["attainable_flops_per_s"] == 0
+    assert found["attainable_percent"] == pytest.approx(50)
+
+
+def test_work_in_registers_alone() -> None:
+    found = one(100, 0, 2)
+    assert found["intensity"] is None
+    assert (found["bound"], found["attainable_percent"]) == ("compute", pytest.approx(50))
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 4])
+def test_what_is_not_known_makes_it_not_known(position: int) -> None:
+    values: list[Any] = [2000, 100, 40, PEAK, BANDWIDTH]
+    values[position] = None
+    found = one(*values)
+    assert found["bound"] is None
+    assert found["attainable_flops_per_s"] is None
+    assert found["attainable_percent"] is None
+
+
+def test_no_work_no_time_and_no_peak() -> None:
+    nothing = one(0, 0, 10)
+    assert (nothing["bound"], nothing["attainable_flops_per_s"]) == (None, None)
+    assert one(100, 100, 0)["attainable_percent"] is None
+    assert one(100, 100, 10, peak=0.0)["bound"] is None
+    assert one(100, 100, 10, bandwidth=0.0)["ridge"] is None
+
+
+COUNTS = st.integers(1, 10**15)
+
+
+@given(COUNTS, COUNTS, st.integers(1, 10**9), st.floats(1e9, 1e16), st.floats(1e9, 1e14))
+def test_the_definition(
+    flops: int, bytes_: int, time_ns: int, peak: float, bandwidth: float
+) -> None:
+    found = one(flops, bytes_, time_ns, peak, bandwidth)
+    attainable = min(peak, flops / bytes_ * bandwidth)
+    assert found["attainable_flops_per_s"] == pytest.approx(attainable)
+    rate = flops / (time_ns / 1e9)
+    assert found["attainable_percent"] == pytest.approx(100 * rate / attainable)
+    memory = found["intensity"] < found["ridge"]
+    assert found["bound"] == ("memory" if memory else "compute") or attainable == pytest.approx(
+        peak
+    )
