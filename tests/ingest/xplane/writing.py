@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from traceana.ingest.progress import silent
+from traceana.ingest.xplane.buffer import Buffer
 from traceana.ingest.xplane.reader import read
+from traceana.ingest.xplane.space import read_space
 from traceana.trace import Trace
 
 Stat = int | float | str | bytes
@@ -120,3 +122,23 @@ def accounted(trace: Trace) -> int:
         trace.table(name).height for name in ("activities", "calls", "ops", "ranges", "memory")
     )
     return rows + int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
+
+
+def on_another_host(content: bytes, host: str, later_ns: int) -> bytes:
+    """Return a recording as it would be of another host, whose profiler began ``later_ns`` later.
+
+    Its lines count from then; when that was, in Unix time, is a stat of the file.
+    """
+    space = read_space(Buffer.of([content]))
+    (began,) = [
+        value for plane in space.planes if (value := plane.stats().get("profile_start_time"))
+    ]
+    (name,) = space.hostnames
+    assert isinstance(began, int)
+    for old, new in (
+        (number(3, began), number(3, began + later_ns)),
+        (message(4, name), message(4, host)),
+    ):
+        assert content.count(old) == 1
+        content = content.replace(old, new)
+    return content

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from traceana.errors import (
+    AmbiguousRanksError,
     EmptyFileError,
     IsDirectoryError,
     NotATraceError,
@@ -30,6 +31,8 @@ _PREFERRED: Final = (
     Format.XPLANE_JSON,
     Format.CHROME_JSON,
 )
+_RUNS: Final = ("plugins", "profile")
+"""Where TensorFlow's and JAX's profilers make a folder for each run, with a file for each host."""
 _ENDINGS: Final = (
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
     ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
@@ -41,7 +44,8 @@ def find(folder: Path) -> list[Path]:
 
     Files that are no traces (layer lists, logs, pictures) are passed over. What begins like a
     trace and is damaged is returned: its reader says what is wrong. Raises ``IsDirectoryError``
-    when there is none, ``UnreadableError`` when the folder may not be listed.
+    when there is none, ``AmbiguousRanksError`` when they are several runs of TensorFlow's or JAX's
+    profiler, ``UnreadableError`` when the folder may not be listed.
     """
     if is_export(folder):
         return [folder]
@@ -56,7 +60,14 @@ def find(folder: Path) -> list[Path]:
         raise IsDirectoryError(
             f"{folder} is a directory, and nothing in it is a trace: name a trace, or its folder"
         )
-    return sorted(path for _, path in best.values())
+    found = sorted(path for _, path in best.values())
+    runs = sorted({path.parent for path in found if path.parent.parent.parts[-2:] == _RUNS})
+    if len(runs) > 1:
+        raise AmbiguousRanksError(
+            f"{folder} holds {len(runs)} runs of the profiler: name the folder of one, "
+            f"the last of them is {runs[-1]}"
+        )
+    return found
 
 
 def _walk(folder: Path) -> Iterator[Path]:

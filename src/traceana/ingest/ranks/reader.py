@@ -74,6 +74,12 @@ def _meta(
     metas = [trace.meta for trace in traces]
     epochs = [meta.epoch_ns for meta in metas if meta.epoch_ns is not None]
 
+    hosts = {
+        str(number): ", ".join(names)
+        for number, meta in zip(numbers, metas, strict=True)
+        if (names := meta.properties.get("hostnames"))
+    }
+
     def common(values: set[str | None]) -> str | None:
         return values.pop() if len(values) == 1 else None
 
@@ -92,5 +98,6 @@ def _meta(
         properties={
             "ranks": dict(zip((str(n) for n in numbers), (str(f) for f in files), strict=True)),
             "ranks_known": how,
+            **({"hosts": hosts} if hosts else {}),
         },
     )

@@ -1,0 +1,86 @@
+"""A profile folder with a file for each host is one Trace: ranks, names of hosts, one clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import traceana
+from tests.ingest.xplane.writing import on_another_host
+from traceana.cli.main import app
+from traceana.errors import AmbiguousRanksError, ExitCode
+
+FIXTURE = (
+    Path(__file__).resolve().parents[3] / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
+)
+LATER_NS = 40_000_123
+RUN = Path("plugins", "profile", "2026_11_21_10_00_00")
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """Return a log directory with one run of two hosts, the second of which began later."""
+    folder = tmp_path / RUN
+    folder.mkdir(parents=True)
+    content = FIXTURE.read_bytes()
+    (folder / "alpha.xplane.pb").write_bytes(content)
+    (folder / "beta.xplane.pb").write_bytes(on_another_host(content, "beta-host", LATER_NS))
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", [Path(), RUN], ids=["logdir", "run"])
+def test_the_hosts_of_a_run_are_ranks_on_one_clock(logdir: Path, named: Path) -> None:
+    trace = traceana.open(logdir / named)
+    single = traceana.open(FIXTURE)
+    assert trace.meta.format == "xplane"
+    assert trace.meta.events == 2 * (single.meta.events or 0)
+    assert trace.meta.properties["hosts"] == {"0": "traceana", "1": "beta-host"}
+    for table in ("activities", "ops", "ranges", "steps"):
+        ranked = trace.table(table)
+        assert ranked["rank"].unique().sort().to_list() == [0, 1]
+        for rank, later in ((0, 0), (1, LATER_NS)):
+            mine = ranked.filter(pl.col("rank") == rank)
+            alone = single.table(table)
+            assert mine["duration"].equals(alone["duration"])
+            assert mine["start"].equals(alone["start"] + later)
+    assert trace.meta.epoch_ns == single.meta.epoch_ns
+
+
+def test_a_verb_takes_one_of_the_hosts(logdir: Path) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["info", str(logdir)])
+    assert shown.exit_code == ExitCode.OK
+    assert "0: traceana, 1: beta-host" in shown.stdout
+    assert runner.invoke(app, ["report", str(logdir), "--rank", "1"]).exit_code == ExitCode.OK
+    none = runner.invoke(app, ["report", str(logdir), "--rank", "2"])
+    assert none.exit_code == ExitCode.NO_SUCH_SELECTION
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"", b"\x0a\x20\x08\x01\x12\x0d/device:GPU:0", b"\x0a\x0e\x12\x08/host:CPU\x0f\x0f\x0f\x0f"],
+    ids=["empty", "cut", "damaged"],
+)
+def test_a_bad_file_among_the_hosts_is_left_out_and_said(logdir: Path, bad: bytes) -> None:
+    (logdir / RUN / "gamma.xplane.pb").write_bytes(bad)
+    shown = CliRunner().invoke(app, ["info", str(logdir)])
+    assert "0: traceana, 1: beta-host" in shown.stdout
+    if bad.endswith(b"GPU:0"):  # what is there can be read: an empty plane
+        assert shown.exit_code == ExitCode.TRUNCATED
+        return
+    assert shown.exit_code == ExitCode.SKIPPED_FILES
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("traceana: left out: ")
+    assert "gamma.xplane.pb" in line
+
+
+def test_two_runs_are_not_two_hosts(logdir: Path) -> None:
+    other = logdir / RUN.parent / "2026_11_21_11_00_00"
+    other.mkdir()
+    (other / "alpha.xplane.pb").write_bytes(FIXTURE.read_bytes())
+    with pytest.raises(AmbiguousRanksError, match=r"holds 2 runs of the profiler.*11_00_00"):
+        traceana.open(logdir)
+    assert traceana.open(other).meta.rank is None
