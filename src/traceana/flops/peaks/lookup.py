@@ -1,0 +1,117 @@
+"""The peaks of a device that a trace describes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from traceana.flops.model import Refusal
+from traceana.flops.peaks.model import RATES, Peaks
+
+_TERA: Final = 1e12
+_GIGA: Final = 1e9
+_LONGEST_NAME: Final = 200
+_NOT_WORDS: Final = re.compile(r"[^a-z0-9]+")
+# What drivers of different age put before the same name.
+_VENDOR_WORDS: Final = frozenset(
+    ("nvidia", "amd", "tesla", "geforce", "quadro", "instinct", "radeon", "graphics")
+)
+_GUIDE: Final = "CUDA C++ Programming Guide, throughput of native arithmetic instructions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    pattern: re.Pattern[str]
+    multiprocessors: int | None
+    peaks: Peaks
+
+
+def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
+    """Return the peaks of a row of ``devices``, or why they are not known.
+
+    By its name, as drivers print it, from the vendors' documents; devices of one name but another
+    number of multiprocessors (slices, partitions) are others. Failing that computed of
+    multiprocessors, clock and the rates of its compute capability. A bandwidth that the documents
+    do not give is the trace's.
+    """
+    name = device.get("name")
+    multiprocessors = device.get("multiprocessors")
+    told = _bandwidth(device)
+    named = [one for one in devices() if one.pattern.fullmatch(normalized(name))]
+    for one in named:
+        if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
+            peaks = one.peaks
+            if peaks.bandwidth is None and told is not None:
+                source = f"{peaks.source}; the trace's bandwidth"
+                return Peaks(peaks.name, peaks.how, source, peaks.flops, told)
+            return peaks
+    return _computed(device, told)
+
+
+def normalized(name: str | None) -> str:
+    """Return a device's name in words that all drivers share: ``v100 sxm2 16gb``."""
+    if not name or len(name) > _LONGEST_NAME:
+        return ""
+    words = _NOT_WORDS.sub(" ", name.lower()).split()
+    return " ".join(word for word in words if word not in _VENDOR_WORDS)
+
+
+@cache
+def devices() -> tuple[_Device, ...]:
+    """Return the devices of the vendors' documents, in the order of the files."""
+    tables = [*_tables("nvidia.toml", "device"), *_tables("amd.toml", "device")]
+    return tuple(_device(table) for table in tables)
+
+
+def _device(table: Mapping[str, Any]) -> _Device:
+    bandwidth = table.get("bandwidth")
+    peaks = Peaks(
+        name=table["name"],
+        how="datasheet",
+        source=table["source"],
+        flops={rate: table[rate] * _TERA for rate in RATES if rate in table},
+        bandwidth=None if bandwidth is None else bandwidth * _GIGA,
+    )
+    return _Device(re.compile(table["pattern"]), table.get("multiprocessors"), peaks)
+
+
+@cache
+def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
+    tables = _tables("capabilities.toml", "capability")
+    return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
+
+
+def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Refusal:
+    version, multiprocessors = device.get("compute_capability"), device.get("multiprocessors")
+    clock = device.get("clock_khz")
+    rates = _capabilities().get((str(device.get("vendor")), str(version)))
+    if rates is None:
+        return Refusal("neither the device's name nor its compute capability is known")
+    if not multiprocessors or not clock:
+        return Refusal("the device's name is not known, nor its multiprocessors and clock")
+    # kHz times operations a clock and multiprocessor.
+    scale = 1e3 * clock * multiprocessors
+    sources = (rates.get("source", _GUIDE), rates.get("tensor"))
+    return Peaks(
+        name=f"{multiprocessors} multiprocessors of capability {version} at {clock / 1e3:g} MHz",
+        how="computed",
+        source="; ".join(source for source in sources if source),
+        flops={rate: rates[rate] * scale for rate in RATES if rate in rates},
+        bandwidth=bandwidth,
+    )
+
+
+def _bandwidth(device: Mapping[str, Any]) -> float | None:
+    told = device.get("bandwidth_bytes_per_s")
+    return float(told) if told else None
+
+
+def _tables(file: str, key: str) -> list[dict[str, Any]]:
+    text = (resources.files("traceana.flops.peaks") / file).read_text(encoding="utf-8")
+    tables: list[dict[str, Any]] = tomllib.loads(text)[key]
+    return tables

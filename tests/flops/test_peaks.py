@@ -1,0 +1,238 @@
+"""Peaks of devices by the names that drivers print, and computed for names nobody knows."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from traceana.flops.model import Refusal
+from traceana.flops.peaks import RATES, Peaks, peak_for, peaks_of
+from traceana.flops.peaks.lookup import devices, normalized
+from traceana.trace.schema import DEVICES
+
+FOLDER = resources.files("traceana.flops.peaks")
+
+
+def table(file: str, key: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((FOLDER / file).read_text("utf-8"))[key]
+    return found
+
+
+LISTED = table("nvidia.toml", "device") + table("amd.toml", "device")
+CAPABILITIES = table("capabilities.toml", "capability")
+
+
+def row(name: str | None = None, **columns: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(DEVICES), "name": name, **columns}
+
+
+def known(device: dict[str, Any]) -> Peaks:
+    found = peaks_of(device)
+    assert isinstance(found, Peaks), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100-PG509-200", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
+        ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2"),
+        ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2"),
+        ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE"),
+        ("Tesla V100-DGXS-32GB", "Tesla V100-DGXS"),
+        ("Tesla P100-SXM2-16GB", "Tesla P100-SXM2"),
+        ("Tesla P100-PCIE-16GB", "Tesla P100-PCIE-16GB"),
+        ("Tesla P100-PCIE-12GB", "Tesla P100-PCIE-12GB"),
+        ("Tesla K40c", "Tesla K40"),
+        ("Tesla K40m", "Tesla K40"),
+        ("Tesla K80", "Tesla K80, one of its two GPUs"),
+        ("Tesla M40 24GB", "Tesla M40"),
+        ("GeForce GTX TITAN X", "GeForce GTX TITAN X (Maxwell)"),
+        ("NVIDIA GeForce GTX TITAN X", "GeForce GTX TITAN X (Maxwell)"),
+        ("TITAN X (Pascal)", "TITAN X (Pascal)"),
+        ("NVIDIA TITAN X (Pascal)", "TITAN X (Pascal)"),
+        ("GeForce GTX 1080", "GeForce GTX 1080"),
+        ("NVIDIA GeForce GTX 1080 Ti", "GeForce GTX 1080 Ti"),
+        ("NVIDIA TITAN V", "TITAN V"),
+        ("NVIDIA TITAN RTX", "TITAN RTX"),
+        ("Tesla T4", "Tesla T4"),
+        ("NVIDIA GeForce RTX 2080 Ti", "GeForce RTX 2080 Ti"),
+        ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090"),
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
+        ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
+        ("NVIDIA RTX A6000", "RTX A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada Generation"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA A30", "A30"),
+        ("NVIDIA A40", "A40"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200, one of its two GPUs"),
+        ("AMD Instinct MI300X", "Instinct MI300X"),
+        ("AMD Instinct MI300X VF", "Instinct MI300X"),
+        ("AMD Instinct MI250X", "Instinct MI250X, one of its two dies"),
+        ("AMD Instinct MI210", "Instinct MI210"),
+    ],
+)
+def test_names_as_drivers_print_them(name: str, listed: str) -> None:
+    peaks = known(row(name))
+    assert (peaks.name, peaks.how) == (listed, "datasheet")
+    assert peaks.source
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("NVIDIA TITAN Xp", "NVIDIA GeForce RTX 2080 SUPER", "NVIDIA GeForce RTX 2080", "Tesla"),
+        *("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "AMD Radeon Graphics", "NVIDIA", "", "a1.|b", None),
+        *("NVIDIA A100", "x" * 100_000, "NVIDIA H200 NVL", ".*", "NVIDIA A1000"),
+    ],
+)
+def test_other_names_are_not_taken_for_listed_ones(name: str | None) -> None:
+    found = peaks_of(row(name))
+    assert isinstance(found, Refusal)
+    assert name is None or len(name) < 3 or name not in found.reason
+
+
+def test_multiprocessors_tell_devices_of_one_name_apart() -> None:
+    name = "AMD Instinct MI250X / MI250"
+    found = [known(row(name, multiprocessors=count)).name for count in (104, 110, 208, 220, None)]
+    assert [text.removeprefix("Instinct ") for text in found] == [
+        "MI250, one of its two dies",
+        "MI250X, one of its two dies",
+        "MI250, both dies",
+        "MI250X, both dies",
+        "MI250X, one of its two dies",
+    ]
+    # A partition of a device is not the device.
+    part = row("AMD Instinct MI300X", vendor="AMD", multiprocessors=38)
+    assert isinstance(peaks_of(part), Refusal)
+
+
+def test_computed_where_the_name_is_not_known() -> None:
+    device = row(
+        "NVIDIA Mystery",
+        vendor="NVIDIA",
+        compute_capability="7.0",
+        multiprocessors=80,
+        clock_khz=1_530_000,
+        bandwidth_bytes_per_s=898_048_000_000,
+    )
+    peaks = known(device)
+    assert peaks.how == "computed"
+    assert "CUDA C++ Programming Guide" in peaks.source
+    assert "V100 whitepaper" in peaks.source
+    # 64 multiply-adds a clock and multiprocessor, 512 on tensor cores.
+    assert peaks.flops["fp32"] == pytest.approx(80 * 1.53e9 * 128)
+    assert peaks.flops["fp16_tensor"] == pytest.approx(80 * 1.53e9 * 1024)
+    assert peaks.bandwidth == 898_048_000_000
+    for missing in ("compute_capability", "multiprocessors", "clock_khz", "vendor"):
+        assert isinstance(peaks_of({**device, missing: None}), Refusal)
+    assert isinstance(peaks_of({**device, "compute_capability": "99.0"}), Refusal)
+    # gfx90a and others call themselves 9.0 too; that is not Hopper.
+    assert isinstance(peaks_of({**device, "vendor": "AMD", "compute_capability": "9.0"}), Refusal)
+
+
+def test_the_traces_bandwidth_where_the_documents_give_none() -> None:
+    peaks = known(row("Tesla V100-DGXS-32GB", bandwidth_bytes_per_s=897_000_000_000))
+    assert peaks.bandwidth == 897_000_000_000
+    assert peaks.source.endswith("the trace's bandwidth")
+    assert known(row("Tesla V100-SXM2-32GB", bandwidth_bytes_per_s=1)).bandwidth == 900e9
+
+
+@pytest.mark.parametrize("device", LISTED, ids=lambda device: device["name"])
+def test_every_device_has_its_sources_and_no_unknown_key(device: dict[str, Any]) -> None:
+    facts = {"name", "pattern", "source", "compute_capability", "multiprocessors", "boost_mhz"}
+    assert set(device) <= facts | {"bandwidth", *RATES}
+    assert device["source"]
+    assert re.compile(device["pattern"])
+    rates = {rate: device[rate] for rate in RATES if rate in device}
+    assert rates
+    assert all(value > 0 for value in rates.values())
+    for rate, value in rates.items():
+        plain = device.get(rate.removesuffix("_tensor"))
+        assert plain is None or value >= plain
+
+
+@pytest.mark.parametrize("device", LISTED, ids=lambda device: device["name"])
+def test_listed_figures_agree_with_multiprocessors_times_clock(device: dict[str, Any]) -> None:
+    """Two sources for one figure: a slip of the pen in either is seen."""
+    vendor = "NVIDIA" if "compute_capability" in device else "AMD"
+    version = device.get("compute_capability", "9.4" if "MI3" in device["name"] else None)
+    rates = next(
+        (
+            one
+            for one in CAPABILITIES
+            if (one.get("vendor", "NVIDIA"), one["version"]) == (vendor, version)
+        ),
+        None,
+    )
+    if rates is None or "boost_mhz" not in device or "MI355" in device["name"]:
+        pytest.skip("no rates or no clock to compare with")
+    compared = 0
+    half_rate = "fp16_tensor_fp16_accumulate" in device
+    for rate in RATES:
+        if rate not in device or rate not in rates:
+            continue
+        expected = device["multiprocessors"] * device["boost_mhz"] * 1e6 * rates[rate] / 1e12
+        if half_rate and rate in ("fp16_tensor", "bf16_tensor", "tf32_tensor", "fp8_tensor"):
+            expected /= 2
+        # Hopper's tensor cores are quoted at a lower clock; the TITAN V's at a rounded one.
+        tolerance = 0.1 if device["name"][:4] in ("H100", "H200", "TITA") else 0.03
+        assert device[rate] == pytest.approx(expected, rel=tolerance), rate
+        compared += 1
+    assert compared
+
+
+def test_no_name_is_listed_twice() -> None:
+    names = [device["name"] for device in LISTED]
+    assert len(set(names)) == len(names) == len(devices())
+
+
+@pytest.mark.parametrize(
+    ("precision", "tensor_core", "tera"),
+    [
+        ("fp32", False, 19.5),
+        ("fp32", None, 19.5),
+        ("tf32", True, 156),
+        ("tf32", None, 156),
+        ("fp16", True, 312),
+        ("fp16", False, 78),
+        ("fp16", None, 78),
+        ("bf16", True, 312),
+        ("fp64", True, 19.5),
+        ("fp64", False, 9.7),
+        ("int8", True, 624),
+        ("c64", False, 19.5),
+        ("c128", None, 9.7),
+        ("fp32", True, None),
+        ("fp8", True, None),
+        ("fp4", None, None),
+        ("nonsense", None, None),
+        (None, None, None),
+    ],
+)
+def test_the_peak_of_a_kernel(
+    precision: str | None, tensor_core: bool | None, tera: float | None
+) -> None:
+    found = peak_for(known(row("NVIDIA A100-SXM4-80GB")), precision, tensor_core)
+    assert found == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_normalized() -> None:
+    assert normalized("NVIDIA GeForce RTX(tm) 2080-Ti") == "rtx tm 2080 ti"
+    assert normalized("AMD Radeon Graphics") == normalized(None) == ""
