@@ -7,22 +7,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from traceana.ingest.xplane.stats import OF_DEVICE_WORK, OF_HOST
+
 ABSENT: Final = Raw(b"")
 
-STATS: Final = (
-    "correlation_id",
-    "kernel_details",
-    "memcpy_details",
-    "memset_details",
-    "context_id",
-    "tf_op",
-    "annotation",
-    "hlo_op",
-    "hlo_module",
-    "program_id",
-    "shape",
-    "step_num",
-)
+STATS: Final = tuple(dict.fromkeys((*OF_DEVICE_WORK, *OF_HOST)))
 """Arguments that are XPlane's stats; their values are texts."""
 
 

@@ -19,19 +19,6 @@ from traceana.trace.schema import ActivityKind, CopyKind
 STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
 
-STATS: Final = (
-    "correlation_id",
-    "kernel_details",
-    "memcpy_details",
-    "memset_details",
-    "context_id",
-    "tf_op",
-    "annotation",
-    "hlo_op",
-    "hlo_module",
-    "program_id",
-)
-
 _DIRECTION: Final = re.compile(
     r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
 )

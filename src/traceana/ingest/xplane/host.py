@@ -20,19 +20,6 @@ from traceana.trace.schema import RangeKind
 _STEP: Final = "step_num"
 _CORRELATION: Final = "correlation_id"
 _SIZE: Final = "allocation_bytes"
-STATS: Final = (
-    _CORRELATION,
-    "hlo_op",
-    "hlo_module",
-    "program_id",
-    "shape",
-    _STEP,
-    "allocator_name",
-    _SIZE,
-    "addr",
-    "bytes_allocated",
-    "bytes_reserved",
-)
 _PROGRAM_THREAD: Final = ("python", "main")
 _GPU_ALLOCATOR: Final = r"^GPU_(\d+)_"
 _KINDS: Final = ("annotation", "python", "runtime", "mark", "step")

@@ -8,7 +8,6 @@ from pathlib import Path
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.progress import Progress
 from traceana.ingest.source import ByteSource
-from traceana.ingest.xplane import activities, host
 from traceana.ingest.xplane.buffer import Buffer
 from traceana.ingest.xplane.columns import EventColumns
 from traceana.ingest.xplane.devices import is_device
@@ -16,6 +15,7 @@ from traceana.ingest.xplane.events import LineEvents
 from traceana.ingest.xplane.facts import epoch_ns, facts, framework, producer
 from traceana.ingest.xplane.hlo import HloPrograms
 from traceana.ingest.xplane.space import Line, Plane, read_space
+from traceana.ingest.xplane.stats import OF_ALLOCATORS, OF_DEVICE_WORK, OF_HOST
 from traceana.ingest.xplane.tables import Tables, is_stream
 from traceana.ingest.xplane.wire import WireError
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -57,11 +57,11 @@ class _Reading:
         """Read all planes."""
         for plane in self._space.planes:
             if not is_device(plane):
-                self._add(plane, plane.lines, host.STATS, "ranges")
+                self._add(plane, plane.lines, (*OF_HOST, *OF_ALLOCATORS), "ranges")
                 continue
             streams = [line for line in plane.lines if is_stream(plane, line)]
             others = [line for line in plane.lines if not is_stream(plane, line)]
-            self._add(plane, streams, activities.STATS, "activities")
+            self._add(plane, streams, OF_DEVICE_WORK, "activities")
             self._add(plane, others, (), "ranges")
         self._progress(self._buffer.size, self._buffer.size)
         if self._cut:
