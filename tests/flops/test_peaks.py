@@ -147,6 +147,23 @@ def test_computed_where_the_name_is_not_known() -> None:
     assert isinstance(peaks_of({**device, "vendor": "AMD", "compute_capability": "9.0"}), Refusal)
 
 
+def test_a_device_of_amd_without_a_name() -> None:
+    peaks = known(
+        row(
+            vendor="AMD",
+            compute_capability="9.4",
+            multiprocessors=304,
+            clock_khz=2_100_000,
+            bandwidth_bytes_per_s=2_662_400_000_000,
+        )
+    )
+    listed = known(row("AMD Instinct MI300X"))
+    assert set(peaks.flops) == set(listed.flops)
+    for rate, value in listed.flops.items():
+        assert peaks.flops[rate] == pytest.approx(value, rel=1e-3)
+    assert peaks.bandwidth is None
+
+
 def test_the_traces_bandwidth_where_the_documents_give_none() -> None:
     peaks = known(row("Tesla V100-DGXS-32GB", bandwidth_bytes_per_s=897_000_000_000))
     assert peaks.bandwidth == 897_000_000_000
