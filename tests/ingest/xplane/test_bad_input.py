@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.ingest.xplane.writing import (
     PlaneWriter,
@@ -15,13 +17,48 @@ from tests.ingest.xplane.writing import (
     trace_of,
     write,
 )
-from traceana.errors import CorruptError, IsDirectoryError, TraceanaError, UnknownFormatError
+from traceana.cli.main import app
+from traceana.errors import (
+    CorruptError,
+    ExitCode,
+    IsDirectoryError,
+    TraceanaError,
+    UnknownFormatError,
+)
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 
 
 def test_an_xspace_is_told_by_content(tmp_path: Path) -> None:
     assert detect(write(tmp_path / "anything", gpu("k"))) is Format.XPLANE
+
+
+SPACE = gpu("a", "b").encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", ExitCode.EMPTY_FILE),
+        (message(1, message(1, "input") + message(2, "Placeholder")), ExitCode.UNKNOWN_FORMAT),
+        (SPACE + b"\x0f\x0f\x0f", ExitCode.CORRUPT),
+        (SPACE + message(9, "no field of an XSpace"), ExitCode.CORRUPT),
+        (SPACE[:-20], ExitCode.TRUNCATED),
+        (gzip.compress(SPACE)[:-12], ExitCode.TRUNCATED),
+    ],
+    ids=["empty", "GraphDef", "noise", "other field", "cut", "gzip cut"],
+)
+@pytest.mark.parametrize("verb", ["info", "report"])
+def test_what_is_wrong_is_one_line_and_a_code(
+    tmp_path: Path, verb: str, content: bytes, code: ExitCode
+) -> None:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(content)
+    shown = CliRunner().invoke(app, [verb, str(path)])
+    assert shown.exit_code == code
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("traceana: ")
+    assert (shown.stdout != "") == (code == ExitCode.TRUNCATED)
 
 
 @pytest.mark.parametrize(

@@ -24,4 +24,4 @@ OF_ALLOCATORS: Final = (
     "bytes_allocated",
     "bytes_reserved",
 )
-"""Of the host's events that are allocations; no ``trace.json`` has them."""
+"""Of the host's events that are allocations; no ``trace.json`` at hand has them."""
