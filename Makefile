@@ -30,6 +30,7 @@ bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigab
 docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md
 	$(BIN)/python -m tools.formats
+	$(BIN)/python -m tools.flops
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

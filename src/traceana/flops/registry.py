@@ -44,6 +44,14 @@ FAMILIES: Final = (
 )
 """The modules whose import fills :data:`OPERATORS`."""
 
+_MORE: Final = (
+    "traceana.flops.executed.fft",
+    "traceana.flops.executed.gemm",
+    "traceana.flops.executed.winograd",
+    "traceana.flops.hlo",
+)
+"""Modules that declare formulas of what is no framework's operator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -107,8 +115,10 @@ def operators() -> dict[str, Reader]:
 
 
 def formulas() -> dict[str, Formula]:
-    """Return all formulas by id, the families imported."""
+    """Return all formulas by id, every module that declares one imported."""
     operators()
+    for module in _MORE:
+        importlib.import_module(module)
     return FORMULAS
 
 

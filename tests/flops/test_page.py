@@ -1,0 +1,9 @@
+"""The page of formulas is what the registry holds."""
+
+from __future__ import annotations
+
+from tools.flops import PAGE, page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.flops"
