@@ -215,6 +215,8 @@ CASES = (
          ("", "0", ""), types=(F, "Scalar", L)),
     Case("aten::gather", ((7, 5), (), (7, 2)), 0, 112 + 2 * 56, "memory.lookup",
          types=(F, "Scalar", L)),
+    Case("Cast", ((2, 5),), 0, None, "memory.copy"),
+    Case("Transpose", (X, (4,)), 0, 2 * NB, "memory.copy"),
     # Elementwise: the operands are stretched to a common shape, the result is of their type.
     Case("aten::add", ((2, 1), (5,)), 10, 8 + 20 + 40, "elementwise.add"),
     Case("aten::add", ((2, 5), (2, 5), ()), 20, 120, "elementwise.add", ("", "", "-0.001")),

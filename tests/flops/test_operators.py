@@ -112,7 +112,7 @@ def test_what_cannot_be_counted_is_listed_once_with_reason_and_time() -> None:
     assert result.uncounted.schema == pl.Schema(UNCOUNTED)
     assert set(result.uncounted.rows()) == {
         ("aten::conv2d", "the value of input 3 was not recorded", 1, 100, False),
-        ("aten::conv2d", "no shapes were recorded (record_shapes)", 1, 100, False),
+        ("aten::conv2d", "no shapes were recorded", 1, 100, False),
         ("aten::conv2d", "the shapes are not lists of extents", 1, 100, False),
         # Of the one that holds a product, only the time of its own.
         ("my::kernel", "no formula for this operator", 1, 50, True),

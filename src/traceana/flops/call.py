@@ -66,7 +66,7 @@ class Call:
         extents. Types and scalars that cannot be decoded count as not recorded.
         """
         if input_shapes is None:
-            raise UncountableError("no shapes were recorded (record_shapes)")
+            raise UncountableError("no shapes were recorded")
         if len(input_shapes) > _LONGEST_TEXT:
             raise UncountableError("the text of the shapes is too long")
         try:

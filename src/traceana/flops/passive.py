@@ -37,10 +37,21 @@ COMPOSITES: Final = words(
     """
 )
 
-PASSIVE: Final = frozenset(f"aten::{name}" for name in (*VIEWS, *ALLOCATIONS, *COMPOSITES)) | {
-    "detach",
-    "detach_",
-}
+TENSORFLOW: Final = words(
+    """
+    Const ExpandDims Identity IdentityN Merge NoOp Placeholder ReadVariableOp Reshape Shape Squeeze
+    StopGradient Switch VarHandleOp VariableV2 _Arg _Retval _DeviceArg _DeviceRetval
+    """
+)
+
+PASSIVE: Final = frozenset(
+    (
+        *(f"aten::{name}" for name in (*VIEWS, *ALLOCATIONS, *COMPOSITES)),
+        *TENSORFLOW,
+        "detach",
+        "detach_",
+    )
+)
 """Names of operators that are neither counted nor listed as uncounted."""
 
 _WRAPPERS: Final = (

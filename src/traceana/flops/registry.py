@@ -38,6 +38,7 @@ FAMILIES: Final = (
     "traceana.flops.aten.resampling",
     "traceana.flops.tensorflow.convolution",
     "traceana.flops.tensorflow.matmul",
+    "traceana.flops.tensorflow.memory",
     "traceana.flops.tensorflow.elementwise",
     "traceana.flops.tensorflow.normalization",
     "traceana.flops.tensorflow.pooling",

@@ -6,27 +6,8 @@ from math import prod
 
 from traceana.flops.call import Call
 from traceana.flops.model import Cost, Operand, UncountableError, compulsory
-from traceana.flops.registry import declare, operator
-
-COPY = declare(
-    "memory.copy",
-    """No operation: elements are read and written, converted between types if need be.""",
-)
-FILL = declare(
-    "memory.fill",
-    """No operation: elements are written, of one value or of random ones.""",
-)
-LOOKUP = declare(
-    "memory.lookup",
-    """No operation: the elements of the result are read from a table, and the indices.""",
-)
-SCATTER = declare(
-    "memory.scatter_add",
-    """1 an element: each of the gradient (or source) is added to the row that its index names.
-
-    Reads the source and the indices, writes the whole of the table's gradient.
-    """,
-)
+from traceana.flops.neutral.memory import COPY, FILL, LOOKUP, SCATTER
+from traceana.flops.registry import operator
 
 
 @operator("aten::copy_")

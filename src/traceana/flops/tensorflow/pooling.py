@@ -10,21 +10,21 @@ from traceana.flops.neutral import pooling
 from traceana.flops.registry import operator
 
 
-@operator("MaxPool", "MaxPoolV2", "MaxPool3D", "_MklMaxPool")
+@operator("MaxPool", "MaxPoolV2", "MaxPool3D", "_MklMaxPool", "_MklNativeMaxPool")
 def max_pool(call: Call) -> tuple[Cost, ...]:
     """Image; window and the output's shape from beside the call."""
     window, output = _window(call), call.result()
     return (pooling.maximum(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
-@operator("AvgPool", "AvgPool3D", "_MklAvgPool")
+@operator("AvgPool", "AvgPool3D", "_MklAvgPool", "_MklNativeAvgPool")
 def average_pool(call: Call) -> tuple[Cost, ...]:
     """Image; window and the output's shape from beside the call."""
     window, output = _window(call), call.result()
     return (pooling.average(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
-@operator("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad")
+@operator("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "_MklNativeMaxPoolGrad")
 def max_pool_backward(call: Call) -> tuple[Cost, ...]:
     """Image, output, the output's gradient: the maxima are found again by comparing.
 
