@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,34 @@ def test_the_manifests_of_the_xplane_fixtures_are_those_of_their_options(file: P
     provenance = file.with_name(file.name.replace(".layers.json", ".provenance.json"))
     (command,) = json.loads(provenance.read_text("utf-8"))["commands"][:1]
     assert read(file) == layer_manifest(parse_run_options(command.split()))
+
+
+@pytest.mark.parametrize(
+    ("module", "program", "others"),
+    [
+        ("torch", "import torch; model = torch.nn.Linear(3, 2)", "jax keras tensorflow flax"),
+        (
+            "jax",
+            "import jax; model = jax.named_call(lambda x: x * 2, name='twice')",
+            "torch keras tensorflow flax",
+        ),
+        (
+            "keras",
+            "import keras; model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])",
+            "torch flax",
+        ),
+    ],
+)
+def test_no_other_framework_is_imported(module: str, program: str, others: str) -> None:
+    needs(module, *(["tensorflow"] if module == "keras" else []))
+    lines = [
+        program,
+        "import sys, traceana",
+        f"before = {{*sys.modules}} & {{*{others.split()!r}}}",
+        "assert traceana.describe(model, (4, 3)).inputs[0].shape == (4, 3)",
+        f"print(({{*sys.modules}} & {{*{others.split()!r}}}) - before)",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr[-500:]

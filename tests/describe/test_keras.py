@@ -125,3 +125,22 @@ def test_what_does_not_run_is_refused_and_keras_stays_as_it_is() -> None:
     with pytest.raises(BadModelError, match=r"does not run on inputs of shape \(2, 8, 8, 4\)"):
         describe(functional(), (2, 8, 8, 4))
     assert layers.Layer.__call__ is call
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "macs"),
+    [
+        # He et al. 2016, table 1, print 3.8 G; Keras has the strides in the first convolution.
+        ("ResNet50", 25_583_592, 3_857_973_248),
+        # Sandler et al. 2018, table 4, print 300 M and 3.4 M.
+        ("MobileNetV2", 3_504_872, 300_774_272),
+    ],
+)
+def test_published_networks(name: str, parameters: int, macs: int) -> None:
+    model = getattr(keras.applications, name)(weights=None)
+    found = describe(model, (1, 224, 224, 3))
+    assert found.parameter_count == parameters
+    assert sum(layer.parameter_count for layer in found.layers) == parameters
+    assert all(layer.flops is not None for layer in found.layers)
+    weighted = [layer for layer in found.layers if layer.type in ("Conv2d", "Linear")]
+    assert sum(layer.flops or 0 for layer in weighted) == 2 * macs

@@ -210,3 +210,18 @@ def test_torchscript_is_refused() -> None:
         traced = torch.jit.trace(nn.Linear(3, 2), torch.zeros(4, 3))
     with pytest.raises(BadModelError, match="before scripting"):
         describe(traced, (4, 3))
+
+
+def test_a_transformer_has_the_flops_that_pytorchs_counter_counts() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = nn.Transformer(16, 2, 2, 2, 32, batch_first=True)
+    shapes = [(2, 7, 16), (2, 5, 16)]
+    with FlopCounterMode(display=False) as counter:
+        model(*map(torch.zeros, shapes))
+    products = [
+        layer.flops
+        for layer in describe(model, shapes).layers
+        if layer.type in ("Linear", "MultiheadAttention")
+    ]
+    assert sum(flops or 0 for flops in products) == counter.get_total_flops()
