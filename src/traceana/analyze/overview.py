@@ -94,7 +94,7 @@ class Overview:
 
 def overview(trace: Trace) -> Overview:
     """Return the report on ``trace``."""
-    by_class, by_kernel, by_layer = breakdown(trace), kernels(trace), layers(trace)
+    by_class, by_kernel, by_layer = breakdown(trace), kernels(trace), layers(trace, costs=False)
     copies, by_device, by_step = transfers(trace), busy(trace), steps(trace)
     figures = Figures(
         breakdown=by_class.frame,

@@ -47,7 +47,9 @@ class By(StrEnum):
     TYPE = "type"
 
 
-Grouping = Annotated[By, typer.Option("--by", help="One row a layer, or one a type of layer.")]
+Grouping = Annotated[
+    By, typer.Option("--by", metavar="|".join(By), help="One row a layer, or one a type of layer.")
+]
 Depth = Annotated[
     int | None,
     typer.Option(
@@ -63,6 +65,13 @@ ByDirection = Annotated[
         "--direction", help="One row a layer and pass: forward, dgrad, wgrad, backward, optimizer."
     ),
 ]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Measure the peaks of this machine's CPU, for traces of it (5 s once).",
+    ),
+]
 
 
 def layers(
@@ -73,6 +82,7 @@ def layers(
     by: Grouping = By.LAYER,
     depth: Depth = None,
     direction: ByDirection = False,
+    calibrate: Calibrate = False,
 ) -> ExitCode:
     """Time, FLOPs and rates of each layer, forward and backward, and its algorithms.
 
@@ -84,7 +94,14 @@ def layers(
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
     model = layer_manifest(files, reading)
-    result = analysis(trace, by=by.value, depth=depth, direction=direction, model=model)
+    peaks = None
+    if calibrate:
+        from traceana.flops.peaks.calibrate import calibrated
+
+        peaks = calibrated()
+    result = analysis(
+        trace, by=by.value, depth=depth, direction=direction, model=model, peaks=peaks
+    )
     columns = tuple(column for column in COLUMNS if column in result.frame.columns)
     output.show("layers", result, trace, columns=columns, optional=OPTIONAL, bars="share")
     return exit_code(trace, reading)

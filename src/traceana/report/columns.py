@@ -33,6 +33,7 @@ class Kind(Enum):
     SHARE = auto()
     FLOPS = auto()
     FLOP_RATE = auto()
+    INTENSITY = auto()
     FLAG = auto()
     DEVICE = auto()
 
@@ -47,6 +48,7 @@ UNITS: Final[dict[Kind, str]] = {
     Kind.SHARE: "fraction of 1",
     Kind.FLOPS: "FLOP",
     Kind.FLOP_RATE: "FLOP/s",
+    Kind.INTENSITY: "FLOP/B",
 }
 
 PER_CALL: Final = frozenset({"mean_ns", "median_ns", "min_ns", "max_ns"})
@@ -89,7 +91,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "tensor_flops": Kind.FLOPS,
     "of_peak": Kind.SHARE,
     "of_attainable": Kind.SHARE,
-    "intensity": Kind.NUMBER,
+    "intensity": Kind.INTENSITY,
     "flops": Kind.FLOPS,
     "executed_flops": Kind.FLOPS,
     "flops_per_s": Kind.FLOP_RATE,
@@ -113,6 +115,7 @@ _ZERO_TELLS: Final = frozenset({"exposed_ns"})
 _CALLED: Final = {
     "bytes_per_s": "throughput",
     "flops_per_s": "FLOP/s",
+    "executed_flops": "executed",
     "tensor_active": "tensor",
     "host_memory": "memory",
     "mean_bytes": "mean",
@@ -213,6 +216,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.SHARE: human.share,
     Kind.FLOPS: human.flops,
     Kind.FLOP_RATE: human.flop_rate,
+    Kind.INTENSITY: human.ratio,
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

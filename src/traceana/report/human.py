@@ -68,6 +68,11 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def ratio(value: float) -> str:
+    """Return a quotient: three digits that tell."""
+    return _digits(value)
+
+
 def count(value: int) -> str:
     """Return a count with its thousands set apart: ``9,329``."""
     return f"{value:,}"

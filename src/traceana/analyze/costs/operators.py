@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.costs.frame import summed
 from traceana.analyze.work import work
-from traceana.attribute.nesting import NONE, from_rows
+from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Flags, Tree
 from traceana.flops.episodes import executed_by_episode
 from traceana.flops.operators import operator_costs
@@ -48,6 +48,11 @@ def operator_charges(trace: Trace) -> pl.DataFrame:
         .alias("executed_flops"),
     )
     return summed(charged)
+
+
+def _layers(layer: pl.Series, tree: Tree) -> pl.Series:
+    """Return the layer of each operator, or of the nearest around it that has one."""
+    return layer.gather(to_rows(tree.nearest(layer.is_not_null().to_numpy())))
 
 
 def selected_operators(trace: Trace, tree: Tree) -> Flags:

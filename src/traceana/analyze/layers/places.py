@@ -12,6 +12,9 @@ By = Literal["layer", "type"]
 
 KEYS: Final = ("layer", "type", "role", "position")
 
+OUTSIDE: Final = "(outside all layers)"
+"""The row of work that no layer is known of, as :mod:`traceana.attribute` calls it."""
+
 _ROW: Final = "layer_row"
 
 
@@ -59,5 +62,5 @@ def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
 def placed(rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
     """Return ``rows``, which have ``layer_row``, with the :data:`KEYS` that ``of`` gives them."""
     return rows.join(of, on=_ROW, how="left", maintain_order="left").with_columns(
-        pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null("(unattributed)")
+        pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null(OUTSIDE)
     )

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import polars as pl
 
 from traceana.analyze.costs.frame import COUNTS, whole_sum
 from traceana.analyze.layers.located import PASSES
+from traceana.flops.peaks import Peaks, peak_for
+from traceana.flops.roofline import attainable_percent, bound, intensity
 
-if TYPE_CHECKING:
-    from traceana.trace import Trace
-
-COLUMNS: Final = ("flops", "executed_flops", "flops_per_s", "bytes")
+COLUMNS: Final = (
+    *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),
+    *("bytes", "intensity", "bound", "of_attainable"),
+)
 """Columns that :func:`with_costs` adds.
 
 ``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: what the
 algorithms of the convolutions execute instead, null where one is not known; ``flops_per_s``:
-``flops`` over the time of the work that they are known of; ``bytes``: each operand read and each
-result written once.
+``flops`` over the time of the work that they are known of; ``of_peak``: that over the device's peak
+for the precision of most of the work; ``over_peak``: of rows above it, whether the algorithm
+executes fewer (``executed fewer``) or nothing explains it (``unexplained``); ``bytes``: each
+operand read and each result written once; ``intensity``: FLOPs per byte; ``bound``: ``compute`` or
+``memory``, and ``of_attainable`` the share of what that bound allows, in the roofline model.
 """
+
+EXPLAINED: Final = "executed fewer"
+UNEXPLAINED: Final = "unexplained"
 
 _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
     "forward": ("forward", "optimizer", "backward", None),
@@ -31,48 +39,105 @@ _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
 """The rows that a part of the work may be in, the first that there is. What runs forward inside a
 backward pass is computed anew."""
 
+_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+
 
 def with_costs(
-    frame: pl.DataFrame, keys: list[str], work: pl.DataFrame, charged: pl.DataFrame, trace: Trace
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return ``frame``, which has a row each of ``keys``, with :data:`COLUMNS`, and notes."""
+    frame: pl.DataFrame,
+    keys: list[str],
+    work: pl.DataFrame,
+    charged: pl.DataFrame,
+    peaks: Peaks | None,
+) -> pl.DataFrame:
+    """Return ``frame``, which has a row each of ``keys``, with :data:`COLUMNS`.
+
+    ``work`` is located work with the same keys, ``charged`` its charges.
+    """
     if "direction" in keys:
         charged = _with_pass(charged, frame, [key for key in keys if key != "direction"])
     sums = charged.group_by(keys).agg(whole_sum(column) for column in COUNTS)
-    over = (
-        work.group_by(keys)
-        .agg(pl.col("launched_ns", "time_ns").sum())
-        .select(
-            *keys,
-            pl.when(pl.col("launched_ns") > 0)
-            .then("launched_ns")
-            .otherwise("time_ns")
-            .alias("over"),
-        )
+    launched, time = pl.col("launched_ns").sum(), pl.col("time_ns").sum()
+    over = work.group_by(keys).agg(
+        pl.when(launched > 0).then(launched).otherwise(time).alias("_over")
     )
-    return (
+    joined = (
         frame.join(sums, on=keys, how="left", nulls_equal=True)
         .join(over, on=keys, how="left", nulls_equal=True)
-        .with_columns(
-            pl.when((pl.col("over") > 0) & (pl.col("flops") > 0))
-            .then(pl.col("flops") / pl.col("over") * 1e9)
-            .alias("flops_per_s")
-        )
-        .drop("over"),
-        (),
+        .join(_peaks(work, keys, peaks), on=keys, how="left", nulls_equal=True)
     )
+    return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
+
+
+def _rates() -> list[pl.Expr]:
+    flops, size, peak = pl.col("flops"), pl.col("bytes"), pl.col("_peak")
+    seconds = pl.when(pl.col("_over") > 0).then(pl.col("_over")) / 1e9
+    rate = pl.when(flops > 0).then(flops) / seconds
+    executed = pl.col("executed_flops") / seconds
+    roof = (flops, size, peak, pl.col("_bandwidth"))
+    return [
+        rate.alias("flops_per_s"),
+        (rate / peak).alias("of_peak"),
+        pl.when(rate > peak)
+        .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
+        .alias("over_peak"),
+        intensity(flops, size).alias("intensity"),
+        bound(*roof).cast(pl.String).alias("bound"),
+        (attainable_percent(flops, size, pl.col("_over"), peak, pl.col("_bandwidth")) / 100).alias(
+            "of_attainable"
+        ),
+    ]
+
+
+def _peaks(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataFrame:
+    """Return by ``keys`` the peak for the precision of most of the products, else of most work.
+
+    Where it is not known whether the tensor cores worked, the higher of both peaks; where no
+    precision is known, that of float32 arithmetic.
+    """
+    product = pl.col("category").is_in(_PRODUCTS)
+    known = pl.col("precision").is_not_null()
+    most = (
+        work.with_columns(
+            pl.col("precision").fill_null("fp32"),
+            pl.when(known).then("tensor_core").otherwise(False).alias("tensor_core"),
+            known.alias("known"),
+        )
+        .group_by("known", *keys, product.alias("product"), "precision", "tensor_core")
+        .agg(pl.col("time_ns").sum())
+        .sort(
+            "product", "time_ns", "precision", "tensor_core", descending=[True, True, False, False]
+        )
+        .unique(keys, keep="first", maintain_order=True)
+    )
+    told = {
+        (precision, cores): _highest(peaks, precision, cores)
+        for precision, cores in most.select("precision", "tensor_core").unique().iter_rows()
+    }
+    values = [told[pair] for pair in most.select("precision", "tensor_core").iter_rows()]
+    bandwidth = None if peaks is None else peaks.bandwidth
+    return most.select(
+        *keys,
+        pl.Series("_peak", values, dtype=pl.Float64),
+        pl.lit(bandwidth, pl.Float64).alias("_bandwidth"),
+    )
+
+
+def _highest(peaks: Peaks | None, precision: str, tensor_core: bool | None) -> float | None:
+    if peaks is None:
+        return None
+    choices = (tensor_core,) if tensor_core is not None else (False, True)
+    known = [peak for one in choices if (peak := peak_for(peaks, precision, one)) is not None]
+    return max(known, default=None)
 
 
 def _with_pass(charged: pl.DataFrame, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Return the charges with the ``direction`` of the row that they are in."""
     rows = frame.select(*keys, pl.col("direction").cast(pl.String)).with_columns(there=True)
-    numbered = charged.with_columns(pl.col("part").cast(pl.String)).with_row_index("charge")
+    waiting = charged.with_columns(pl.col("part").cast(pl.String))
     taken: list[pl.DataFrame] = []
-    waiting = numbered
     for rank in range(max(map(len, _PASSES_OF.values()))):
         choice = {
-            part: (rows_of[rank] if rank < len(rows_of) else None)
-            for part, rows_of in _PASSES_OF.items()
+            part: (ways[rank] if rank < len(ways) else None) for part, ways in _PASSES_OF.items()
         }
         tried = waiting.with_columns(
             pl.col("part").replace_strict(choice, return_dtype=pl.String).alias("direction")

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs.charges import charges
+from traceana.analyze.costs.machine import machine
+from traceana.analyze.flops import MACS
 from traceana.analyze.layers.located import located
 from traceana.analyze.layers.places import KEYS, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
-from traceana.analyze.layers.rates import with_costs
+from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
+    from traceana.flops.peaks import Peaks
     from traceana.trace import Trace
 
 MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
@@ -34,13 +37,14 @@ def layers(
     direction: bool = False,
     costs: bool = True,
     model: Manifest | None = None,
+    peaks: Peaks | None = None,
 ) -> Result:
     """Return one row a layer, and one a role that is no layer (optimizer, data, collective …).
 
     ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
     the same parts. With ``direction`` there is a row a pass (``direction``: forward, dgrad, wgrad,
     backward, optimizer or null) in place of one column a pass. ``model`` tells shapes of layers
-    of which the trace has none.
+    of which the trace has none, ``peaks`` those of the machine where the trace does not tell it.
 
     Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
     ``role``, ``position`` (order of first execution), ``calls``, ``forward_ns``, ``backward_ns``,
@@ -74,8 +78,9 @@ def layers(
     notes: tuple[str, ...] = ()
     if costs:
         charged = charges(trace, model)
-        frame, said = with_costs(frame, keys, work, placed_charges(charged.frame, names), trace)
-        notes = (*charged.notes, *said)
+        of_trace, whose = machine(trace)
+        frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
+        notes = (*charged.notes, *_on_peaks(frame, whose if peaks is None else peaks.source))
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
     )
@@ -92,9 +97,18 @@ def layers(
 _HALVES: Final = ("forward", "backward")
 
 
-def placed_charges(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """Return the charges with the keys of the rows that they are shown in."""
     return placed(charged.rename({"layer": "layer_row"}), names)
+
+
+def _on_peaks(frame: pl.DataFrame, whose: str) -> tuple[str, ...]:
+    """Return the notes on FLOPs and rates."""
+    if not (frame["flops"] > 0).any():
+        return ("no FLOPs: neither the trace nor a layer manifest tells shapes (--model)",)
+    over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].to_list()
+    doubt = (f"above the peak, unexplained: {', '.join(over)}",) if over else ()
+    return (MACS, whose, *doubt)
 
 
 def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -188,8 +188,8 @@ def layer_table(
     rows: dict[_Row, _Entry] = {}
     row_of: dict[int, _Row] = {}
     for i, only_backward, time_of_first in first.iter_rows():
-        when = (only_backward, time_of_first)
         path, kind, role = all_layers[i]
+        when = (only_backward and role == "layer", time_of_first)
         row_of[i] = (path, role)
         _enter(rows, (path, role), kind, when)
     _add_ancestors(rows, layers)

@@ -1,0 +1,112 @@
+"""What layers compute, on traces whose every figure is known."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.flops import flops
+from traceana.analyze.formulas import formulas
+from traceana.analyze.layers import layers
+from traceana.attribute import attribute
+from traceana.classify import classify_names, rules_in_use
+from traceana.refine import refine
+from traceana.trace import Trace
+
+FORWARD = 2 * 8 * 64 * 56 * 56 * 32 * 9
+"""Of a convolution of 8 images, 32 to 64 channels of 56 x 56, window 3 x 3, padding 1."""
+SHAPES = [[8, 32, 56, 56], [64, 32, 3, 3], [64], [], [], [], []]
+TYPES = ["float", "float", "float", "", "", "", ""]
+SCALARS = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+
+RECORDED = {
+    "input_shapes": json.dumps(SHAPES),
+    "input_types": json.dumps(TYPES),
+    "inputs": json.dumps(SCALARS),
+}
+
+
+def convolution(kernel: str, *, shapes: bool = True) -> Trace:
+    """Return a step in which one convolution ran one kernel for a microsecond."""
+    b = TraceBuilder()
+    b.row("ranges", text="ProfilerStep#1", kind="step", process=9, thread=1, start=0,
+          duration=10_000)  # fmt: skip
+    b.row("ops", name="aten::conv2d", process=9, thread=1, start=100, duration=500,
+          **(RECORDED if shapes else {}))  # fmt: skip
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=200, duration=5,
+          correlation=1)  # fmt: skip
+    b.kernel(kernel, 1000, 1000, correlation=1, process=9, stream=7)
+    built = attribute(b.build())
+    rules = rules_in_use(None)
+    named = built.with_tables(names=classify_names(built.names["name"], rules))
+    return refine(named, rules)
+
+
+def test_the_rate_is_of_the_direct_count_and_gemm_executes_just_that() -> None:
+    trace = convolution("implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1>")
+    row = layers(trace).frame.row(0, named=True)
+    assert row["flops"] == FORWARD
+    assert row["executed_flops"] == FORWARD
+    assert row["flops_per_s"] == pytest.approx(FORWARD / 1e-6)
+    elements = 8 * 32 * 56 * 56 + 64 * 32 * 9 + 64 + 8 * 64 * 56 * 56
+    assert row["bytes"] == 4 * elements
+
+
+def test_winograd_executes_less_than_the_direct_count() -> None:
+    trace = convolution("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt")
+    row = layers(trace).frame.row(0, named=True)
+    assert row["algorithm"] == "winograd"
+    assert row["flops"] == FORWARD
+    # F(2x2, 3x3): 16 multiplications in place of 36, and the transforms.
+    assert FORWARD / 2.25 < row["executed_flops"] < FORWARD
+
+
+def test_without_shapes_nothing_is_known_and_nothing_is_zero() -> None:
+    trace = convolution("implicit_convolve_sgemm<float, float, 1024>", shapes=False)
+    row = layers(trace).frame.row(0, named=True)
+    assert (row["flops"], row["flops_per_s"], row["bytes"]) == (None, None, None)
+    listed = flops(trace).frame.row(0, named=True)
+    assert listed["flops"] is None
+    assert listed["time_ns"] == 1000
+    assert "no shapes" in listed["reason"]
+
+
+def test_flops_add_up_and_each_formula_is_derived() -> None:
+    result = flops(convolution("implicit_convolve_sgemm<float, float, 1024>"))
+    assert result.totals == {"flops": FORWARD, "time_ns": 1000}
+    assert result.notes[0] == "1 multiply-accumulate is 2 FLOPs"
+    used = formulas(result).frame
+    assert used["formula"].to_list() == ["convolution.forward"]
+    assert used["derivation"].str.contains("Each of the").all()
+
+
+def test_work_of_no_operator_is_a_row() -> None:
+    b = TraceBuilder()
+    b.kernel("k", 0, 70)
+    rows = flops(attribute(b.build())).frame
+    assert rows.select("operator", "flops", "time_ns").row(0) == ("(no operator)", None, 70)
+    assert flops(TraceBuilder().build()).frame.is_empty()
+
+
+def test_a_selection_counts_its_own_operators_alone() -> None:
+    from traceana.analyze.selection import select
+
+    b = TraceBuilder()
+    for step in range(3):
+        at = step * 10_000
+        b.row("ranges", text=f"ProfilerStep#{step}", kind="step", process=9, thread=1, start=at,
+              duration=9_000)  # fmt: skip
+        b.row("ops", name="aten::mm", process=9, thread=1, start=at + 10, duration=50,
+              input_shapes="[[4, 5], [5, 6]]", input_types='["float", "float"]')  # fmt: skip
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=at + 20, duration=5,
+              correlation=step)  # fmt: skip
+        b.kernel("sgemm_128x64_nn", at + 100, 50, correlation=step, process=9, stream=7)
+    trace = attribute(b.build())
+    assert layers(trace).totals["flops"] == 3 * 2 * 4 * 5 * 6
+    chosen = select(trace, steps=[1, 2])
+    assert layers(chosen).totals["flops"] == 2 * 2 * 4 * 5 * 6
+    assert flops(chosen).totals["flops"] == 2 * 2 * 4 * 5 * 6
+    assert layers(chosen).frame.filter(pl.col("flops") > 0).height == 1

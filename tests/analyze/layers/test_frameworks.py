@@ -1,0 +1,90 @@
+"""The same AlexNet in three frameworks: the same layers, and the same FLOPs by layer and step."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.layers import layers
+from traceana.describe import Manifest, find, read
+from traceana.trace import Trace
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+TRACES = {
+    "pytorch": "alexnet-cpu-ranges.json.gz",
+    "keras": "xplane/alexnet-cpu-keras.xplane.pb",
+    "jax": "xplane/alexnet-cpu-jax.xplane.pb",
+}
+WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
+
+
+def opened(framework: str) -> tuple[Trace, Manifest]:
+    """Return the recording and the manifest that lies beside it."""
+    path = FIXTURES / TRACES[framework]
+    beside = find(path)
+    assert beside is not None
+    return traceana.open(path), read(beside)
+
+
+def by_layer(frame: pl.DataFrame) -> dict[str, int]:
+    """Return the FLOPs of the weighted layers by the last part of their path."""
+    named = frame.with_columns(pl.col("layer").str.split(".").list.last())
+    rows = named.filter(pl.col("layer").is_in(WEIGHTED)).select("layer", "flops")
+    return dict(rows.iter_rows())
+
+
+@pytest.mark.parametrize("framework", TRACES)
+def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
+    """Of each weighted layer 3 times the forward product, of the first 2: its input needs none."""
+    trace, model = opened(framework)
+    steps = trace.steps.height
+    found = by_layer(layers(trace, model=model).frame)
+    assert set(found) == set(WEIGHTED)
+    for layer in model.layers:
+        if layer.path not in WEIGHTED:
+            continue
+        assert layer.flops is not None
+        passes = 2 if layer.path == "conv1" else 3
+        # Beside the products the sum that is the gradient of the bias, which XLA's count leaves.
+        bias = 0 if framework == "jax" else prod(layer.outputs[0])
+        assert found[layer.path] == (passes * layer.flops + bias) * steps
+
+
+def test_directions_add_up_to_the_layers() -> None:
+    for framework in TRACES:
+        trace, model = opened(framework)
+        whole = layers(trace, model=model)
+        apart = layers(trace, model=model, direction=True)
+        for column in ("flops", "time_ns", "calls"):
+            assert apart.totals[column] == whole.totals[column]
+        sums = apart.frame.group_by("layer").agg(pl.col("time_ns", "flops").sum())
+        both = whole.frame.join(sums, on="layer", suffix="_apart")
+        assert (both["time_ns"] == both["time_ns_apart"]).all()
+        assert (both["flops"].fill_null(0) == both["flops_apart"]).all()
+
+
+def test_folding_loses_nothing() -> None:
+    trace, model = opened("pytorch")
+    whole = layers(trace, model=model)
+    for folded in (layers(trace, model=model, by="type"), layers(trace, model=model, depth=1)):
+        for column in ("flops", "time_ns", "calls", "forward_ns", "backward_ns"):
+            assert folded.totals[column] == whole.totals[column]
+    by_type = layers(trace, by="type").frame
+    convolutions = by_type.filter(pl.col("layer") == "conv2d").row(0, named=True)
+    assert convolutions["time_ns"] == (
+        whole.frame.filter(pl.col("type") == "conv2d")["time_ns"].sum()
+    )
+    assert by_type["layer"].is_unique().all()
+
+
+def test_a_depth_folds_modules_into_those_around_them() -> None:
+    trace = traceana.open(FIXTURES / "alexnet-cpu-stack.json.gz")
+    whole, folded = layers(trace), layers(trace, depth=1)
+    assert folded.totals["time_ns"] == whole.totals["time_ns"]
+    assert folded.frame.height < whole.frame.height
+    named = folded.frame.filter(pl.col("role") == "layer")["layer"]
+    assert not named.str.contains(".", literal=True).any()
