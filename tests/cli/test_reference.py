@@ -33,7 +33,7 @@ def test_every_verb_option_and_code_is_in_it() -> None:
         assert f"| {code.value} |" in text
 
 
-@pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers"])
+@pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers", "transfers"])
 def test_verbs_that_print_a_table_share_one_set_of_options(verb: str) -> None:
     command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
     shared = {"format", "output", "force", "limit", "sort", "step", "device", "strict", "rules"}

@@ -13,7 +13,7 @@ from traceana import __version__
 from traceana.classify.schema import CLASS_SCHEMA
 from traceana.errors import ExitCode
 
-TABLE_VERBS = ["report", "info", "kernels", "layers"]
+TABLE_VERBS = ["report", "info", "kernels", "layers", "transfers"]
 
 
 def rows(result: Result) -> list[dict[str, object]]:

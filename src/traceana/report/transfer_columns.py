@@ -26,7 +26,6 @@ SIZES: Final = (
     "host_memory",
     "size",
     "count",
-    "bar",
     "time_ns",
     "exposed_ns",
     "bytes_per_s",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
+from traceana.analyze.layers.places import OUTSIDE, places
+
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
@@ -23,7 +25,8 @@ def asker(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
     """Return what each of ``copies`` is told apart by, named as the column; None for no more.
 
     Texts are categorical. ``step`` is the step's number; ``size`` the largest power of two that is
-    not larger than the copy's bytes, 0 for a copy of none. Null where the trace does not tell.
+    not larger than the copy's bytes, 0 for a copy of none. Null where the trace does not tell, but
+    for layers, which are called as :mod:`traceana.analyze.layers` calls them.
     """
     match by:
         case "direction":
@@ -35,20 +38,12 @@ def asker(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
         case "call":
             return trace.calls["name"].gather(copies["call"]).alias(by)
         case "layer":
-            return _layers(trace).gather(copies["layer"]).alias(by)
+            named = places(trace.layers, by="layer", depth=None)["layer"].cast(pl.Categorical)
+            return named.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
         case "step":
             return trace.steps["number"].gather(copies["step_row"]).alias(by)
         case "size":
             return _power_of_two(copies["bytes"]).alias(by)
-
-
-def _layers(trace: Trace) -> pl.Series:
-    """Return what the rows of ``layers`` are called."""
-    named = pl.col("role").is_in(["layer", "unattributed"])
-    role = "(" + pl.col("role").cast(pl.String) + ")"
-    return trace.layers.select(
-        pl.when(named).then("path").otherwise(role).cast(pl.Categorical)
-    ).to_series()
 
 
 def _power_of_two(sizes: pl.Series) -> pl.Series:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import polars as pl
+
+from traceana.flops.peaks import Peaks, peaks_of
 
 DEVICE_MEMORY: Final = "device memory"
 """The "link" of a copy within a device: its peak is half the memory's bandwidth, for each byte is
@@ -85,7 +88,7 @@ def peaks(devices: pl.DataFrame) -> pl.DataFrame:
         link = link_of(device["name"], device["vendor"], device["compute_capability"])
         if link is not None:
             rows += [(*place, direction, link.name, link.peak) for direction in HOST_DIRECTIONS]
-        bandwidth = device["bandwidth_bytes_per_s"]
+        bandwidth = _bandwidth(device)
         if bandwidth:
             both = (DEVICE_MEMORY, bandwidth // 2)
             rows += [(*place, direction, *both) for direction in OWN_DIRECTIONS]
@@ -97,6 +100,13 @@ def peaks(devices: pl.DataFrame) -> pl.DataFrame:
         "peak_bytes_per_s": pl.Int64,
     }
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _bandwidth(device: Mapping[str, Any]) -> int | None:
+    """Return the bandwidth of the device's memory (bytes/s): the data sheet's, else the trace's."""
+    machine = peaks_of(device)
+    of_machine = machine.bandwidth if isinstance(machine, Peaks) else None
+    return device["bandwidth_bytes_per_s"] if of_machine is None else int(of_machine)
 
 
 def _words(text: str) -> str:

@@ -1,0 +1,112 @@
+"""How transfers come out: to the letter, in every format, with every key documented."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.golden import check
+from tests.support.synthetic import Scenario, overlapping, write_nsys
+from traceana.analyze.transfers.askers import By as Told
+from traceana.cli.main import app
+from traceana.cli.transfers import By
+from traceana.report.transfer_sentences import sentences
+
+GOLDEN = Path(__file__).parent / "golden"
+JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, ["transfers", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return two steps: 120 small pageable copies, one pinned copy hidden by 37 %, a d2d copy."""
+    scenario = Scenario()
+    for number in range(2):
+        at = number * 1_000_000
+        scenario.step(number, at, at + 1_000_000)
+        for copy in range(120):
+            begins = at + 1_000 + 2_000 * copy
+            scenario.copy(
+                "h2d", 1_200, at=begins - 500, begins=begins, duration=1_500, memory="pageable"
+            )
+        kernel = scenario.launch(at=at + 300_000, begins=at + 400_000, duration=200_000)
+        scenario.copy(
+            "d2h",
+            1 << 20,
+            at=at + 310_000,
+            begins=overlapping(kernel, 100_000, 37),
+            duration=100_000,
+            stream=9,
+        )
+        scenario.copy("d2d", 1 << 24, at=at + 700_000, begins=at + 800_000, duration=30_000)
+    return write_nsys(scenario, tmp_path_factory.mktemp("output") / "run.sqlite")
+
+
+@pytest.mark.parametrize("by", list(By))
+def test_the_table_is_to_the_letter(file: Path, by: By) -> None:
+    result = run(file, "--by", by.value)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    check(result.stdout, GOLDEN / f"by_{by.value}.txt")
+
+
+@pytest.mark.parametrize("format_", ["csv", "tsv", "json", "md"])
+@pytest.mark.parametrize("by", list(By))
+def test_every_format_holds_the_same_rows(file: Path, by: By, format_: str) -> None:
+    result = run(file, "--by", by.value, "--format", format_)
+    assert result.exit_code == 0
+    whole = json.loads(run(file, "--by", by.value, "-f", "json").stdout)
+    rows = whole["rows"]
+    if format_ in ("csv", "tsv"):
+        assert len(result.stdout.splitlines()) == len(rows) + 1
+    text = JSON_DOCS.read_text(encoding="utf-8")
+    assert not [key for row in rows for key in row if f"`{key}`" not in text]
+    assert whole["meta"]["totals"]["exposed_ns"] == 2 * (120 * 1_500 + 63_000 + 30_000)
+
+
+def test_the_units_are_told(file: Path) -> None:
+    units = json.loads(run(file, "--by", "size", "-f", "json").stdout)["meta"]["units"]
+    assert units["size"] == units["bytes"] == units["step_bytes"] == "B"
+    assert units["median_bytes_per_s"] == units["peak_bytes_per_s"] == "B/s"
+    assert units["peak_share"] == units["step_share"] == "fraction of 1"
+    assert units["exposed_ns"] == units["step_ns"] == "ns"
+
+
+def test_the_sentence_says_what_the_row_says(file: Path) -> None:
+    notes = json.loads(run(file, "-f", "json").stdout)["meta"]["notes"]
+    assert notes[0] == (
+        "240 copies from host to device of 1.20 kB on average at 800.0 MB/s, 2.5 % of the peak of "
+        "PCIe 4 x16, 360.0 µs of their 360.0 µs with no kernel beside them: small copies, pageable "
+        "memory"
+    )
+    assert not any("device to host" in note for note in notes), "nothing to say of that row"
+
+
+def test_rows_with_nothing_to_say_have_no_sentence() -> None:
+    row = {
+        "direction": "h2d",
+        "host_memory": "pinned",
+        "count": 1,
+        "small": False,
+        "waits": "no",
+    }
+    assert sentences(pl.DataFrame([row])) == ()
+
+
+def test_steps_are_selected_and_unknown_words_refused(file: Path) -> None:
+    rows = json.loads(run(file, "--step", "1", "-f", "json").stdout)["rows"]
+    assert {row["direction"]: row["count"] for row in rows} == {"h2d": 120, "d2h": 1, "d2d": 1}
+    assert run(file, "--by", "colour").exit_code == 2
+    assert run(file, "--step", "9").exit_code != 0
+
+
+def test_the_command_line_and_the_analysis_have_the_same_words() -> None:
+    assert tuple(By) == Told.__args__  # type: ignore[attr-defined]

@@ -1,0 +1,146 @@
+"""Counts, bytes, times and exposed times equal what the files' own rows say.
+
+The rows are read here with SQL and ``json``, and the exposed times found by a sweep over the
+sorted edges: nothing of traceana's takes part.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import traceana
+from traceana.analyze.transfers import transfers
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+NSYS = sorted(SHARED.glob("nsys/*.sqlite"))
+NVPROF = sorted(SHARED.glob("nvprof/*"))
+KINETO = sorted(SHARED.glob("kineto/**/*.json.gz"))
+
+DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p"}
+NSYS_MEMORY = {0: "pageable", 1: "pinned", 2: "device", 4: "managed"}
+NVPROF_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 5: "managed"}
+NAME = re.compile(r"Memcpy (.)to(.)(?: \((.*) -> (.*)\))?")
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A copy or, without a ``key``, a kernel, as the file has it."""
+
+    device: int
+    start: int
+    end: int
+    key: Key | None = None
+    bytes: int | None = None
+
+
+def host_side(direction: str, source: str | None, destination: str | None) -> Key:
+    side = source if direction.startswith("h") else destination if direction[2] == "h" else None
+    return direction, side
+
+
+def of_database(path: Path, memory: dict[int, str]) -> Iterator[Row]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        for table in ("KERNEL", "CONCURRENT_KERNEL"):
+            if (name := f"CUPTI_ACTIVITY_KIND_{table}") in tables:
+                for row in database.execute(f'SELECT deviceId, start, "end" FROM {name}'):
+                    yield Row(*row)
+        copies = 'SELECT deviceId, start, "end", copyKind, srcKind, dstKind, bytes'
+        for device, start, end, kind, source, destination, size in database.execute(
+            f"{copies} FROM CUPTI_ACTIVITY_KIND_MEMCPY"
+        ):
+            key = host_side(DIRECTIONS[kind], memory[source], memory[destination])
+            yield Row(device, start, end, key, size)
+
+
+def of_json(path: Path) -> Iterator[Row]:
+    with gzip.open(path, "rt") as file:
+        whole = json.load(file, parse_float=Decimal)
+    # The first versions of torch.profiler wrote the events without anything around them.
+    events = whole if isinstance(whole, list) else whole["traceEvents"]
+    sizes = {  # AMD's copies have their size on the call
+        event["args"]["correlation"]: int(event["args"][key])
+        for event in events
+        for key in ("size", "bytes")
+        if "correlation" in event.get("args", {}) and key in event["args"]
+    }
+    for event in events:
+        category = str(event.get("cat")).lower()
+        if event["ph"] != "X" or category not in ("kernel", "gpu_memcpy", "memcpy"):
+            continue
+        start, duration = (int(Decimal(str(event[key])) * 1000) for key in ("ts", "dur"))
+        args = event["args"]
+        span = (int(args.get("device", event["pid"])), start, start + duration)
+        if category == "kernel":
+            yield Row(*span)
+            continue
+        first, second, source, destination = NAME.match(event["name"]).groups()  # type: ignore[union-attr]
+        kinds = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device"}
+        source, destination = (kinds.get(kind, "unknown") for kind in (source, destination))
+        key = host_side(f"{first}2{second}".lower(), source, destination)
+        size = args.get("bytes", sizes.get(args.get("correlation")))
+        yield Row(*span, key, None if size is None else int(size))
+
+
+def rows_of(path: Path) -> list[Row]:
+    if path in KINETO:
+        return list(of_json(path))
+    return list(of_database(path, NSYS_MEMORY if path in NSYS else NVPROF_MEMORY))
+
+
+def swept(rows: list[Row], key: Key | None) -> int:
+    """Return how long any copy (of ``key``, if given) ran on a device without a kernel."""
+    total = 0
+    for device in {row.device for row in rows}:
+        edges: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for row in rows:
+            if row.device != device or (row.key is not None and key not in (None, row.key)):
+                continue
+            which = 0 if row.key is None else 1
+            edges[row.start][which] += 1
+            edges[row.end][which] -= 1
+        kernels = copies = 0
+        last = 0
+        for moment in sorted(edges):
+            if copies and not kernels:
+                total += moment - last
+            kernels, copies = kernels + edges[moment][0], copies + edges[moment][1]
+            last = moment
+    return total
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared traces")
+@pytest.mark.parametrize("path", [*NSYS, *NVPROF, *KINETO], ids=lambda path: path.name)
+def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
+    rows = rows_of(path)
+    expected = {}
+    for key in {row.key for row in rows if row.key is not None}:
+        own = [row for row in rows if row.key == key]
+        sizes = [row.bytes for row in own]
+        expected[key] = (
+            len(own),
+            None if None in sizes else sum(size or 0 for size in sizes),
+            sum(row.end - row.start for row in own),
+            swept(rows, key),
+        )
+    result = transfers(traceana.open(path))
+    columns = ("direction", "host_memory", "count", "bytes", "time_ns", "exposed_ns")
+    found = {
+        (direction, memory): tuple(rest)
+        for direction, memory, *rest in result.frame.select(columns).rows()
+    }
+    assert found == expected
+    assert result.totals["exposed_ns"] == swept(rows, None)

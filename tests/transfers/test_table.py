@@ -1,0 +1,116 @@
+"""What the table of transfers says of traces that do not tell everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.overview import overview
+from traceana.analyze.transfers import transfers
+from traceana.analyze.transfers.table import COLUMNS
+from traceana.cli.transfers import By
+
+NAMED = {"name": "Tesla V100-SXM2-16GB", "vendor": "NVIDIA", "compute_capability": "7.0"}
+
+
+def test_bytes_that_some_copies_lack_are_no_sum() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    builder.copy("h2d", 10, 10, source_memory="pinned")
+    result = transfers(builder.build())
+    (row,) = result.frame.to_dicts()
+    assert [row[key] for key in ("bytes", "mean_bytes", "bytes_per_s")] == [None] * 3
+    assert row["small"] is False
+    assert "bytes" not in result.totals
+    assert "does not tell the bytes of 1 of 2 copies" in result.notes[0]
+
+
+def test_copies_of_no_time_have_no_throughput() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 0, bytes=100, source_memory="pinned")
+    builder.copy("h2d", 10, 10, bytes=100, source_memory="pinned")
+    builder.copy("d2h", 30, 0, bytes=100, destination_memory="pinned")
+    result = transfers(builder.build())
+    rates = result.frame.select("direction", "bytes_per_s", "median_bytes_per_s").rows()
+    assert rates == [("h2d", 2e10, 1e10), ("d2h", None, None)]
+    assert any("2 of 3 copies last 0 ns" in note for note in result.notes)
+
+
+def test_devices_that_differ_have_no_common_peak() -> None:
+    builder = TraceBuilder()
+    builder.row("devices", device=0, **NAMED)
+    builder.row(
+        "devices", device=1, **{**NAMED, "name": "NVIDIA A100", "compute_capability": "8.0"}
+    )
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned", device=0)
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned", device=1)
+    builder.copy("d2h", 0, 10, bytes=100, destination_memory="pinned", device=1)
+    rows = transfers(builder.build()).frame.select("direction", "link").rows()
+    assert rows == [("h2d", None), ("d2h", "PCIe 4 x16")]
+
+
+@pytest.mark.parametrize(
+    ("device", "note"),
+    [
+        ({}, "of a device that the file does not name is not known"),
+        ({"name": "GPU of tomorrow", "vendor": "NVIDIA"}, "of GPU of tomorrow is not known"),
+        (NAMED, "as the device was built"),
+    ],
+)
+def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: str) -> None:
+    builder = TraceBuilder()
+    builder.row("devices", device=0, **device)
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    notes = transfers(builder.build()).notes
+    assert [note in one for one in notes].count(True) == 1
+
+
+def test_half_of_the_calls_known_is_told() -> None:
+    builder = TraceBuilder()
+    call = builder.row("calls", name="cudaMemcpy", start=0, duration=1)
+    builder.copy("h2d", 0, 10, bytes=1, source_memory="pinned", call=call)
+    builder.copy("h2d", 20, 10, bytes=1, source_memory="pinned")
+    result = transfers(builder.build())
+    columns = ("waits", "synchronous", "staged", "asynchronous", "count")
+    assert result.frame.select(columns).rows() == [("yes", 1, 0, 0, 2)]
+    assert any("no call is recorded for 1 of 2 copies" in note for note in result.notes)
+
+
+def test_calls_of_both_kinds_are_mixed() -> None:
+    builder = TraceBuilder()
+    for name in ("cudaMemcpy", "cudaMemcpyAsync"):
+        call = builder.row("calls", name=name, start=0, duration=1)
+        builder.copy("h2d", 0, 10, bytes=1, source_memory="pinned", call=call)
+    assert transfers(builder.build()).frame["waits"].to_list() == ["mixed"]
+
+
+def test_what_asked_may_be_a_layer_or_a_role() -> None:
+    builder = TraceBuilder()
+    conv = builder.layer("features.0", "Conv2d")
+    data = builder.layer("data", role="data")
+    builder.copy("h2d", 0, 30, bytes=1, layer=data)
+    builder.copy("d2d", 30, 20, bytes=1, layer=conv)
+    builder.copy("d2d", 60, 10, bytes=1)
+    rows = transfers(builder.build(), "layer").frame.select("layer", "time_ns").rows()
+    assert rows == [("(data)", 30), ("features.0", 20), ("(outside all layers)", 10)]
+
+
+@pytest.mark.parametrize("by", list(By))
+def test_every_table_has_the_same_columns_with_and_without_copies(by: By) -> None:
+    builder = TraceBuilder()
+    builder.kernel("k", 0, 10)
+    empty = transfers(builder.build(), by.value)
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    full = transfers(builder.build(), by.value)
+    assert tuple(full.frame.columns[-len(COLUMNS) :]) == COLUMNS
+    assert full.frame.columns == empty.frame.columns
+    assert empty.frame.is_empty()
+    assert empty.notes == ("no copies in the trace or in what was selected of it",)
+    assert empty.totals == {"count": 0, "time_ns": 0, "exposed_ns": 0}
+
+
+def test_the_report_shows_the_same_table() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    trace = builder.build()
+    assert overview(trace).transfers.frame.equals(transfers(trace).frame)
