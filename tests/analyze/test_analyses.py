@@ -99,7 +99,7 @@ def test_layers_and_roles_add_up_to_the_work(trace: Trace) -> None:
         ("features.2", "layer", 6, 1950, 0, 0, 1950, "winograd"),
         ("classifier", "layer", 3, 900, 0, 0, 900, None),
         ("(optimizer)", "optimizer", 3, 0, 0, 450, 450, None),
-        ("(unattributed)", "unattributed", 3, 0, 0, 300, 300, None),
+        ("(outside all layers)", "unattributed", 3, 0, 0, 300, 300, None),
     ]
     assert result.totals["time_ns"] == WORK_NS
     by_direction = layers(trace, direction=True)

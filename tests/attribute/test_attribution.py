@@ -185,8 +185,11 @@ def test_emit_nvtx_ranges_become_operators() -> None:
         b, "aten::conv2d, seq = 3, op_id = 17, sizes = [[64, 3, 8, 8], [], [2]]", 0, 100, "nvtx"
     )
     annotate(b, "aten::cudnn_convolution, op_id = 18", 10, 50, "nvtx")
-    annotate(b, "{'mod': 'torch', 'op': 'relu', 'args': [{'name': '', 'type': 'tensor', "
-             "'shape': (64, 8)}, {'shape': (7,)}]}", 200, 300, "nvtx")  # fmt: skip
+    annotate(b, "{'mod': 'torch', 'op': 'avg_pool1d', 'args': [{'name': '', 'type': 'tensor', "
+             "'shape': (7,), 'dtype': 'float32'}, {'name': '', 'type': 'tuple', 'value': (1, 2)}, "
+             "{'name': '', 'type': 'NoneType', 'value': None}, {'name': '', 'type': 'int', "
+             "'value': 3}, {'name': 'out', 'type': 'bool', 'value': True}]}",
+             200, 300, "nvtx")  # fmt: skip
     annotate(b, "{'mod': 'torch', 'op': '__getattr__', 'args': []}", 0, 400, "nvtx")
     launch(b, 1, 20)
     launch(b, 2, 250)
@@ -195,10 +198,12 @@ def test_emit_nvtx_ranges_become_operators() -> None:
     assert ops == [
         ("aten::conv2d", 3, "[[64, 3, 8, 8], [], [2]]"),
         ("aten::cudnn_convolution", None, None),
-        ("torch.relu", None, "[[64, 8], [7]]"),
+        ("torch.avg_pool1d", None, "[[7], [], [], []]"),
     ]
+    told = trace.ops.select("input_types", "inputs").row(2)
+    assert told == ('["float32", "", "", ""]', '["", "[1, 2]", "", "3"]')
     assert trace.activities["op"].to_list() == [1, 2]
-    assert paths(trace) == ["conv2d_0", "relu_0"]
+    assert paths(trace) == ["conv2d_0", "avg_pool1d_0"]
 
 
 def test_collectives_inside_backward_are_rows_of_their_own() -> None:

@@ -17,7 +17,11 @@ _EMIT_NVTX: Final = (
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
 # It wraps attribute look-ups too (``__getattr__``), which are no operators.
 _PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
-_PYPROF_SHAPE: Final = r"'shape': \([^)]*\)"
+# An argument by position: its name is empty. Tensors have a shape and a dtype, others a value.
+_PYPROF_ARGUMENT: Final = (
+    r"\{'name': '', 'type': '[^']*'"
+    r"(?:, 'shape': \([^)]*\)(?:, 'dtype': '[^']*')?|, 'value': (?:\([^)]*\)|\[[^\]]*\]|[^{}]*))?\}"
+)
 
 OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
 """Ranges that stand for one operator, or for the source line that called it (PyProf)."""
@@ -31,16 +35,7 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
     Columns: those of ``ops`` that such a range can tell; shapes as JSON text.
     """
     text = pl.col("text").cast(pl.String)
-    shapes = (
-        pl.col("_text")
-        .str.extract_all(_PYPROF_SHAPE)
-        .list.eval(
-            pl.element()
-            .str.strip_prefix("'shape': ")
-            .str.replace("(", "[", literal=True)
-            .str.replace(r",?\)$", "]")
-        )
-    )
+    arguments = pl.col("_text").str.extract_all(_PYPROF_ARGUMENT)
     emitted = pl.col("_text").str.extract_groups(_EMIT_NVTX).struct
     traced = pl.col("_text").str.extract_groups(_PYPROF).struct
     return (
@@ -58,15 +53,41 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
             "start",
             "duration",
             emitted.field("sequence").cast(pl.Int64, strict=False).alias("sequence"),
-            pl.when(shapes.list.len() > 0)
-            .then(pl.format("[{}]", shapes.list.join(", ")))
-            .otherwise(emitted.field("shapes"))
-            .alias("input_shapes"),
+            pl.coalesce(_joined(arguments, _shape()), emitted.field("shapes")).alias(
+                "input_shapes"
+            ),
+            _joined(arguments, _quoted(_told(r"'dtype': '([\w.]*)'"))).alias("input_types"),
+            _joined(arguments, _quoted(_value())).alias("inputs"),
         )
         .filter(pl.col("name").is_not_null())
         .with_columns(pl.col("name").cast(pl.Categorical))
         .collect()
     )
+
+
+def _joined(arguments: pl.Expr, part: pl.Expr) -> pl.Expr:
+    """Return a JSON list of ``part`` of each of PyProf's arguments, null where there are none."""
+    parts = arguments.list.eval(part)
+    return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
+
+
+def _told(pattern: str) -> pl.Expr:
+    return pl.element().str.extract(pattern).fill_null("")
+
+
+def _shape() -> pl.Expr:
+    return pl.format("[{}]", _told(r"'shape': \(([^)]*?),?\)"))
+
+
+def _value() -> pl.Expr:
+    sequence = _told(r"'value': [\[(]([^\])]*?),?[\])]\}$")
+    plain = _told(r"'value': ([\w.+-]+)\}$").replace("None", "")
+    return pl.when(sequence != "").then(pl.format("[{}]", sequence)).otherwise(plain)
+
+
+def _quoted(text: pl.Expr) -> pl.Expr:
+    """Return ``text`` in quotes; it holds neither quotes nor backslashes."""
+    return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
 def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,9 @@ UNCOUNTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "time_ns": pl.Int64,  # on the host, without that of the operators counted inside
     "partly": pl.Boolean,  # operators inside are counted, work of its own is not
 }
+
+_ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z_]\w*$))")
+"""How PyProf and old versions of emit_nvtx begin the names of ATen's operators."""
 
 _KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED)
 
@@ -81,7 +85,8 @@ def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     parts: list[int] = []
     reasons: list[str | None] = []
     costs: list[tuple[int, str, str, int, int | None, str]] = []
-    for number, name, *told in calls.iter_rows():
+    for number, recorded, *told in calls.iter_rows():
+        name = recorded if recorded in readers else _ATEN.sub("aten::", recorded, count=1)
         if name not in readers:
             parts.append(0)
             reasons.append(NO_FORMULA)

@@ -54,6 +54,20 @@ def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
         assert found[layer.path] == (passes * layer.flops + bias) * steps
 
 
+def test_the_frameworks_have_the_same_layers_types_and_shapes() -> None:
+    tables = []
+    for framework in TRACES:
+        trace, model = opened(framework)
+        frame = layers(trace, model=model).frame
+        named = frame.with_columns(pl.col("layer").str.split(".").list.last())
+        rows = named.filter(pl.col("layer").is_in(WEIGHTED)).sort("layer")
+        # The batches differ: all but the first extent.
+        per_image = pl.col("input_shape", "output_shape").str.replace(r"^\[\d+, ", "[")
+        tables.append(rows.select("layer", "type", per_image).rows())
+    assert len(tables[0]) == len(WEIGHTED)
+    assert tables[0] == tables[1] == tables[2]
+
+
 def test_directions_add_up_to_the_layers() -> None:
     for framework in TRACES:
         trace, model = opened(framework)
@@ -73,10 +87,10 @@ def test_folding_loses_nothing() -> None:
     for folded in (layers(trace, model=model, by="type"), layers(trace, model=model, depth=1)):
         for column in ("flops", "time_ns", "calls", "forward_ns", "backward_ns"):
             assert folded.totals[column] == whole.totals[column]
-    by_type = layers(trace, by="type").frame
-    convolutions = by_type.filter(pl.col("layer") == "conv2d").row(0, named=True)
+    by_type = layers(trace, by="type", model=model).frame
+    convolutions = by_type.filter(pl.col("layer") == "Conv2d").row(0, named=True)
     assert convolutions["time_ns"] == (
-        whole.frame.filter(pl.col("type") == "conv2d")["time_ns"].sum()
+        whole.frame.filter(pl.col("type") == "Conv2d")["time_ns"].sum()
     )
     assert by_type["layer"].is_unique().all()
 

@@ -13,6 +13,8 @@ from traceana.analyze.layers.located import located
 from traceana.analyze.layers.places import KEYS, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
 from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
+from traceana.analyze.layers.shapes import COLUMNS as SHAPES
+from traceana.analyze.layers.shapes import shapes
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work
@@ -51,10 +53,12 @@ def layers(
     ``other_ns`` (of neither direction), ``time_ns`` (their sum), ``share`` of all work,
     ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
     ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
-    ``costs`` is False those of :data:`traceana.analyze.layers.rates.COLUMNS`. Order of execution,
+    ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
+    :data:`traceana.analyze.layers.rates.COLUMNS`. Order of execution,
     roles last.
     """
-    names = places(trace.layers, by, depth)
+    told = shapes(trace, model) if costs else None
+    names = places(_described(trace.layers, told), by, depth)
     work = placed(located(trace), names)
     keys = [*KEYS, *(["direction"] if direction else [])]
     if direction:
@@ -76,10 +80,11 @@ def layers(
         .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
     )
     notes: tuple[str, ...] = ()
-    if costs:
+    if told is not None:
         charged = charges(trace, model)
         of_trace, whose = machine(trace)
         frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
+        frame = _with_shapes(frame, told, names)
         notes = (*charged.notes, *_on_peaks(frame, whose if peaks is None else peaks.source))
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
@@ -87,7 +92,7 @@ def layers(
     times = [f"{name}_ns" for name in (*halves, *(["other"] if halves else []))]
     frame = frame.select(
         *keys, "calls", *times, "time_ns", "share", "algorithm",
-        *(COSTS if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
+        *((*COSTS, *SHAPES) if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
     )  # fmt: skip
     known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
     totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
@@ -95,6 +100,28 @@ def layers(
 
 
 _HALVES: Final = ("forward", "backward")
+
+
+def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:
+    """Return ``layers`` with the types that the manifest has for them."""
+    if told is None:
+        return layers
+    described = layers.with_row_index("layer_row").join(
+        told.select("layer_row", "described_type"),
+        on="layer_row",
+        how="left",
+        maintain_order="left",
+    )
+    return described.with_columns(pl.coalesce("described_type", "type").alias("type")).select(
+        layers.columns
+    )
+
+
+def _with_shapes(frame: pl.DataFrame, told: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with the shapes of the rows that are of one layer."""
+    alone = names.filter(pl.len().over("layer", "role") == 1)
+    one = alone.join(told, on="layer_row").select("layer", "role", *SHAPES)
+    return frame.join(one, on=["layer", "role"], how="left")
 
 
 def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
