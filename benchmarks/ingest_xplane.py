@@ -96,6 +96,8 @@ def _row(way: str, costs: Costs, trace: dict[str, Any]) -> dict[str, Any]:
         "seconds": spread(seconds),
         "process": significant(statistics.median(cost.wall_s for cost in runs)),
         "user": significant(statistics.median(cost.user_s for cost in runs)),
+        "system": significant(statistics.median(cost.system_s for cost in runs)),
+        "loop's CPU, times": _cpu_ratio(costs[way], costs[_LOOP]),
         "peak MB": round(max(cost.peak_bytes for cost in runs) / 1e6),
         "events/s": round(trace["events"] / statistics.median(seconds)),
         "MB/s": round(trace["bytes"] / 1e6 / statistics.median(seconds)),
@@ -111,6 +113,16 @@ def _ratios(costs: Costs, subject: str, other: str) -> dict[str, float] | None:
         if isinstance(own, Run) and isinstance(theirs, Run)
     ]
     return spread(ratios) if ratios else None
+
+
+def _cpu_ratio(own: list[Run | str], loop: list[Run | str]) -> dict[str, float] | str:
+    """Return by how much the loop's process took more CPU time than this way's, round by round."""
+    ratios = [
+        (theirs.user_s + theirs.system_s) / (mine.user_s + mine.system_s)
+        for mine, theirs in zip(own, loop, strict=False)
+        if isinstance(mine, Run) and isinstance(theirs, Run)
+    ]
+    return spread(ratios) if ratios else "-"
 
 
 def _runs(costs: list[Run | str]) -> list[Run]:
