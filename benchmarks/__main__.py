@@ -12,7 +12,10 @@ from typing import Final
 from benchmarks import peers
 from benchmarks.source import ROOT, SCRATCH
 
-_BENCHMARKS: Final = ("startup", "classify", "attribute", "ingest_kineto", "ingest_xplane")
+_BENCHMARKS: Final = (
+    *("startup", "classify", "attribute", "transfers"),
+    *("ingest_kineto", "ingest_xplane"),
+)
 
 
 def main() -> None:

@@ -41,6 +41,7 @@ def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.Data
         .with_columns(pl.col("first").cum_sum().over(each).alias("window"))
         .group_by(*each, "window")
         .agg(begin.min(), end.max())
+        .sort("start")  # moments are looked up faster in their order
     )
     hidden = kernels.within(windows)
     return (

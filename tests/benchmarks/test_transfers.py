@@ -1,0 +1,19 @@
+"""The benchmark of transfers knows what it must find."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import transfers as benchmark
+
+
+def test_the_exposed_time_is_known_from_the_input() -> None:
+    outcome = benchmark.measure(activities=16_000, copies=0.25, rounds=1)
+    assert len(outcome.rows) == 5
+
+
+def test_a_wrong_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, exposed = benchmark.trace(16_000, 0.25)
+    monkeypatch.setattr(benchmark, "trace", lambda *_: (made, exposed + 1))
+    with pytest.raises(SystemExit, match="exposed time is wrong"):
+        benchmark.measure(activities=16_000, copies=0.25, rounds=1)
