@@ -85,7 +85,11 @@ def layers(
         of_trace, whose = machine(trace)
         frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
         frame = _with_shapes(frame, told, names)
-        notes = (*charged.notes, *_on_peaks(frame, whose if peaks is None else peaks.source))
+        notes = (
+            ()
+            if frame.is_empty()
+            else (*charged.notes, *_on_peaks(frame, whose if peaks is None else peaks.source))
+        )
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
     )
