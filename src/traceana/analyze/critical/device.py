@@ -1,0 +1,204 @@
+"""The device's side of the path: what each piece of work waited for before it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.analyze.critical.ended import Ended
+from traceana.attribute.nesting import NONE, Ints, from_rows
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+NEVER: Final = np.iinfo(np.int64).min
+
+UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
+"""What a piece of work waited for: nothing that is recorded, the one before it on its stream, one
+of another stream by an event, or its launch."""
+
+STREAM: Final = ("device", "context", "stream")
+STREAM_WAIT: Final = "Stream Wait Event"
+"""What readers call CUPTI's record of a stream's wait for an event."""
+_WAIT_CALL: Final = r"^(?:cuda|cu|hip)StreamWaitEvent"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Device work, ordered by its end; rows are places in that order.
+
+    ``activity`` is the row in ``activities``. ``launched`` is when the launching call began, the
+    work's own start where no call is known; ``returned`` when it returned, or the work began if
+    that was earlier, and ``thread`` the key of its thread; both nothing where no call is known.
+    ``before`` is the work that each waited for, always one further in front, and ``why`` what kind
+    of waiting that was: the latest of what may have held it up decides, the stream of equal ones.
+    """
+
+    activity: Ints
+    start: Ints
+    end: Ints
+    launched: Ints
+    returned: Ints
+    thread: Ints
+    before: Ints
+    why: Ints
+    streams: pl.DataFrame
+    """``device``, ``context``, ``stream`` and their ``key``."""
+    by_stream: Ended
+    by_device: Ended
+    by_none: Ended
+
+
+def device_work(
+    trace: Trace, activities: pl.DataFrame, syncs: pl.DataFrame, call_key: Ints
+) -> Device:
+    """Return ``activities`` (with ``row``, their own) and what each of them waited for.
+
+    ``syncs`` are the synchronization records beside them; ``call_key`` numbers the threads of the
+    trace's calls, NONE for those of another process.
+    """
+    work = activities.with_columns((pl.col("start") + pl.col("duration")).alias("end")).sort(
+        "end", "start", maintain_order=True
+    )
+    streams = work.select(STREAM).unique(maintain_order=True).with_row_index("key")
+    key = (
+        work.select(STREAM)
+        .join(streams, on=STREAM, how="left", nulls_equal=True, maintain_order="left")["key"]
+        .cast(pl.Int64)
+        .to_numpy()
+    )
+    start, end = work["start"].to_numpy(), work["end"].to_numpy()
+    call = from_rows(work["call"])
+    known = call != NONE
+    calls = trace.whole.calls
+    began = _of(calls["start"].to_numpy(), call)
+    launched = np.where(known, began, start)
+    returned = np.minimum(began + _of(calls["duration"].to_numpy(), call), start)
+    device = work["device"].fill_null(-1).rank("dense").cast(pl.Int64).to_numpy() - 1
+    by_stream = Ended.of(key, end, launched)
+    by_none = Ended.of(np.zeros_like(end), end, launched)
+    before = _on_stream(by_stream, key, start)
+    of_stream = _of_work(end, before)
+    of_launch = np.where(known, returned, NEVER)
+    asked = _waits(trace, syncs, streams, key, launched, call_key != NONE)
+    floor = np.maximum(of_stream, of_launch)
+    by_event = _by_event(by_none, asked, floor, start)
+    why = np.select(
+        [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
+        [BY_EVENT, BY_STREAM, BY_LAUNCH],
+        UNKNOWN,
+    )
+    return Device(
+        work["row"].cast(pl.Int64).to_numpy(),
+        start,
+        end,
+        launched,
+        returned,
+        _of(call_key, call),
+        np.where(by_event != NONE, by_event, before),
+        why,
+        streams,
+        by_stream,
+        Ended.of(device, end, launched),
+        by_none,
+    )
+
+
+def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
+    """Return the work of the same stream that ended last before each began."""
+    place = by_stream.last(key, start)
+    own = np.empty(len(key), dtype=np.int64)
+    own[by_stream.order] = np.arange(len(key))
+    # What lasts no time ended by its own start: the one in front of it is meant.
+    place = np.minimum(place, own - 1)
+    same = (place >= 0) & (by_stream.key[place] == key)
+    return np.where(same, by_stream.order[place], NONE)
+
+
+def _waits(
+    trace: Trace,
+    syncs: pl.DataFrame,
+    streams: pl.DataFrame,
+    key: Ints,
+    launched: Ints,
+    own: npt.NDArray[np.bool_],
+) -> Ints:
+    """Return when the stream of each piece of work was last told to wait for an event, before it
+    was launched and after what was launched before it on the stream; NEVER for most.
+
+    CUPTI's records tell the stream. Where the recording has none a call of cudaStreamWaitEvent is
+    taken to be for any stream.
+    """
+    calls = trace.whole.calls
+    waits = syncs.filter(trace.names["name"].gather(syncs["name_id"]) == STREAM_WAIT)
+    if waits.height:
+        when = calls["start"].gather(waits["call"]).fill_null(waits["start"]).to_numpy()
+        told, of = stream_keys(waits, streams), key
+    else:
+        when = calls["start"].to_numpy()[named(calls, _WAIT_CALL) & own]
+        told, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
+    order = np.lexsort((launched, key))
+    last = np.full(len(key), NEVER, dtype=np.int64)
+    same = key[order][1:] == key[order][:-1]
+    last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
+    index = np.lexsort((when, told))
+    waiting_calls = Ended.of(told[index], when[index], when[index])
+    place = waiting_calls.last(of, launched)
+    asked = _of(waiting_calls.end, place)
+    return np.where((place != NONE) & (asked > last), asked, NEVER)
+
+
+def named(calls: pl.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
+    """Tell which calls have a name that ``pattern`` is found in."""
+    names = calls.select(pl.col("name").unique())
+    found = names.with_columns(pl.col("name").cast(pl.String).str.contains(pattern).alias("found"))
+    joined = calls.select("name").join(found, on="name", how="left", maintain_order="left")
+    return joined["found"].fill_null(value=False).to_numpy()
+
+
+def stream_keys(syncs: pl.DataFrame, streams: pl.DataFrame) -> Ints:
+    """Return the key of each record's stream, or NONE.
+
+    A record's device need not be told, so context and stream tell; where several devices have
+    both of them none is known.
+    """
+    known = streams.select("context", "stream", pl.col("key").cast(pl.Int64)).unique(
+        ["context", "stream"], keep="none"
+    )
+    return (
+        syncs.select("context", "stream")
+        .join(known, on=["context", "stream"], how="left", nulls_equal=True, maintain_order="left")
+        .select(pl.when(pl.col("stream").is_not_null()).then("key").fill_null(NONE))
+        .to_series()
+        .to_numpy()
+    )
+
+
+def _by_event(by_none: Ended, asked: Ints, floor: Ints, start: Ints) -> Ints:
+    """Return for each piece of work that was told to wait what it waited for.
+
+    The event is in no table: of all that was launched before the wait was asked for, on any stream,
+    it is what ended last before the work began, if that is later than all else that held it up.
+    """
+    result = np.full(len(start), NONE, dtype=np.int64)
+    waiting = np.flatnonzero(asked != NEVER)
+    found = by_none.last_asked(
+        np.zeros(len(waiting), dtype=np.int64), floor[waiting], start[waiting], asked[waiting]
+    )
+    # What lasts no time could else come to wait for itself.
+    result[waiting] = np.where(found < waiting, found, NONE)
+    return result
+
+
+def _of(values: Ints, rows: Ints) -> Ints:
+    if not len(values):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    return np.where(rows == NONE, NONE, values[rows])
+
+
+def _of_work(end: Ints, rows: Ints) -> Ints:
+    return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows

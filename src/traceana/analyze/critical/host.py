@@ -1,0 +1,143 @@
+"""The host's side of the path: when each thread was at something, and where it waited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.critical.device import (
+    STREAM_WAIT,
+    Device,
+    named,
+    stream_keys,
+)
+from traceana.analyze.intervals import union
+from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
+from traceana.attribute.nesting import NONE, Ints, from_rows
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+WAITING: Final = r"Synchronize|^(?:cuda|hip)Free(?:Host)?$"
+"""Calls in which the host may wait for work of the device; copies may as well."""
+
+_NO_TIMES: Final = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Calls of one thread that returned after work of the device had ended, by their end."""
+
+    end: list[int]
+    call: list[int]
+    work: list[int]
+    """What ended last while the call was waiting: a row of :class:`Device`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The threads of a process.
+
+    ``spans`` are, by thread, the times in which a call or an operator ran on it, disjoint and in
+    order. ``handing`` are the ends of the spans, and whose they are, of all threads that the work
+    of the model goes through: those that launch, and those that compute a backward pass.
+    """
+
+    spans: dict[int, tuple[list[int], list[int]]]
+    waits: dict[int, Waits]
+    handing_end: list[int]
+    handing_thread: list[int]
+
+
+def host(
+    trace: Trace, device: Device, syncs: pl.DataFrame, op_key: Ints, call_key: Ints, main: Ints
+) -> Host:
+    """Return the threads of one process.
+
+    ``op_key`` and ``call_key`` number the threads of the trace's operators and calls, NONE for
+    those of another process; ``main`` are the keys of the threads that marked the steps.
+    """
+    ops, calls = trace.whole.ops, trace.whole.calls
+    key = np.concatenate((op_key, call_key))
+    start = np.concatenate((ops["start"].to_numpy(), calls["start"].to_numpy()))
+    length = np.concatenate((ops["duration"].to_numpy(), calls["duration"].to_numpy()))
+    order = np.argsort(key, kind="stable")
+    keys = np.unique(key[key != NONE])
+    first = np.searchsorted(key[order], keys, side="left")
+    behind = np.searchsorted(key[order], keys, side="right")
+    spans = {}
+    for thread, low, high in zip(keys.tolist(), first, behind, strict=True):
+        rows = order[low:high]
+        spans[thread] = union(start[rows], start[rows] + length[rows])
+    backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+    at_work = ops["layer"].is_not_null().to_numpy() if not len(device.end) else backward
+    partners = np.unique(np.concatenate((device.thread, op_key[at_work], main)))
+    parts = [(thread, spans[thread][1]) for thread in partners.tolist() if thread in spans]
+    end = np.concatenate([part for _, part in parts]) if parts else _NO_TIMES
+    whose = [np.full(len(part), thread) for thread, part in parts]
+    thread = np.concatenate(whose) if parts else _NO_TIMES
+    by_end = np.argsort(end, kind="stable")
+    return Host(
+        {thread: (begins.tolist(), ends.tolist()) for thread, (begins, ends) in spans.items()},
+        _waits(trace, device, syncs, call_key),
+        end[by_end].tolist(),
+        thread[by_end].tolist(),
+    )
+
+
+def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) -> dict[int, Waits]:
+    calls = trace.whole.calls
+    by_name = np.flatnonzero(named(calls, WAITING) & (call_key != NONE))
+    told = _told(trace, syncs)
+    by_record = from_rows(told["call"])
+    # A record says more than the name: which stream, which context.
+    rows = np.concatenate((np.setdiff1d(by_name, by_record), by_record))
+    begin = calls["start"].to_numpy()[rows]
+    end = begin + calls["duration"].to_numpy()[rows]
+    stream = np.full(len(rows), NONE, dtype=np.int64)
+    stream[len(rows) - len(by_record) :] = stream_keys(told, device.streams)
+    everywhere = device.by_none.last_asked(np.zeros_like(rows), begin, end, begin)
+    of_stream = device.by_stream.last_asked(np.maximum(stream, 0), begin, end, begin)
+    work = np.where(stream == NONE, everywhere, of_stream)
+    copied, copying = _copies(trace, device)
+    rows, work = np.concatenate((rows, copying)), np.concatenate((work, copied))
+    known = (work != NONE) & (call_key[rows] != NONE) if len(rows) else np.zeros(0, dtype=bool)
+    rows, work = rows[known], work[known]
+    end = calls["start"].to_numpy()[rows] + calls["duration"].to_numpy()[rows]
+    thread = call_key[rows]
+    found = {}
+    for key in np.unique(thread).tolist():
+        here = np.flatnonzero(thread == key)
+        here = here[np.argsort(end[here], kind="stable")]
+        found[key] = Waits(end[here].tolist(), rows[here].tolist(), work[here].tolist())
+    return found
+
+
+def _told(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
+    """Return the records of the host's waits, one a call."""
+    names = trace.names["name"].gather(syncs["name_id"])
+    return syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
+        "call", keep="first", maintain_order=True
+    )
+
+
+def _copies(trace: Trace, device: Device) -> tuple[Ints, Ints]:
+    """Return the copies that ended in the call that asked for them and made it wait, and the call.
+
+    Pinned memory makes no call wait, whenever the copy ended.
+    """
+    whole = trace.whole
+    of_activity = np.full(whole.activities.height, NONE, dtype=np.int64)
+    of_activity[device.activity] = np.arange(len(device.activity))
+    rows = (whole.activities["kind"] == "memcpy").arg_true().to_numpy()
+    frame = copies(whole)
+    work, call = of_activity[rows], from_rows(frame["call"])
+    waiting = (frame["waits"] != ASYNCHRONOUS).fill_null(value=True).to_numpy()
+    asked = (work != NONE) & (call != NONE) & waiting
+    work, call = work[asked], call[asked]
+    end = whole.calls["start"].to_numpy()[call] + whole.calls["duration"].to_numpy()[call]
+    within = device.end[work] <= end
+    return work[within], call[within]
