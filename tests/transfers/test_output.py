@@ -84,8 +84,7 @@ def test_the_sentence_says_what_the_row_says(file: Path) -> None:
     notes = json.loads(run(file, "-f", "json").stdout)["meta"]["notes"]
     assert notes[0] == (
         "240 copies from host to device of 1.20 kB on average at 800.0 MB/s, 2.5 % of the peak of "
-        "PCIe 4 x16, 360.0 µs of their 360.0 µs with no kernel beside them: small copies, pageable "
-        "memory"
+        "PCIe 4 x16, 360.0 µs of 360.0 µs exposed: small copies, pageable memory"
     )
     assert not any("device to host" in note for note in notes), "nothing to say of that row"
 

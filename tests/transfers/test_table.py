@@ -52,8 +52,8 @@ def test_devices_that_differ_have_no_common_peak() -> None:
 @pytest.mark.parametrize(
     ("device", "note"),
     [
-        ({}, "of a device that the file does not name is not known"),
-        ({"name": "GPU of tomorrow", "vendor": "NVIDIA"}, "of GPU of tomorrow is not known"),
+        ({}, "is not known for a device that the file does not name"),
+        ({"name": "GPU of tomorrow", "vendor": "NVIDIA"}, "is not known for GPU of tomorrow"),
         (NAMED, "as the device was built"),
     ],
 )

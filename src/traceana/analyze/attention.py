@@ -121,9 +121,7 @@ def host_copies(figures: Figures) -> Finding | None:
 
 def small_copies(figures: Figures) -> Finding | None:
     """A hundred copies or more between host and device of less than 64 KiB take 1 % or more."""
-    rows = figures.transfers.filter(
-        pl.col("direction").is_in(HOST_DIRECTIONS) & pl.col("small")
-    )
+    rows = figures.transfers.filter(pl.col("direction").is_in(HOST_DIRECTIONS) & pl.col("small"))
     return _worth(figures, "small_copies", None, rows, "count", 0.01)
 
 

@@ -32,7 +32,7 @@ def _traits(row: Row) -> list[str]:
     if row["host_memory"] == "pageable":
         found.append("pageable memory")
     if row["waits"] == "yes":
-        found.append("the host waits for each")
+        found.append("the host waits for each" if row["count"] > 1 else "the host waits for it")
     return found
 
 
@@ -40,14 +40,12 @@ def _sentence(row: Row, traits: list[str]) -> str:
     copies = human.counted(row["count"], "copy", "copies")
     says = f"{copies} from {words.part(row['direction'])}".replace("from unified", "of unified")
     if row["mean_bytes"] is not None:
-        says += f" of {human.size(row['mean_bytes'])} on average"
+        says += f" of {human.size(row['mean_bytes'])}{' on average' * (row['count'] > 1)}"
     if row["bytes_per_s"] is not None:
         says += f" at {human.rate(row['bytes_per_s'])}"
     if row["peak_share"] is not None:
         says += f", {human.share(row['peak_share'])} of the peak of {row['link']}"
     if row["exposed_ns"] is not None:
-        says += (
-            f", {human.duration(row['exposed_ns'])} of their {human.duration(row['time_ns'])} "
-            "with no kernel beside them"
-        )
+        exposed, whole = human.duration(row["exposed_ns"]), human.duration(row["time_ns"])
+        says += f", {exposed} of {whole} exposed"
     return f"{says}: {', '.join(traits)}"

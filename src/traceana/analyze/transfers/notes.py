@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.steps import measured_steps
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
+from traceana.analyze.transfers.links import DEVICE_MEMORY, HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -21,7 +21,7 @@ def notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, .
         *_sizes(each),
         *_asked(each, frame),
         *_waits(each),
-        *_link(trace, each),
+        *_link(trace, each, frame),
         *_exposed(trace, each),
         *(measured_steps(trace).notes if trace.steps.height else ()),
     ]
@@ -64,7 +64,7 @@ def _waits(each: pl.DataFrame) -> list[str]:
     return [f"whether the host waited is not known {of}: their calls or memory do not tell"]
 
 
-def _link(trace: Trace, each: pl.DataFrame) -> list[str]:
+def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
     over_links = each.filter(pl.col("direction").is_in(HOST_DIRECTIONS))
     lacking = over_links.filter(pl.col("link").is_null())
     found = []
@@ -72,12 +72,17 @@ def _link(trace: Trace, each: pl.DataFrame) -> list[str]:
         used = lacking.select("rank", "device").unique()
         devices = trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
         names = devices["name"].drop_nulls().unique().sort()
-        of = f"of {', '.join(names)}" if len(names) else "of a device that the file does not name"
-        found.append(f"the peak of the link {of} is not known: no part of it is told")
+        whose = ", ".join(names) if len(names) else "a device that the file does not name"
+        found.append(f"the peak of the host's link is not known for {whose}")
     if lacking.height < over_links.height:
         found.append(
             "peak of a link: one way, as the device was built; what the machine gives it is in no "
             "trace"
+        )
+    in_cache = (pl.col("link") == DEVICE_MEMORY) & (pl.col("peak_share") > 1)
+    if frame.select(in_cache.any()).item():
+        found.append(
+            "more than 100 % of the device memory's peak: small copies can stay in its cache"
         )
     if (each["direction"] == "p2p").any():
         found.append("links between devices are in no trace: no peak of copies from peer to peer")
