@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.synthetic import GPU, Scenario, both, nsys, overlapping
 from traceana.analyze.selection import select
@@ -218,3 +221,37 @@ def test_migrations_of_unified_memory_are_no_copies_of_the_program(tmp_path: Pat
         ("unified_d2h", "managed", 1, 4_096, None),
         ("h2d", "managed", 1, 100, "no"),
     ]
+
+
+Piece = tuple[str, int, int, int]
+"""A kind of work, its stream, how long the stream pauses before it, and how long it lasts."""
+pieces = st.tuples(
+    st.sampled_from(["kernel", "h2d", "d2h"]),
+    st.integers(0, 2),
+    st.integers(0, 30),
+    st.integers(1, 30),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(pieces, min_size=1, max_size=15))
+def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) -> None:
+    run = Scenario()
+    ends: dict[int, int] = dict.fromkeys(range(3), 1_000)
+    moments: dict[str, set[int]] = {"kernel": set(), "h2d": set(), "d2h": set()}
+    for kind, stream, pause, duration in work:
+        begins = ends[stream] + pause
+        ends[stream] = begins + duration
+        moments[kind] |= set(range(begins, begins + duration))
+        if kind == "kernel":
+            run.launch(stream, at=0, begins=begins, duration=duration)
+        else:
+            direction: Any = kind
+            run.copy(direction, 8, at=0, begins=begins, duration=duration, stream=stream)
+    copied = moments["h2d"] | moments["d2h"]
+    with TemporaryDirectory() as folder:
+        for trace in both(run, Path(folder)):
+            found = dict(figures(trace, "direction", "exposed_ns"))
+            for kind in found:
+                assert found[kind] == len(moments[kind] - moments["kernel"])
+            assert transfers(trace).totals["exposed_ns"] == len(copied - moments["kernel"])
