@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -16,6 +17,28 @@ COLUMNS = (
     *("formula", "reason"),
 )
 OPTIONAL = ("bytes", "kind", "formula", "calls", "share")
+BY_CLASS = (
+    *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
+    *("flops_per_s", "of_peak", "intensity", "bound", "of_attainable"),
+)
+OPTIONAL_BY_CLASS = ("calls", "executed_flops", "intensity", "share")
+
+
+class By(StrEnum):
+    """What one row is."""
+
+    OPERATOR = "operator"
+    CLASS = "class"
+
+
+Grouping = Annotated[
+    By,
+    typer.Option(
+        "--by",
+        metavar="|".join(By),
+        help="One row an operator and part, or one a class of kernels, beside the roofline.",
+    ),
+]
 
 Explain = Annotated[
     bool, typer.Option("--explain", help="Each formula in use: its derivation, and who uses it.")
@@ -27,6 +50,7 @@ def flops(
     reading: Reading,
     tabling: Tabling,
     writing: Writing,
+    by: Grouping = By.OPERATOR,
     explain: Explain = False,
 ) -> ExitCode:
     """FLOPs and compulsory bytes of each operator, and the operators that are not counted.
@@ -36,9 +60,13 @@ def flops(
     """
     from traceana.analyze.flops import flops as analysis
     from traceana.analyze.formulas import formulas
+    from traceana.analyze.roofline import roofline
 
     output = Output(tabling, writing, reads=files, screenful=40)
     trace = open_trace(files, reading)
+    if by is By.CLASS and not explain:
+        output.show("flops", roofline(trace), trace, columns=BY_CLASS, optional=OPTIONAL_BY_CLASS)
+        return exit_code(trace, reading)
     result = analysis(trace)
     if explain:
         output.show("flops", formulas(result), trace, records=True)

@@ -35,7 +35,7 @@ COLUMNS = (
 )
 OPTIONAL = (
     *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops", "other_ns"),
-    *("calls", "bar", "type", "bound", "forward_ns", "backward_ns"),
+    *("calls", "bar", "type", "bound", "share", "flops", "forward_ns", "backward_ns"),
 )
 """What a narrow terminal goes without, first what goes first."""
 
@@ -69,7 +69,7 @@ Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Measure the peaks of this machine's CPU, for traces of it (5 s once).",
+        help="Measure the peaks of this machine's CPU, for traces of it (some seconds).",
     ),
 ]
 
@@ -98,7 +98,7 @@ def layers(
     if calibrate:
         from traceana.flops.peaks.calibrate import calibrated
 
-        peaks = calibrated()
+        peaks = calibrated(again=True)
     result = analysis(
         trace, by=by.value, depth=depth, direction=direction, model=model, peaks=peaks
     )

@@ -11,6 +11,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.formulas import formulas
 from traceana.analyze.layers import layers
+from traceana.analyze.roofline import roofline
 from traceana.attribute import attribute
 from traceana.classify import classify_names, rules_in_use
 from traceana.refine import refine
@@ -110,3 +111,13 @@ def test_a_selection_counts_its_own_operators_alone() -> None:
     assert layers(chosen).totals["flops"] == 2 * 2 * 4 * 5 * 6
     assert flops(chosen).totals["flops"] == 2 * 2 * 4 * 5 * 6
     assert layers(chosen).frame.filter(pl.col("flops") > 0).height == 1
+
+
+def test_a_class_has_the_flops_of_the_operators_that_are_mostly_of_it() -> None:
+    trace = convolution("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt")
+    (row,) = roofline(trace).frame.to_dicts()
+    assert (row["category"], row["part"], row["time_ns"]) == ("conv", "winograd", 1000)
+    assert row["flops"] == FORWARD
+    assert row["executed_flops"] == layers(trace).frame["executed_flops"].item()
+    assert row["flops_per_s"] == pytest.approx(FORWARD / 1e-6)
+    assert roofline(TraceBuilder().build()).frame.is_empty()

@@ -8,6 +8,7 @@ import traceana
 from tests.support.manifest import Expected, each
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
+from traceana.analyze.roofline import roofline
 
 WINOGRAD = "kineto/resnet50_train_v100_workers0.json.gz"
 
@@ -15,11 +16,12 @@ WINOGRAD = "kineto/resnet50_train_v100_workers0.json.gz"
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_no_rate_is_above_the_peak_unexplained(want: Expected) -> None:
     trace = traceana.open(want.path)
-    for result in (layers(trace), layers(trace, direction=True)):
+    for result in (layers(trace), layers(trace, direction=True), roofline(trace)):
         above = result.frame.filter(pl.col("of_peak") > 1)
         assert set(above["over_peak"]) <= {"executed fewer"}
         if want.file == WINOGRAD:
             assert above.height
     work = trace.activities.filter(pl.col("kind") != "sync")
     assert flops(trace).totals["time_ns"] == work["duration"].sum()
+    assert roofline(trace).totals["time_ns"] == work["duration"].sum()
     assert flops(trace).totals["flops"] == layers(trace).totals["flops"]

@@ -31,23 +31,36 @@ def operator_charges(trace: Trace) -> pl.DataFrame:
     an operator's time can stand for all that is inside it.
     """
     tree = Tree.of(trace.ops)
+    costs = priced(trace, tree)
+    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
+    return summed(
+        costs.with_columns(
+            _layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"),
+            pl.lit(1, pl.Int64).alias("count"),
+        )
+    )
+
+
+def priced(trace: Trace, tree: Tree) -> pl.DataFrame:
+    """Return what each counted operator and part computes, with ``executed_flops`` beside.
+
+    The other columns are those of :data:`traceana.flops.operators.COSTS`; ``tree`` is that of the
+    operators.
+    """
     costs = operator_costs(trace.ops).costs
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
-    at_work = selected_operators(trace, tree)
-    costs = costs.filter(pl.Series(at_work).gather(costs["op"]))
     executed = _executed(trace, tree.nearest(counted))
-    charged = costs.join(
-        executed, on=["op", "part"], how="left", maintain_order="left"
-    ).with_columns(
-        trace.ops["layer"].gather(costs["op"]).alias("layer"),
-        pl.lit(1, pl.Int64).alias("count"),
-        pl.when(pl.col("kind").str.contains(CONVOLUTION))
-        .then(pl.col("flops") + pl.col("saved"))
-        .otherwise("flops")
-        .alias("executed_flops"),
+    return (
+        costs.join(executed, on=["op", "part"], how="left", maintain_order="left")
+        .with_columns(
+            pl.when(pl.col("kind").str.contains(CONVOLUTION))
+            .then(pl.col("flops") + pl.col("saved"))
+            .otherwise("flops")
+            .alias("executed_flops")
+        )
+        .drop("saved")
     )
-    return summed(charged)
 
 
 def _layers(layer: pl.Series, tree: Tree) -> pl.Series:

@@ -60,11 +60,20 @@ def with_costs(
     over = work.group_by(keys).agg(
         pl.when(launched > 0).then(launched).otherwise(time).alias("_over")
     )
-    joined = (
-        frame.join(sums, on=keys, how="left", nulls_equal=True)
-        .join(over, on=keys, how="left", nulls_equal=True)
-        .join(_peaks(work, keys, peaks), on=keys, how="left", nulls_equal=True)
+    joined = frame.join(sums, on=keys, how="left", nulls_equal=True).join(
+        over, on=keys, how="left", nulls_equal=True
     )
+    return rate_columns(joined, work, keys, peaks)
+
+
+def rate_columns(
+    frame: pl.DataFrame, work: pl.DataFrame, keys: list[str], peaks: Peaks | None
+) -> pl.DataFrame:
+    """Return ``frame``, which has counts and the time ``_over`` that they are of, with rates.
+
+    ``work`` has the ``keys``, ``category``, ``precision``, ``tensor_core`` and ``time_ns``.
+    """
+    joined = frame.join(_peaks(work, keys, peaks), on=keys, how="left", nulls_equal=True)
     return joined.with_columns(_rates()).drop("_over", "_peak", "_bandwidth")
 
 
