@@ -8,6 +8,7 @@ import typer
 
 from traceana import __version__
 from traceana.cli.classify import classify
+from traceana.cli.critical import critical
 from traceana.cli.flops import flops
 from traceana.cli.info import info
 from traceana.cli.kernels import kernels
@@ -17,7 +18,7 @@ from traceana.cli.save import save
 from traceana.cli.transfers import transfers
 from traceana.cli.verb import verb
 
-VERBS = (report, info, kernels, layers, flops, transfers, classify, save)
+VERBS = (report, info, kernels, layers, flops, transfers, critical, classify, save)
 
 # Rich help would cost 50 ms at every start.
 app = typer.Typer(

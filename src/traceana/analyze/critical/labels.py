@@ -37,7 +37,7 @@ def labelled(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFrame:
         call that waits, when what it waits for has ended or nothing is to be waited for; ``host``
         in a runtime ``call``, an ``operator``, a ``range``, or else null; ``gap``: the device at
         nothing that is on the path, between work in order on a ``stream`` or by an ``event``; null
-        where nothing recorded tells why.
+        where it is not recorded why, or when the work was launched.
     ``name``
         The kernel's or copy's; of launch, sync and host the call's.
     ``operator``, ``layer_row``
@@ -69,7 +69,10 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
     )
     part = pl.when(category.is_in(["memcpy", "memset", "collective"])).then("part")
     reason = (
-        pl.when(why == BY_STREAM).then(pl.lit("stream")).when(why == BY_EVENT).then(pl.lit("event"))
+        pl.when((why == BY_STREAM) & pl.col("call").is_not_null())
+        .then(pl.lit("stream"))
+        .when(why == BY_EVENT)
+        .then(pl.lit("event"))
     )
     names = trace.names["name"].gather(found["name_id"])
     calls = _call(trace, found["call"])
@@ -190,6 +193,11 @@ def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
 
 
 def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
-    """Return the text of each range; of one that marks a step it says nothing, and is null."""
-    kinds, texts = (trace.ranges[name].gather(rows) for name in ("kind", "text"))
-    return pl.select(pl.when(kinds != "step").then(texts.cast(pl.String))).to_series()
+    """Return the text of each range; one that marks a step says nothing, and is null."""
+    mark = ("start", "duration", "process", "rank")
+    steps = trace.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
+    marks = trace.ranges.select(mark).join(
+        steps, on=mark, how="left", nulls_equal=True, maintain_order="left"
+    )["marks"]
+    texts = trace.ranges["text"].gather(rows).cast(pl.String)
+    return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()

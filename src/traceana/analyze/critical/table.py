@@ -36,8 +36,8 @@ def critical(trace: Trace, by: By = "class") -> Result:
     """Return what the critical paths of the measured steps consist of.
 
     Columns: those of :data:`By`, ``count`` (of segments), ``time_ns`` (their sum over the measured
-    steps), ``step_ns`` (median over those steps, rounded down; of a trace without steps the same),
-    ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment, in order:
+    steps), ``step_median_ns`` (median over those steps, rounded down; of a trace without steps
+    the same), ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment, in order:
     ``step``, ``start_ns``, ``time_ns``, ``class``, ``part``, ``name``, ``operator``, ``layer``,
     ``device``, ``stream``, ``thread``, as of :func:`traceana.analyze.critical.segments.segments`.
     """
@@ -78,7 +78,7 @@ def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
         .agg(
             pl.col("count").sum().cast(pl.Int64),
             time.sum(),
-            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_ns"),
+            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
         )
         .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
     )

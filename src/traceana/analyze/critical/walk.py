@@ -120,7 +120,7 @@ class Walk:
             idle_since = ends[place] if place >= 0 else begin
             other = bisect_right(self._host.handing_end, at) - 1
             if other >= 0 and self._host.handing_end[other] > idle_since:
-                at = self._host.handing_end[other]
+                at = max(self._host.handing_end[other], begin)
                 path.add(at, left, HOST, thread)
                 left, thread = at, self._host.handing_thread[other]
             elif place < 0 and not self._host.spans:

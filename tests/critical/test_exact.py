@@ -1,0 +1,205 @@
+"""Segments add up to the wall time of every step, to the nanosecond, whatever the trace holds."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traceana
+from tests.critical.checks import check
+from tests.support.synthetic import Scenario, both
+from tests.support.traces import TraceBuilder
+from traceana.analyze.critical import By, critical, segments
+from traceana.analyze.critical.ended import Ended
+from traceana.analyze.critical.pieces import cut
+from traceana.attribute.nesting import NONE, Nesting
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+RECORDED = [
+    *sorted(path for path in SHARED.glob("*/*") if path.is_dir() or path.suffix != ".md"),
+    *sorted((ROOT / "fixtures").glob("*.gz")),
+    *sorted((ROOT / "fixtures").glob("*/*.pb")),
+]
+
+times = st.integers(0, 60)
+lengths = st.integers(0, 12)
+rows = st.lists(st.tuples(times, lengths, st.integers(0, 2), st.integers(-1, 7)), max_size=14)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Trace:
+    """Draw a trace that no machine has recorded: anything at any time, in any order."""
+    build = TraceBuilder()
+    calls = draw(st.lists(st.tuples(times, lengths, st.integers(0, 2)), max_size=8))
+    names = st.sampled_from(
+        ["cudaLaunchKernel", "cudaStreamSynchronize", "cudaStreamWaitEvent", "cudaMemcpyAsync"]
+    )
+    for start, length, thread in calls:
+        build.row("calls", name=draw(names), process=1, thread=thread, start=start, duration=length)
+    for start, length, thread, _ in draw(rows):
+        build.row("ops", name="op", process=1, thread=thread, start=start, duration=length)
+    marks = sorted(draw(st.lists(times, max_size=3, unique=True)))
+    for number, start in enumerate(marks):
+        build.step(number, start, draw(lengths), process=1)
+    for start, length, stream, call in draw(rows):
+        more: dict[str, Any] = {"stream": stream, "context": 1, "process": 1}
+        more["call"] = call if 0 <= call < len(calls) else None
+        more["step"] = draw(st.sampled_from([None, *range(len(marks))]))
+        kind = draw(st.sampled_from(["kernel", "copy", "sync", "wait"]))
+        if kind == "kernel":
+            build.kernel("k", start, length, **more)
+        elif kind == "copy":
+            build.copy("h2d", start, length, source_memory="pageable", **more)
+        else:
+            name = "Stream Wait Event" if kind == "wait" else "Stream Sync"
+            build.row(
+                "activities", name_id=build.name(name), kind="sync", start=start, duration=length,
+                device=0, **more,
+            )  # fmt: skip
+    return build.build()
+
+
+@given(tables(), st.sampled_from(get_args(By)))
+def test_of_tables_at_random(trace: Trace, by: By) -> None:
+    if trace.steps.height:
+        check(trace)
+    else:
+        found = segments(trace)["time_ns"].sum()
+        parts = pl.concat(
+            frame.select("start", end=pl.col("start") + pl.col("duration"))
+            for frame in (trace.activities, trace.calls, trace.ops)
+        )
+        assert found == ((parts["end"].max() or 0) - (parts["start"].min() or 0))
+    total = critical(trace).totals["time_ns"]
+    assert critical(trace, by).totals["time_ns"] == total
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Scenario:
+    """Draw a run as a GPU would have it: steps of launches, copies, waits and operators."""
+    run = Scenario()
+    at, free = 0, {7: 0, 8: 0}
+    for number in range(draw(st.integers(1, 3))):
+        begin = at
+        for _ in range(draw(st.integers(0, 6))):
+            at += draw(st.integers(0, 300))
+            stream = draw(st.sampled_from([7, 8]))
+            begins = max(free[stream], at) + draw(st.integers(1, 400))
+            duration = draw(st.integers(0, 900))
+            what = draw(st.sampled_from(["launch", "copy", "sync", "event", "operator"]))
+            match what:
+                case "launch":
+                    run.launch(stream, at=at, begins=begins, duration=duration)
+                case "copy":
+                    run.copy("h2d", 8, at=at, begins=begins, duration=duration, stream=stream)
+                case "sync":
+                    run.sync(at, max(at + 20, free[stream]), "stream", stream=stream)
+                    at = max(at + 20, free[stream])
+                case "event":
+                    event = run.record_event(stream, at=at, completed=free[stream])
+                    run.wait_event(event, 15 - stream, at=at + 100)
+                    free[15 - stream] = max(free.values())
+                    at += 100
+                case _:
+                    run.operator("aten::relu", at, at + duration)
+            if what in ("launch", "copy"):
+                free[stream] = begins + duration
+            at += 100
+        at += draw(st.integers(1, 200))
+        run.step(number, begin, at)
+    return run
+
+
+@settings(max_examples=40)
+@given(runs())
+def test_of_runs_at_random(run: Scenario) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        traces = both(run, Path(folder))
+    for trace in traces:
+        check(trace)
+    columns = ["step", "start_ns", "time_ns", "class", "part", "operator", "stream"]
+    of_nsys, of_kineto = (segments(trace).select(columns).rows() for trace in traces)
+    assert of_nsys == of_kineto
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), times, times), max_size=20),
+    st.lists(st.tuples(st.integers(0, 2), times, times, times), min_size=1, max_size=10),
+)
+def test_the_last_that_ended_is_found(
+    work: list[tuple[int, int, int]], queries: list[tuple[int, int, int, int]]
+) -> None:
+    work.sort(key=lambda row: row[1])
+    key, end, asked = (np.array(column, dtype=np.int64) for column in zip(*work, strict=True)) if (
+        work
+    ) else (np.zeros(0, dtype=np.int64),) * 3  # fmt: skip
+    index = Ended.of(key, end, asked)
+    of, after, until, before = (np.array(c, dtype=np.int64) for c in zip(*queries, strict=True))
+    ended = [
+        max((i for i, row in enumerate(work) if row[0] == q[0] and row[1] <= q[2]), default=NONE)
+        for q in queries
+    ]
+    place = index.last(of, until)
+    assert [NONE if p == NONE else int(index.order[p]) for p in place] == ended
+    expected = [
+        max(
+            (
+                i
+                for i, row in enumerate(work)
+                if row[0] == q[0] and q[1] < row[1] <= q[2] and row[2] < q[3]
+            ),
+            default=NONE,
+        )
+        for q in queries
+    ]
+    assert index.last_asked(of, after, until, before).tolist() == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), times, lengths), max_size=10),
+    st.lists(st.tuples(st.integers(0, 2), times, st.integers(1, 30), st.booleans()), max_size=6),
+)
+def test_time_is_cut_where_something_begins_or_ends(
+    spans: list[tuple[int, int, int]], wanted: list[tuple[int, int, int, bool]]
+) -> None:
+    nest = Nesting.of(*(np.array([row[i] for row in spans], dtype=np.int64) for i in range(3)))
+    key, begin, length = (np.array([row[i] for row in wanted], dtype=np.int64) for i in range(3))
+    whole = np.array([row[3] for row in wanted], dtype=bool)
+    found = list(
+        zip(
+            *(part.tolist() for part in cut(key, begin, begin + length, whole, [nest])), strict=True
+        )
+    )
+    expected = []
+    for number, (thread, start, time, uncut) in enumerate(wanted):
+        marks = {m for k, s, d in spans if k == thread for m in (s, s + d)}
+        inside = [] if uncut else sorted(m for m in marks if start < m < start + time)
+        edges = [start, *inside, start + time]
+        expected += [(number, *pair) for pair in itertools.pairwise(edges)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_of_recorded_traces(path: Path) -> None:
+    trace = traceana.open(path)
+    found = segments(trace)
+    if trace.steps.height:
+        check(trace)
+        return
+    tables = pl.concat(
+        frame.select("rank", "start", end=pl.col("start") + pl.col("duration"))
+        for frame in (trace.activities, trace.calls, trace.ops)
+    )
+    spans = tables.group_by("rank").agg(span=pl.col("end").max() - pl.col("start").min())
+    assert found["time_ns"].sum() == spans["span"].sum()

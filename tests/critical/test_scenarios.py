@@ -1,0 +1,314 @@
+"""Critical paths that are known to the nanosecond, by both profilers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support.synthetic import Scenario, both
+from traceana.analyze.critical import critical, segments
+from traceana.analyze.selection import select
+from traceana.trace import Trace
+
+Both = Callable[[Scenario], list[Trace]]
+
+
+@pytest.fixture
+def each(tmp_path: Path) -> Both:
+    return lambda scenario: both(scenario, tmp_path)
+
+
+def classes(trace: Trace) -> dict[tuple[str, str | None], int]:
+    frame = critical(trace).frame
+    return {(row["class"], row["part"]): row["time_ns"] for row in frame.to_dicts()}
+
+
+def path(trace: Trace) -> list[tuple[str, int]]:
+    """Return the segments of all steps in order, neighbours of one class joined."""
+    joined: list[tuple[str, int]] = []
+    for what, time in segments(trace).select("class", "time_ns").iter_rows():
+        before = joined.pop()[1] if joined and joined[-1][0] == what else 0
+        joined.append((what, before + time))
+    return joined
+
+
+def test_bound_by_the_device(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 1_000)
+    run.launch(at=0, begins=500, duration=2_000)
+    run.launch(at=150, begins=2_500, duration=3_000)
+    run.launch(at=300, begins=5_501, duration=1_000)
+    for trace in each(run):
+        assert classes(trace) == {
+            ("kernel", "gemm"): 6_000,
+            ("launch", None): 400,
+            ("host", "call"): 100,
+            ("gap", "stream"): 1,
+        }
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 400),
+            ("kernel", 5_000),
+            ("gap", 1),
+            ("kernel", 1_000),
+        ]
+
+
+def test_bound_by_the_host(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 10_000)
+    run.operator("aten::mm", 2_900, 3_300)
+    run.range("evaluate", 5_000, 6_500)
+    for at in (0, 3_000, 6_000):
+        run.launch(at=at, begins=at + 200, duration=50)
+    run.sync(9_000, 9_100)
+    for trace in each(run):
+        assert classes(trace) == {
+            ("host", "call"): 300,
+            ("host", "operator"): 300,
+            ("host", "range"): 1_400,
+            ("host", None): 7_900,
+            ("sync", None): 100,
+        }
+        operators = critical(trace, "operator").frame
+        assert operators.select("operator", "class", "time_ns").rows() == [
+            ("(no operator)", "host", 8_000),
+            ("evaluate", "host", 1_500),
+            ("aten::mm", "host", 400),
+            ("(no operator)", "sync", 100),
+        ]
+
+
+def test_a_synchronization_in_the_middle(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 7_000)
+    run.launch(at=0, begins=500, duration=4_000)
+    run.sync(1_000, 4_600, "stream", stream=7)
+    run.launch(at=5_000, begins=5_300, duration=1_000)
+    run.sync(5_500, 6_400)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 400),
+            ("kernel", 4_000),
+            ("sync", 100),
+            ("host", 500),
+            ("launch", 200),
+            ("kernel", 1_000),
+            ("sync", 100),
+            ("host", 600),
+        ]
+
+
+def test_a_stream_that_is_synchronized_is_not_another(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 3_000)
+    run.launch(7, at=0, begins=200, duration=1_000)
+    run.launch(8, at=100, begins=300, duration=1_050, name="other")
+    run.sync(400, 1_400, "stream", stream=7)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 100),
+            ("kernel", 1_000),
+            ("sync", 200),
+            ("host", 1_600),
+        ]
+        kernels = critical(trace, "kernel").frame
+        assert kernels.filter(pl.col("class") == "kernel")["name"].to_list() == ["gemm"]
+
+
+@pytest.fixture
+def fed() -> Scenario:
+    """Return a copy on its own stream, before a kernel on another."""
+    run = Scenario()
+    run.step(0, 0, 4_300)
+    run.copy("h2d", 4_096, at=0, begins=200, duration=3_000, stream=20)
+    return run
+
+
+def test_a_stream_waits_for_an_event_of_another(each: Both, fed: Scenario) -> None:
+    ready = fed.record_event(20, at=150, completed=3_200)
+    fed.wait_event(ready, 7, at=300)
+    fed.launch(7, at=450, begins=3_210, duration=1_000)
+    fed.sync(600, 4_300)
+    for trace in each(fed):
+        assert classes(trace) == {
+            ("copy", "h2d"): 3_000,
+            ("kernel", "gemm"): 1_000,
+            ("host", "call"): 100,
+            ("launch", None): 100,
+            ("sync", None): 90,
+            ("gap", "event"): 10,
+        }
+        gap = segments(trace).filter(pl.col("class") == "gap")
+        assert gap.select("start_ns", "stream").rows() == [(3_200, 7)]
+
+
+def test_without_a_wait_streams_have_nothing_to_do_with_each_other(
+    each: Both, fed: Scenario
+) -> None:
+    fed.launch(7, at=450, begins=3_210, duration=1_000)
+    fed.sync(600, 4_300)
+    for trace in each(fed):
+        assert path(trace) == [
+            ("host", 550),
+            ("launch", 2_660),
+            ("kernel", 1_000),
+            ("sync", 90),
+        ]
+
+
+def test_a_wait_holds_for_its_stream_alone(each: Both, fed: Scenario) -> None:
+    ready = fed.record_event(20, at=150, completed=3_200)
+    fed.wait_event(ready, 9, at=300)
+    fed.launch(7, at=450, begins=3_210, duration=1_000)
+    fed.launch(9, at=500, begins=3_205, duration=10, name="waiting")
+    fed.sync(600, 4_300)
+    for trace in each(fed):
+        assert ("launch", 2_660) in path(trace)
+        assert ("copy", 3_000) not in path(trace)
+
+
+def test_a_collective_between_two_kernels(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 7_700)
+    run.launch(7, at=0, begins=500, duration=2_000)
+    gradients = run.record_event(7, at=150, completed=2_500)
+    run.wait_event(gradients, 20, at=300)
+    run.collective(20, at=450, begins=2_505, duration=5_000)
+    reduced = run.record_event(20, at=600, completed=7_505)
+    run.wait_event(reduced, 7, at=750)
+    run.launch(7, at=900, begins=7_510, duration=100)
+    run.sync(1_100, 7_700)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 400),
+            ("kernel", 2_000),
+            ("gap", 5),
+            ("collective", 5_000),
+            ("gap", 5),
+            ("kernel", 100),
+            ("sync", 90),
+        ]
+
+
+def test_a_copy_that_the_host_waits_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    run.copy("d2h", 64, at=100, begins=300, duration=1_000, memory="pageable", synchronous=True)
+    for trace in each(run):
+        assert path(trace) == [("host", 300), ("copy", 1_000), ("host", 700)]
+
+
+def test_a_pinned_copy_that_the_host_does_not_wait_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    run.copy("h2d", 64, at=100, begins=120, duration=30, call=500)
+    for trace in each(run):
+        assert path(trace) == [("host", 2_000)]
+
+
+def test_the_backward_pass_runs_on_its_own_thread(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 4_000)
+    run.operator("aten::conv2d", 100, 1_000)
+    run.operator(
+        "autograd::engine::evaluate_function: ConvolutionBackward0", 1_100, 3_000, thread=12
+    )
+    run.launch(at=1_200, begins=1_500, duration=100, thread=12)
+    run.operator("aten::add_", 3_200, 3_900)
+    for trace in each(run):
+        host = segments(trace).group_by("thread", "operator").agg(pl.col("time_ns").sum())
+        main, autograd = trace.ops.sort("start")["thread"].head(2)
+        assert sorted(host.rows(), key=str) == sorted(
+            [
+                (main, None, 100 + 200 + 100),
+                (autograd, None, 100),
+                (main, "aten::conv2d", 900),
+                (autograd, "autograd::engine::evaluate_function: ConvolutionBackward0", 1_900),
+                (main, "aten::add_", 700),
+            ],
+            key=str,
+        )
+
+
+def ahead() -> Scenario:
+    """Return three steps of 1 µs on the host whose kernels take 5 µs each."""
+    run = Scenario()
+    for number in range(3):
+        run.step(number, 1_000 * number, 1_000 * number + 1_000)
+        run.launch(
+            at=1_000 * number + 100, begins=500 + 5_000 * number, duration=5_000, name=f"k{number}"
+        )
+    return run
+
+
+def test_where_the_host_runs_ahead_a_step_lasts_as_long_as_its_work(each: Both) -> None:
+    for trace in each(ahead()):
+        found = segments(trace).select("step", "start_ns", "time_ns", "class").rows()
+        assert found == [
+            (0, 0, 100, "host"),
+            (0, 100, 100, "host"),
+            (0, 200, 300, "launch"),
+            (0, 500, 5_000, "kernel"),
+            (1, 5_500, 5_000, "kernel"),
+            (2, 10_500, 5_000, "kernel"),
+        ]
+        assert segments(select(trace, steps=[1])).select("start_ns", "time_ns").rows() == [
+            (5_500, 5_000)
+        ]
+
+
+def test_figures_are_medians_of_the_measured_steps(each: Both) -> None:
+    run = Scenario()
+    at = 0
+    for number, (wall, kernel) in enumerate(
+        [(9_000, 8_000), (1_000, 300), (1_100, 500), (900, 400)]
+    ):
+        run.step(number, at, at + wall)
+        run.launch(at=at, begins=at + 150, duration=kernel)
+        run.sync(at + 120, at + 170 + kernel)
+        at += wall
+    for trace in each(run):
+        result = critical(trace)
+        row = result.frame.filter(pl.col("class") == "kernel").to_dicts()[0]
+        assert (row["count"], row["time_ns"], row["step_median_ns"]) == (3, 1_200, 400)
+        assert result.totals["time_ns"] == 3_000
+        assert row["share"] == pytest.approx(0.4)
+        assert any("warm-up step 0 left out" in note for note in result.notes)
+        once = critical(select(trace, steps=[0, 1])).frame
+        assert once.filter(pl.col("class") == "kernel")["step_median_ns"].item() == 4_150
+
+
+def test_what_half_of_the_steps_have_not_has_the_median_of_zeros(each: Both) -> None:
+    run = Scenario()
+    for number in range(4):
+        at = 1_000 * number
+        run.step(number, at, at + 1_000)
+        if number == 3:
+            run.launch(at=at, begins=at + 150, duration=400)
+            run.sync(at + 120, at + 600)
+    for trace in each(run):
+        row = critical(trace).frame.filter(pl.col("class") == "kernel").to_dicts()[0]
+        assert (row["time_ns"], row["step_median_ns"]) == (400, 0)
+
+
+def test_without_steps_the_path_is_of_everything(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=200, duration=1_000)
+    run.sync(150, 1_300)
+    run.malloc(1_300, 1_500)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 100),
+            ("kernel", 1_000),
+            ("sync", 100),
+            ("host", 200),
+        ]
+        assert critical(trace).notes == ("no steps: the path is of the whole recording",)
