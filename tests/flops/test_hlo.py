@@ -12,6 +12,7 @@ import pytest
 
 import traceana
 from tests.support.manifest import TRACES
+from traceana.describe import Layer, read
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.registry import FORMULAS
 from traceana.trace.schema import conform
@@ -262,16 +263,21 @@ def test_an_empty_table() -> None:
     assert instruction_flops(conform("instructions", pl.DataFrame())).is_empty()
 
 
-def expected(layer: dict[str, Any]) -> int:
+def expected(layer: Layer) -> int:
     """Two operations for each of the weight's elements at each position of the output."""
-    positions = prod(layer["output"][2:]) * layer["output"][0]
-    return int(2 * positions * prod(layer["weight"]))
+    batch, _, *extents = layer.outputs[0]
+    return 2 * batch * prod(extents) * prod(layer.parameters["weight"])
+
+
+def weighted_layers() -> list[Layer]:
+    """Return the layers of the JAX recording's manifest that have a weight."""
+    model = read(FIXTURES / "alexnet-cpu-jax.layers.json")
+    return [layer for layer in model.layers if "weight" in layer.parameters]
 
 
 def test_the_layers_of_alexnet_in_jax() -> None:
     trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
-    manifest = json.loads((FIXTURES / "alexnet-cpu-jax.layers.json").read_text("utf-8"))
-    weighted = [layer for layer in manifest["layers"] if "weight" in layer]
+    weighted = weighted_layers()
     counted = (
         trace.instructions.with_row_index("instruction")
         .join(instruction_flops(trace.instructions), on="instruction")
@@ -282,7 +288,7 @@ def test_the_layers_of_alexnet_in_jax() -> None:
     forward = counted.filter(scope.str.contains("/jvp(alexnet)/", literal=True))
     assert {
         scope.split("/")[2]: count for scope, count in forward.select("scope", "flops").iter_rows()
-    } == {layer["path"]: expected(layer) for layer in weighted}
+    } == {layer.path: expected(layer) for layer in weighted}
     # Backward: the gradient of each weight, and of each input but the images.
     gradients = counted.join(forward, on="instruction", how="anti")["flops"].sort().to_list()
     twice = [expected(layer) for layer in weighted for _ in range(2)]
@@ -292,8 +298,7 @@ def test_the_layers_of_alexnet_in_jax() -> None:
 
 def test_every_step_of_alexnet_runs_them_all() -> None:
     trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
-    manifest = json.loads((FIXTURES / "alexnet-cpu-jax.layers.json").read_text("utf-8"))
-    weighted = [expected(layer) for layer in manifest["layers"] if "weight" in layer]
+    weighted = [expected(layer) for layer in weighted_layers()]
     ran = trace.activities.select("instruction", "step").unique()
     per_step = (
         ran.join(instruction_flops(trace.instructions), on="instruction")
