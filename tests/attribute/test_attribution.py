@@ -280,3 +280,20 @@ def test_a_trace_of_nothing() -> None:
     assert trace.activities.is_empty()
     assert trace.layers.is_empty()
     assert trace.steps.is_empty()
+
+
+def test_the_layers_of_a_tensorrt_engine_are_its_ranges() -> None:
+    b = TraceBuilder()
+    for at in (0, 1000):
+        ranges = (
+            ("ExecutionContext::enqueue", 0, 500),
+            ("conv1 + relu1", 10, 200),
+            ("fc", 210, 400),
+        )
+        for text, start, end in ranges:
+            b.row("ranges", text=text, kind="nvtx", domain="TensorRT", process=9, thread=1,
+                  start=at + start, duration=end - start)  # fmt: skip
+        launch(b, at + 1, at + 50)
+        launch(b, at + 2, at + 300)
+    found = paths(attribute(b.build()))
+    assert found == ["ExecutionContext::enqueue.conv1 + relu1", "ExecutionContext::enqueue.fc"] * 2
