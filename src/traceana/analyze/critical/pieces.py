@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from traceana.analyze.critical.ended import distinct
 from traceana.attribute.nesting import Ints, Nesting
 
 
@@ -18,16 +19,17 @@ def cut(
     An interval is cut wherever something of ``nests`` begins or ends on its thread (``key``), but
     for those that are to stay ``whole``. The pieces of an interval are in order, without gaps.
     """
-    here = [np.isin(nest.key, np.unique(key)) for nest in nests]
+    of = np.unique(key)
+    here = [np.isin(nest.key, of) for nest in nests]
     mark_key = np.concatenate([np.repeat(n.key[h], 2) for n, h in zip(nests, here, strict=True)])
     mark = np.concatenate(
         [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
     )
     # Ranks of the moments: threads can be laid end to end whatever the times are.
-    moments, rank = np.unique(np.concatenate((mark, begin, end)), return_inverse=True)
-    of_mark, of_begin, of_end = np.split(rank, [len(mark), len(mark) + len(begin)])
+    moments = distinct(np.sort(np.concatenate((mark, begin, end))))
+    of_mark, of_begin, of_end = (np.searchsorted(moments, part) for part in (mark, begin, end))
     width = len(moments)
-    marks = np.unique(mark_key * width + of_mark)
+    marks = distinct(np.sort(mark_key * width + of_mark))
     first = np.searchsorted(marks, key * width + of_begin, side="right")
     behind = np.searchsorted(marks, key * width + of_end, side="left")
     inside = np.where(whole, 0, np.maximum(behind - first, 0))
