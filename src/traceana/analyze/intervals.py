@@ -75,11 +75,11 @@ class Busy:
                 windows["device"] == device
             )
             here = np.flatnonzero(at.to_numpy())
-            result[here] = _until(intervals, ends[here]) - _until(intervals, starts[here])
+            result[here] = until(intervals, ends[here]) - until(intervals, starts[here])
         return pl.Series("busy_ns", result)
 
 
-def _until(intervals: tuple[Times, Times], moments: Times) -> Times:
+def until(intervals: tuple[Times, Times], moments: Times) -> Times:
     """Return how long ``intervals`` were busy before each of ``moments``."""
     starts, ends = intervals
     before = np.concatenate(([0], np.cumsum(ends - starts)))

@@ -102,7 +102,7 @@ def steps(trace: Trace) -> Result:
             pl.col("duration").sum().alias("work_ns"),
         )
     )
-    used = _devices_used(activities)
+    used = devices_used(activities)
     windows = table.select("row", "start", pl.col("start").add(pl.col("duration")).alias("end"))
     pairs = used.join(windows, left_on="step", right_on="row", how="inner")
     busy = (
@@ -131,7 +131,7 @@ def steps(trace: Trace) -> Result:
 
 def available_ns(trace: Trace) -> pl.Series:
     """Return for each row of ``steps`` its wall time, times the number of devices that it used."""
-    used = _devices_used(work(trace)).group_by("step").len("devices")
+    used = devices_used(work(trace)).group_by("step").len("devices")
     return (
         trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
         .join(used, on="step", how="left", maintain_order="left")
@@ -140,6 +140,6 @@ def available_ns(trace: Trace) -> pl.Series:
     )
 
 
-def _devices_used(activities: pl.DataFrame) -> pl.DataFrame:
+def devices_used(activities: pl.DataFrame) -> pl.DataFrame:
     """Return each pair of a step and a device (``rank``, ``device``) that it used."""
     return activities.select("step", "rank", "device").drop_nulls(["step", "device"]).unique()

@@ -73,9 +73,9 @@ class Nesting:
 
         An interval runs from its start up to, not including, its end.
         """
-        if not len(self.start):
-            return np.full(len(time), NONE, dtype=np.int64)
         order = self._order
+        if not len(order):
+            return np.full(len(time), NONE, dtype=np.int64)
         there = len(order)
         (here,) = _timeline(
             np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))

@@ -1,0 +1,232 @@
+"""Idle time by cause, and by what the host was in; or gap by gap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import polars as pl
+
+from traceana.analyze.idle.moments import Moments, moments
+from traceana.analyze.idle.notes import notes
+from traceana.analyze.idle.windows import PLACE, step_windows, windows, within
+from traceana.analyze.result import Result, sums
+from traceana.analyze.steps import measured_steps
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+By = Literal["cause", "operator", "range", "step", "gap"]
+"""What a row of idle time is of, beside device and cause: nothing else, the innermost operator or
+annotation that the host was in, the step in which the time lies, or each gap by itself."""
+
+COLUMNS: Final = (
+    *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
+    *("step_count", "step_ns", "step_share"),
+)
+GAP_COLUMNS: Final = (
+    *("rank", "device", "cause", "start_ns", "time_ns", "explained_ns", "share"),
+    *("operator", "range", "call", "step", "before", "after"),
+)
+
+
+def idle(trace: Trace, by: By = "cause", *, found: Moments | None = None) -> Result:
+    """Return the idle time of each device, one row a cause and what ``by`` tells apart.
+
+    What is looked at is the recording, or the steps that were selected
+    (:func:`traceana.analyze.idle.windows.windows`); of a gap that reaches beyond, what lies within.
+    Columns:
+
+    ``operator``, ``range`` or ``step``
+        As ``by`` has it. The operator or annotation is the innermost that the host was in (for work
+        that it had launched before the device drained: in which it launched that); null for none.
+    ``rank``, ``device``, ``cause``
+        One of :data:`traceana.analyze.idle.causes.CAUSES`.
+    ``count``, ``time_ns``, ``share``, ``mean_ns`` (rounded down), ``max_ns``
+        Number of gaps, their summed time, its part of what is looked at of the device (by step, of
+        the step), their mean and longest.
+    ``step_count``, ``step_ns``, ``step_share``
+        Means over the measured steps of what lies in them (time rounded down), and its part of
+        their time. Null without steps; by step, of the row's own.
+
+    Most time first; steps in their order. By gap, one row each, the longest first: ``rank``,
+    ``device``, ``cause``, ``start_ns``, ``time_ns``, ``explained_ns`` (for how much of the gap the
+    cause accounts), ``share``, ``operator``, ``range``, ``call`` (that the host was in, or that
+    launched what was waiting), ``step`` (in which the work behind the gap was launched),
+    ``before``, ``after`` (names of the work around it).
+
+    ``found`` is :func:`traceana.analyze.idle.moments.moments` of the trace, where it is at hand.
+    """
+    found = found or moments(trace)
+    frame = _by_gap(trace, found) if by == "gap" else _by(trace, found, by)
+    return Result(frame, sums(frame, *_SUMMED[by == "gap"]), notes(trace, frame))
+
+
+_SUMMED: Final = (("count", "time_ns"), ("time_ns",))
+
+
+def pieces(trace: Trace, found: Moments) -> pl.DataFrame:
+    """Return the gaps with what of each is looked at: further ``piece`` (ns) and ``begin``.
+
+    Gaps of which nothing is are left out.
+    """
+    looked_at = windows(trace)
+    if "selected_steps" not in trace.meta.properties:
+        # A recording holds all its gaps whole.
+        end, start = pl.col("end"), pl.col("start")
+        return found.gaps.with_columns((end - start).alias("piece"), start.alias("begin"))
+    parts = within(found.gaps, looked_at)
+    first = looked_at["start"].gather(parts["window"])
+    return (
+        found.gaps[parts["gap"]]
+        .with_columns(parts["time_ns"].alias("piece"), first.alias("begin"))
+        .with_columns(pl.max_horizontal("begin", "start").alias("begin"))
+    )
+
+
+def spans(trace: Trace) -> pl.DataFrame:
+    """Return ``rank``, ``device``, ``span_ns``: how long each device is looked at."""
+    length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
+    return windows(trace).group_by(PLACE).agg(length)
+
+
+def _by(trace: Trace, found: Moments, by: By) -> pl.DataFrame:
+    keys = [*([] if by == "cause" else [by]), *PLACE, "cause"]
+    if by == "step":
+        return _by_step(trace, found, keys)
+    whole = trace.whole
+    gaps = pieces(trace, found)
+    told = _label(whole, gaps, by)
+    frame = (
+        gaps.with_columns(told)
+        .group_by(keys)
+        .agg(_figures("piece"))
+        .join(spans(trace), on=PLACE, nulls_equal=True)
+        .with_columns(_part("time_ns", "span_ns").alias("share"))
+    )
+    all_gaps = found.gaps.with_columns(_label(whole, found.gaps, by))
+    frame = frame.join(_per_step(trace, all_gaps, keys), on=keys, how="left", nulls_equal=True)
+    frame = _with_step_figures(trace, frame)
+    names = [pl.col(key).cast(pl.String) for key in keys if key == by]
+    order = [pl.col("time_ns"), *names, *(pl.col(key) for key in (*PLACE, "cause"))]
+    descending = [True, *[False] * (len(order) - 1)]
+    return (
+        frame.sort(order, descending=descending, nulls_last=True)
+        .select(*keys[:-3], *COLUMNS)
+        .with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    )
+
+
+def _label(whole: Trace, gaps: pl.DataFrame, by: By) -> list[pl.Series]:
+    match by:
+        case "operator":
+            return [whole.ops["name"].gather(gaps["op"]).alias(by)]
+        case "range":
+            return [whole.ranges["text"].gather(gaps["range"]).alias(by)]
+        case _:
+            return []
+
+
+def _figures(time: str) -> list[pl.Expr]:
+    piece = pl.col(time)
+    return [
+        pl.len().cast(pl.Int64).alias("count"),
+        piece.sum().alias("time_ns"),
+        (piece.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
+        piece.max().alias("max_ns"),
+    ]
+
+
+def _part(time: str, whole: str) -> pl.Expr:
+    return pl.when(pl.col(whole) > 0).then(pl.col(time) / pl.col(whole))
+
+
+def _per_step(trace: Trace, gaps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Return ``in_steps`` (ns) and ``gaps_in_steps`` of each row, in the measured steps."""
+    measured = _measured(trace)
+    parts = within(gaps, measured)
+    return (
+        gaps.select(keys)[parts["gap"]]
+        .with_columns(parts["time_ns"])
+        .group_by(keys)
+        .agg(
+            pl.col("time_ns").sum().alias("in_steps"),
+            pl.len().cast(pl.Int64).alias("gaps_in_steps"),
+        )
+    )
+
+
+def _measured(trace: Trace) -> pl.DataFrame:
+    return step_windows(trace).filter(pl.col("step").is_in(measured_steps(trace).rows))
+
+
+def _with_step_figures(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    length = (pl.col("end") - pl.col("start")).sum()
+    steps = (
+        _measured(trace)
+        .group_by(PLACE)
+        .agg(pl.len().cast(pl.Int64).alias("steps"), length.alias("steps_ns"))
+    )
+    there = pl.col("steps").is_not_null()
+    inside, count = pl.col("in_steps").fill_null(0), pl.col("gaps_in_steps").fill_null(0)
+    return frame.join(steps, on=PLACE, how="left", nulls_equal=True).with_columns(
+        pl.when(there).then(count / pl.col("steps")).alias("step_count"),
+        pl.when(there).then(inside // pl.col("steps")).alias("step_ns"),
+        pl.when(there & (pl.col("steps_ns") > 0))
+        .then(inside / pl.col("steps_ns"))
+        .alias("step_share"),
+    )
+
+
+def _by_step(trace: Trace, found: Moments, keys: list[str]) -> pl.DataFrame:
+    own = step_windows(trace)
+    number = trace.steps["number"].gather(own["step"])
+    own = own.with_columns(number.alias("step"))
+    length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
+    lengths = own.group_by("step", *PLACE).agg(length)
+    parts = within(found.gaps, own)
+    frame = (
+        found.gaps.select(*PLACE, "cause")[parts["gap"]]
+        .with_columns(parts["time_ns"], own["step"].gather(parts["window"]).alias("step"))
+        .group_by(keys)
+        .agg(_figures("time_ns"))
+        .join(lengths, on=["step", *PLACE], nulls_equal=True)
+        .with_columns(_part("time_ns", "span_ns").alias("share"))
+    )
+    return (
+        frame.with_columns(
+            pl.col("count").cast(pl.Float64).alias("step_count"),
+            pl.col("time_ns").alias("step_ns"),
+            pl.col("share").alias("step_share"),
+        )
+        .sort("step", *PLACE, "time_ns", "cause", descending=[False, False, False, True, False])
+        .select("step", *COLUMNS)
+        .with_columns(pl.col("cause").cast(pl.String))
+    )
+
+
+def _by_gap(trace: Trace, found: Moments) -> pl.DataFrame:
+    whole = trace.whole
+    gaps = (
+        pieces(trace, found)
+        .join(spans(trace), on=PLACE, how="left", nulls_equal=True, maintain_order="left")
+        .sort("piece", "begin", "rank", "device", descending=[True, False, False, False])
+    )
+    step = whole.steps["number"].gather(whole.activities["step"].gather(gaps["after"]))
+    return gaps.select(
+        *PLACE,
+        "cause",
+        pl.col("begin").alias("start_ns"),
+        pl.col("piece").alias("time_ns"),
+        pl.min_horizontal("explained", "piece").alias("explained_ns"),
+        _part("piece", "span_ns").alias("share"),
+        whole.ops["name"].gather(gaps["op"]).alias("operator"),
+        whole.ranges["text"].gather(gaps["range"]).alias("range"),
+        whole.calls["name"].gather(gaps["call"]).alias("call"),
+        step.alias("step"),
+        _name(whole, gaps["before"]).alias("before"),
+        _name(whole, gaps["after"]).alias("after"),
+    ).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def _name(whole: Trace, activities: pl.Series) -> pl.Series:
+    return whole.names["name"].gather(whole.activities["name_id"].gather(activities))
