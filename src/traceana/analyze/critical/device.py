@@ -145,7 +145,7 @@ def _waits(
     last = np.full(len(key), NEVER, dtype=np.int64)
     same = key[order][1:] == key[order][:-1]
     last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
-    index = np.lexsort((when, told))
+    index = np.argsort(when, kind="stable")
     waiting_calls = Ended.of(told[index], when[index], when[index])
     place = waiting_calls.last(of, launched)
     asked = _of(waiting_calls.end, place)

@@ -10,7 +10,7 @@ from traceana.attribute.nesting import NONE, Ints
 
 
 def distinct(ordered: Ints) -> Ints:
-    """Return the distinct values of what is in order; ``numpy.unique`` hashes, many times slower."""
+    """Return the distinct values of what is in order; hashing them is many times slower."""
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 

@@ -37,9 +37,9 @@ def critical(trace: Trace, by: By = "class") -> Result:
 
     Columns: those of :data:`By`, ``count`` (of segments), ``time_ns`` (their sum over the measured
     steps), ``step_median_ns`` (median over those steps, rounded down; of a trace without steps
-    the same), ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment, in order:
-    ``step``, ``start_ns``, ``time_ns``, ``class``, ``part``, ``name``, ``operator``, ``layer``,
-    ``device``, ``stream``, ``thread``, as of :func:`traceana.analyze.critical.segments.segments`.
+    the same), ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment,
+    in order, with the columns of :data:`_SEGMENT`: see
+    :func:`traceana.analyze.critical.segments.segments`.
     """
     measured = measured_steps(trace)
     path = segments(trace)
