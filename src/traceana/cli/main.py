@@ -10,15 +10,17 @@ from traceana import __version__
 from traceana.cli.classify import classify
 from traceana.cli.critical import critical
 from traceana.cli.flops import flops
+from traceana.cli.idle import idle
 from traceana.cli.info import info
 from traceana.cli.kernels import kernels
 from traceana.cli.layers import layers
+from traceana.cli.memory import memory
 from traceana.cli.report import report
 from traceana.cli.save import save
 from traceana.cli.transfers import transfers
 from traceana.cli.verb import verb
 
-VERBS = (report, info, kernels, layers, flops, transfers, critical, classify, save)
+VERBS = (report, info, kernels, layers, flops, transfers, idle, critical, classify, save)
 
 # Rich help would cost 50 ms at every start.
 app = typer.Typer(

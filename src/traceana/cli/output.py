@@ -68,6 +68,7 @@ class Output:
         bars: str | None = None,
         overview: Overview | None = None,
         facts: Mapping[str, Any] | None = None,
+        sections: Mapping[str, Result] | None = None,
     ) -> None:
         """Write ``result`` as the options have it; ``columns`` are those of a table of text.
 
@@ -88,6 +89,7 @@ class Output:
                 bars,
                 overview,
                 facts,
+                sections or {},
             )
         )
 

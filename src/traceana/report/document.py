@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from traceana.analyze.arrange import Arranged
     from traceana.analyze.overview import Overview
+    from traceana.analyze.result import Result
 
 JSON_SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
@@ -23,7 +24,8 @@ class Document:
     ``optional`` ones, the first first; with ``records`` each
     row is a block of lines, one a column. ``bars`` names the column that bars are drawn of, in
     place of the column ``bar``. ``overview`` is there when the table is that of the
-    report, ``facts`` when the JSON is one object of facts and no table.
+    report, ``facts`` when the JSON is one object of facts and no table. ``sections`` are further
+    tables by their names, for the JSON alone.
     """
 
     verb: str
@@ -35,6 +37,7 @@ class Document:
     bars: str | None = None
     overview: Overview | None = None
     facts: Mapping[str, Any] | None = None
+    sections: Mapping[str, Result] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

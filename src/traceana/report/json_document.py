@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from traceana import __version__
 from traceana.report.columns import unit_of
 from traceana.report.document import JSON_SCHEMA_VERSION, Document
+
+if TYPE_CHECKING:
+    from traceana.analyze.result import Result
 
 
 def render(document: Document) -> str:
@@ -22,18 +26,19 @@ def _object(document: Document) -> dict[str, Any]:
     if document.facts is not None:
         return {"schema_version": JSON_SCHEMA_VERSION, **document.facts}
     whole: dict[str, Any] = {"meta": _meta(document), "rows": document.table.frame.to_dicts()}
-    if document.overview is not None:
-        whole["sections"] = {
-            name: result.frame.to_dicts() for name, result in document.overview.sections.items()
-        }
+    sections = _sections(document)
+    if sections:
+        whole["sections"] = {name: result.frame.to_dicts() for name, result in sections.items()}
     return whole
+
+
+def _sections(document: Document) -> Mapping[str, Result]:
+    return document.sections if document.overview is None else document.overview.sections
 
 
 def _meta(document: Document) -> dict[str, Any]:
     table = document.table
-    frames = [table.frame]
-    if document.overview is not None:
-        frames += [result.frame for result in document.overview.sections.values()]
+    frames = [table.frame, *(result.frame for result in _sections(document).values())]
     return {
         "schema_version": JSON_SCHEMA_VERSION,
         "traceana": __version__,

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.idle.windows import PLACE, measured_windows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-_PLACE = ("rank", "device")
 
 
 def launches(trace: Trace) -> pl.DataFrame:
@@ -29,13 +27,17 @@ def launches(trace: Trace) -> pl.DataFrame:
     started, took = trace.calls["start"], trace.calls["duration"]
     work = trace.activities.filter(
         (pl.col("kind") != "sync") & pl.col("call").is_not_null() & pl.col("device").is_not_null()
-    ).select(*_PLACE, "kind", "start", "duration", "call", "step")
-    by_call = work.group_by(*_PLACE, "call").agg(pl.col("step").first())
-    measured = measured_steps(trace).rows
-    in_steps = pl.col("step").is_in(measured).sum()
-    fed = by_call.group_by(_PLACE).agg(
-        pl.len().cast(pl.Int64).alias("launches"),
-        (in_steps / len(measured) if measured else pl.lit(None, pl.Float64)).alias("step_launches"),
+    ).select(*PLACE, "kind", "start", "duration", "call", "step")
+    by_call = work.group_by(*PLACE, "call").agg(pl.col("step").first())
+    measured = measured_windows(trace)
+    steps = measured.group_by(PLACE).agg(pl.len().alias("steps"))
+    in_steps = pl.col("step").is_in(measured["step"].implode()).sum().alias("in_steps")
+    fed = (
+        by_call.group_by(PLACE)
+        .agg(pl.len().cast(pl.Int64).alias("launches"), in_steps)
+        .join(steps, on=PLACE, how="left", nulls_equal=True)
+        .with_columns((pl.col("in_steps") / pl.col("steps")).alias("step_launches"))
+        .drop("in_steps", "steps")
     )
     kernels = work.filter(pl.col("kind").is_in(["kernel", "graph"]))
     kernels = kernels.with_columns(
@@ -48,7 +50,7 @@ def launches(trace: Trace) -> pl.DataFrame:
     queued = pl.col("queued")
     figures = (
         kernels.with_columns(bound.alias("bound"))
-        .group_by(_PLACE)
+        .group_by(PLACE)
         .agg(
             pl.col("bound").sum().cast(pl.Int64).alias("launch_bound"),
             pl.col("duration").filter("bound").sum().alias("launch_bound_ns"),
@@ -57,4 +59,4 @@ def launches(trace: Trace) -> pl.DataFrame:
             queued.quantile(0.95, "lower").cast(pl.Int64).alias("queue_p95_ns"),
         )
     )
-    return fed.join(figures, on=_PLACE, how="left", nulls_equal=True)
+    return fed.join(figures, on=PLACE, how="left", nulls_equal=True)

@@ -8,9 +8,14 @@ import polars as pl
 
 from traceana.analyze.idle.moments import Moments, moments
 from traceana.analyze.idle.notes import notes
-from traceana.analyze.idle.windows import PLACE, step_windows, windows, within
+from traceana.analyze.idle.windows import (
+    PLACE,
+    measured_windows,
+    step_windows,
+    windows,
+    within,
+)
 from traceana.analyze.result import Result, sums
-from traceana.analyze.steps import measured_steps
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -142,8 +147,7 @@ def _part(time: str, whole: str) -> pl.Expr:
 
 def _per_step(trace: Trace, gaps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Return ``in_steps`` (ns) and ``gaps_in_steps`` of each row, in the measured steps."""
-    measured = _measured(trace)
-    parts = within(gaps, measured)
+    parts = within(gaps, measured_windows(trace))
     return (
         gaps.select(keys)[parts["gap"]]
         .with_columns(parts["time_ns"])
@@ -155,14 +159,10 @@ def _per_step(trace: Trace, gaps: pl.DataFrame, keys: list[str]) -> pl.DataFrame
     )
 
 
-def _measured(trace: Trace) -> pl.DataFrame:
-    return step_windows(trace).filter(pl.col("step").is_in(measured_steps(trace).rows))
-
-
 def _with_step_figures(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     length = (pl.col("end") - pl.col("start")).sum()
     steps = (
-        _measured(trace)
+        measured_windows(trace)
         .group_by(PLACE)
         .agg(pl.len().cast(pl.Int64).alias("steps"), length.alias("steps_ns"))
     )

@@ -41,8 +41,9 @@ def weigh(
 ) -> Verdict:
     """Judge gaps from ``start`` to ``end``, before which a thread was in ``kinds``.
 
-    Until ``launch``, between them, the thread had not begun to launch. ``otherwise`` is the cause where no other has more: ``HOST`` for its time until then that nothing tells of, any
-    other for all that overhead leaves of the gap.
+    Until ``launch``, between them, the thread had not begun to launch. ``otherwise`` is the cause
+    where no other has more: ``HOST`` for its time until then that nothing tells of, any other for
+    all that overhead leaves of the gap.
     """
     pieces, rest, overhead = _pieces(kinds, start, end, launch)
     _hold(kinds, pieces, rest, start)

@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.idle.gaps import recording
 from traceana.analyze.intervals import union
-from traceana.analyze.steps import devices_used
+from traceana.analyze.steps import devices_used, measured_steps
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def step_windows(trace: Trace) -> pl.DataFrame:
         .select("step", *PLACE, "start", "end")
         .sort("step", *PLACE)
     )
+
+
+def measured_windows(trace: Trace) -> pl.DataFrame:
+    """Return the rows of :func:`step_windows` that per-step figures are of."""
+    return step_windows(trace).filter(pl.col("step").is_in(measured_steps(trace).rows))
 
 
 def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
