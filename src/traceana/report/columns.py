@@ -108,6 +108,10 @@ _KINDS: Final[dict[str, Kind]] = {
     "tensor_active": Kind.SHARE,
     "step": Kind.NUMBER,
     "process": Kind.NUMBER,
+    "rank": Kind.NUMBER,
+    "stream": Kind.NUMBER,
+    "thread": Kind.NUMBER,
+    "allocations": Kind.COUNT,
     "position": Kind.NUMBER,
     "rank": Kind.NUMBER,
     "device": Kind.DEVICE,
@@ -157,9 +161,11 @@ class Shown:
 
 
 def kind_of(column: str) -> Kind:
-    """Return the kind of ``column``: what is listed, durations by their ``_ns``, else text."""
+    """Return the kind of ``column``: what is listed, by its ``_ns`` or ``_bytes``, else text."""
     if column in _KINDS:
         return _KINDS[column]
+    if column.endswith("_bytes"):
+        return Kind.BYTES
     return Kind.TIME if column.endswith("_ns") else Kind.TEXT
 
 
