@@ -20,7 +20,7 @@ from traceana.cli.save import save
 from traceana.cli.transfers import transfers
 from traceana.cli.verb import verb
 
-VERBS = (report, info, kernels, layers, flops, transfers, idle, critical, classify, save)
+VERBS = (report, info, kernels, layers, flops, transfers, idle, critical, memory, classify, save)
 
 # Rich help would cost 50 ms at every start.
 app = typer.Typer(

@@ -108,7 +108,6 @@ _KINDS: Final[dict[str, Kind]] = {
     "tensor_active": Kind.SHARE,
     "step": Kind.NUMBER,
     "process": Kind.NUMBER,
-    "rank": Kind.NUMBER,
     "stream": Kind.NUMBER,
     "thread": Kind.NUMBER,
     "allocations": Kind.COUNT,

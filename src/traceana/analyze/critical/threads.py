@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints, thread_keys
+from traceana.analyze.thread_numbers import thread_numbers
+from traceana.attribute.nesting import Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -33,14 +34,7 @@ class Threads:
     def of(cls, trace: Trace, windows: pl.DataFrame) -> Threads:
         """Number the threads of ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
         frames = [trace.ops, trace.calls, trace.ranges, windows]
-        keys = thread_keys(*frames)
-        ranks = pl.concat([frame["rank"].cast(pl.Int64) for frame in frames]).fill_null(NONE)
-        dense = ranks.rank("dense").cast(pl.Int64).to_numpy() - 1
-        of_rank = np.split(dense, np.cumsum([frame.height for frame in frames])[:-1])
-        many = int(dense.max(initial=0)) + 1
-        ops, calls, ranges, own = (
-            key * many + rank for key, rank in zip(keys, of_rank, strict=True)
-        )
+        ops, calls, ranges, own = thread_numbers(*frames)
         threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
         every = np.concatenate((ops, calls, ranges, own))
         numbers = pl.DataFrame({"key": every, "thread": threads}).unique("key")
