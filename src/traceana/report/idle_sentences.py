@@ -50,10 +50,10 @@ def _launches(row: Row) -> str:
     if row["step_launches"] is not None:
         says += f", {human.mean(row['step_launches'])} a step"
     if row["launch_bound_share"] is not None:
+        median, most = (human.duration(row[f"queue_{name}_ns"]) for name in ("median", "p95"))
         says += (
             f"; {human.share(row['launch_bound_share'])} of the kernels last less than their "
-            f"launch; from its end to the kernel {human.duration(row['queue_median_ns'])} (median), "
-            f"{human.duration(row['queue_p95_ns'])} (95th percentile)"
+            f"launch; from its end to the kernel {median} (median), {most} (95th percentile)"
         )
     return says
 

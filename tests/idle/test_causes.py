@@ -1,0 +1,305 @@
+"""Runs into which each cause was planted: it is found, in what both profilers write, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.synthetic import GPU, Scenario, both, kineto
+from traceana.analyze.idle import devices, idle
+from traceana.analyze.idle.causes import CAUSES
+from traceana.trace import Trace
+
+Both = Callable[[Scenario], list[Trace]]
+OTHER = 12
+"""Another thread than the one that launches by default."""
+
+
+@pytest.fixture
+def each(tmp_path: Path) -> Both:
+    numbers = count()
+
+    def write(scenario: Scenario) -> list[Trace]:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        return both(scenario, folder)
+
+    return write
+
+
+def found(trace: Trace, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the gaps between work, in order: start, length, cause and ``columns``."""
+    frame = idle(trace, "gap").frame.sort("rank", "device", "start_ns")
+    frame = frame.filter(~frame["cause"].is_in(["begin", "end"]))
+    return frame.select("start_ns", "time_ns", "cause", *columns).rows()
+
+
+def drained(scenario: Scenario | None = None) -> Scenario:
+    """Return a run whose device is busy from 100 to 1,000, and launches next at 5,000."""
+    run = scenario or Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    run.launch(at=5_000, begins=5_200, duration=800)
+    return run
+
+
+GAP = (1_000, 4_200)
+"""The gap of :func:`drained`."""
+
+
+def test_the_host_was_in_nothing(each: Both) -> None:
+    for trace in each(drained()):
+        assert found(trace, "explained_ns", "operator", "call") == [
+            (*GAP, "host", 4_000, None, None)
+        ]
+
+
+def test_the_host_was_in_a_range(each: Both) -> None:
+    run = drained()
+    run.range("postprocess", 900, 4_900)
+    for trace in each(run):
+        assert found(trace, "range", "operator") == [(*GAP, "host", "postprocess", None)]
+
+
+def test_the_host_was_in_an_operator(each: Both) -> None:
+    run = drained()
+    run.operator("aten::outer", 1_200, 5_500)
+    run.operator("aten::inner", 2_000, 4_500)
+    for trace in each(run):
+        assert found(trace, "operator", "explained_ns") == [
+            (*GAP, "operator", "aten::inner", 3_800)
+        ]
+
+
+def test_a_synchronization_that_returned_late(each: Both) -> None:
+    run = drained()
+    run.sync(500, 3_600)
+    for trace in each(run):
+        # 2,600 ns in the call, and of the rest as much as it had waited before: 500 ns.
+        assert found(trace, "call", "explained_ns") == [
+            (*GAP, "synchronization", "cudaDeviceSynchronize", 3_100)
+        ]
+
+
+def test_a_synchronization_that_kept_the_host_from_being_ahead(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=9_900)
+    run.sync(200, 10_010, "stream", stream=7)
+    run.operator("aten::relu", 10_100, 12_500)
+    run.launch(at=12_000, begins=12_100, duration=100)
+    for trace in each(run):
+        assert found(trace, "call", "explained_ns") == [
+            (10_000, 2_100, "synchronization", "cudaStreamSynchronize", 2_000)
+        ]
+
+
+def test_a_short_wait_does_not_answer_for_long_work_of_the_host(each: Both) -> None:
+    run = drained()
+    run.sync(950, 1_010)
+    for trace in each(run):
+        assert found(trace, "explained_ns") == [(*GAP, "host", 3_940)]
+
+
+@pytest.mark.parametrize("kind", ["malloc", "free"])
+def test_allocation(each: Both, kind: str) -> None:
+    run = drained()
+    getattr(run, kind)(1_100, 4_000)
+    run.operator("aten::empty", 1_050, 4_600)
+    for trace in each(run):
+        assert found(trace, "call", "operator", "explained_ns") == [
+            (*GAP, "allocation", f"cuda{kind.title()}", "aten::empty", 2_900)
+        ]
+
+
+def test_the_data_loader(each: Both) -> None:
+    run = drained()
+    run.data_loader(700, 4_700)
+    run.operator("aten::stack", 1_500, 2_000)
+    for trace in each(run):
+        assert found(trace, "range", "explained_ns") == [
+            (
+                *GAP,
+                "data_loader",
+                "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+                3_700,
+            )
+        ]
+
+
+def test_a_batch_is_waited_for_on_any_thread(each: Both) -> None:
+    run = drained()
+    run.data_loader(700, 4_700, thread=OTHER)
+    for trace in each(run):
+        assert found(trace) == [(*GAP, "data_loader")]
+
+
+def test_a_copy_that_the_host_waits_for(each: Both) -> None:
+    run = Scenario([GPU(), GPU()])
+    drained(run)
+    # To another device, so that this one stays idle.
+    run.copy("d2h", 64, at=900, begins=2_000, duration=2_500, synchronous=True, device=1, stream=9)
+    for trace in each(run):
+        first = found(trace, "call")[0]
+        assert first == (*GAP, "copy", "cudaMemcpy")
+
+
+def test_a_collective_that_the_host_carries_out(each: Both) -> None:
+    run = drained()
+    run.range("gloo:all_reduce", 1_100, 4_800)
+    for trace in each(run):
+        assert found(trace, "range") == [(*GAP, "collective", "gloo:all_reduce")]
+
+
+def test_the_profiler(each: Both) -> None:
+    run = drained()
+    run.overhead(1_500, 4_500)
+    for trace in each(run):
+        assert found(trace, "range", "explained_ns") == [
+            (*GAP, "profiler", "Activity Buffer Request", 3_000)
+        ]
+
+
+def test_overhead_that_is_not_the_profilers_counts_within_the_launch(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    run.launch(at=900, begins=5_100, duration=100, call=4_100)
+    run.overhead(950, 4_950, text="Lazy Function Loading")
+    for trace in each(run):
+        assert found(trace, "explained_ns") == [(1_000, 4_100, "driver", 3_950)]
+
+
+def test_the_largest_part_is_the_cause_and_the_specific_one_of_equals(each: Both) -> None:
+    run = drained()
+    run.malloc(1_000, 2_500)
+    run.data_loader(2_500, 4_000)
+    for trace in each(run):
+        assert found(trace, "explained_ns") == [(*GAP, "allocation", 1_500)]
+    run.data_loader(4_100, 4_101)
+    for trace in each(run):
+        assert found(trace, "explained_ns") == [(*GAP, "data_loader", 1_501)]
+
+
+def test_launch_latency(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    run.operator("aten::add", 800, 1_500)
+    run.launch(at=999, begins=1_300, duration=100, call=250)
+    for trace in each(run):
+        assert found(trace, "operator", "call") == [
+            (1_000, 300, "launch_latency", "aten::add", "cudaLaunchKernel")
+        ]
+
+
+def test_a_launch_that_begins_as_the_device_drains_is_the_hosts(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=900)
+    run.launch(at=1_000, begins=1_300, duration=100)
+    for trace in each(run):
+        assert found(trace, "explained_ns") == [(1_000, 300, "host", 0)]
+
+
+def test_work_that_was_queued(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=300, duration=700)
+    run.launch(at=200, begins=1_002, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(1_000, 2, "queued")]
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"), [("copy", "copy"), ("collective", "collective"), ("launch", "event")]
+)
+def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=400)
+    if last == "copy":
+        run.copy("h2d", 1_024, at=200, begins=400, duration=1_600, stream=20)
+    else:
+        getattr(run, last)(20, at=200, begins=400, duration=1_600)
+    event = run.record_event(20, at=400, completed=2_000)
+    run.wait_event(event, 7, at=600)
+    run.launch(at=800, begins=2_050, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(2_000, 50, cause)]
+
+
+def test_without_records_of_waits_the_calls_tell(tmp_path: Path) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=100, duration=400)
+    run.collective(20, at=200, begins=400, duration=1_600)
+    run.wait_event(run.record_event(20, at=400, completed=2_000), 7, at=600)
+    run.launch(at=800, begins=2_050, duration=100)
+    run.syncs.clear()
+    assert found(kineto(run, tmp_path)) == [(2_000, 50, "collective")]
+
+
+def test_a_wait_that_was_over_explains_nothing(each: Both) -> None:
+    run = Scenario()
+    run.launch(20, at=0, begins=100, duration=100)
+    run.wait_event(run.record_event(20, at=150, completed=200), 7, at=300)
+    run.launch(at=450, begins=600, duration=1_400)
+    # The wait was before the launch of the work in front of the gap.
+    run.launch(at=1_900, begins=2_050, duration=100)
+    for trace in each(run):
+        assert found(trace)[-1] == (2_000, 50, "launch_latency")
+
+
+def test_work_on_another_device_is_waited_for(each: Both) -> None:
+    run = Scenario([GPU(), GPU()])
+    run.launch(at=0, begins=100, duration=900)
+    run.copy("p2p", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
+    run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
+    run.launch(at=800, begins=4_010, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(1_000, 3_010, "copy")]
+
+
+def test_one_call_launched_both(tmp_path: Path) -> None:
+    run = Scenario()
+    first = run.launch(at=0, begins=100, duration=900)
+    second = run.launch(at=10, begins=1_004, duration=100)
+    run.calls.pop()
+    object.__setattr__(second, "correlation", first.correlation)
+    for trace in both(run, tmp_path):
+        assert found(trace) == [(1_000, 4, "same_launch")]
+
+
+def test_a_launch_that_is_not_recorded(each: Both) -> None:
+    run = drained()
+    run.calls.pop()
+    run.sync(900, 4_000)
+    for trace in each(run):
+        assert found(trace) == [(*GAP, "not_recorded")]
+
+
+def test_the_recording_begins_and_ends(each: Both) -> None:
+    run = drained()
+    run.range("all", 0, 7_000)
+    for trace in each(run):
+        rows = idle(trace).frame.select("cause", "count", "time_ns").rows()
+        assert rows == [("host", 1, 4_200), ("end", 1, 1_000), ("begin", 1, 100)]
+        (row,) = devices(trace).frame.to_dicts()
+        assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (7_000, 1_700, 5_300)
+
+
+def test_a_thread_that_had_not_begun_is_not_asked(each: Both) -> None:
+    run = Scenario()
+    run.operator("forward", 0, 900)
+    run.launch(at=0, begins=100, duration=900)
+    run.malloc(1_100, 4_500)
+    # Autograd's thread was in nothing when the device drained.
+    run.operator("backward", 4_900, 5_500, thread=OTHER)
+    run.launch(at=5_000, begins=5_200, duration=800, thread=OTHER)
+    for trace in each(run):
+        assert found(trace) == [(*GAP, "allocation")]
+    run.range("busy with another thing", 500, 4_950, thread=OTHER)
+    for trace in each(run):
+        assert found(trace, "range") == [(*GAP, "host", "busy with another thing")]
+
+
+def test_every_cause_is_planted_somewhere() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [cause for cause in CAUSES if f'"{cause}"' not in text] == []
