@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from traceana.errors import CountersError
+from traceana.errors import CountersError, NotFoundError
 from traceana.ingest.progress import Progress, silent
 from traceana.trace import Trace
 
@@ -40,6 +40,8 @@ def open_trace(
     from traceana.trace.bundle import is_bundle, open_bundle
 
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
+    if not sources:
+        raise NotFoundError("no file is named: give a trace, or the files of one run's ranks")
     (source, *others) = sources
     bundle = not others and is_bundle(source)
     if bundle:

@@ -20,6 +20,7 @@ from traceana.errors import (
     IsDirectoryError,
     NoSuchSelectionError,
     NotATraceError,
+    NotFoundError,
 )
 from traceana.report.document import Paper
 from traceana.report.facts_screen import render
@@ -163,3 +164,8 @@ def test_eight_ranks_add_up_to_their_files() -> None:
             here = trace.table(table)[name].cast(pl.String).gather(mine[column])
             there = single.table(table)[name].cast(pl.String).gather(single.activities[column])
             assert here.to_list() == there.to_list()
+
+
+def test_no_files_at_all_are_an_error_of_traceana() -> None:
+    with pytest.raises(NotFoundError, match="no file is named"):
+        traceana.open([])

@@ -56,7 +56,6 @@ FAMILY_OF_ALGORITHM: Final[dict[str, str]] = {
 """Convolution algorithms, in cuDNN's names, and the four families of Kim et al. (ISPASS 2017)."""
 
 ALGORITHMS: Final[tuple[str, ...]] = tuple(FAMILY_OF_ALGORITHM)
-FAMILIES: Final[tuple[str, ...]] = ("gemm", "direct", "fft", "winograd", "unknown")
 DIRECTIONS: Final[tuple[str, ...]] = ("fprop", "dgrad", "wgrad", "forward", "backward")
 PRECISIONS: Final[tuple[str, ...]] = (
     "fp64",
