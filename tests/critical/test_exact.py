@@ -10,12 +10,13 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import traceana
 from tests.critical.checks import check
-from tests.support.synthetic import Scenario, both
+from tests.critical.simulation import Machine
+from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import By, critical, segments
 from traceana.analyze.critical.ended import Ended
@@ -129,6 +130,45 @@ def test_of_runs_at_random(run: Scenario) -> None:
     columns = ["step", "start_ns", "time_ns", "class", "part", "operator", "stream"]
     of_nsys, of_kineto = (segments(trace).select(columns).rows() for trace in traces)
     assert of_nsys == of_kineto
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """Draw what a host does, and let a machine do it."""
+    machine = Machine()
+    length = st.integers(1, 3_000)
+    for _ in range(draw(st.integers(1, 14))):
+        stream = draw(st.sampled_from([7, 8]))
+        match draw(st.sampled_from(["kernel", "kernel", "copy", "idle", "event", "synchronize"])):
+            case "idle":
+                machine.idle(draw(length))
+            case "event":
+                machine.event(stream, 15 - stream)
+            case "synchronize":
+                machine.synchronize(stream)
+            case kind:
+                machine.work(kind, stream, draw(length))
+    assume(machine.run.calls)
+    # What waited for two things that ended at one moment waited for either.
+    assume(len(set(machine.moments)) == len(machine.moments))
+    machine.run.step(0, 0, max(machine.now, 1))
+    return machine
+
+
+@settings(max_examples=150)
+@given(machines())
+def test_the_path_is_that_of_the_machine(machine: Machine) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = kineto(machine.run, Path(folder))
+    found = segments(trace).group_by("class").agg(pl.col("time_ns").sum())
+    times_by_class = dict(found.with_columns(pl.col("class").cast(pl.String)).rows())
+    # A call that waits and has nothing to wait for is time of the host.
+    waited = machine.expected()
+    idle_calls = times_by_class.get("sync", 0) - waited["sync"]
+    assert idle_calls >= 0
+    times_by_class["sync"] = waited["sync"]
+    times_by_class["host"] = times_by_class.get("host", 0) + idle_calls
+    assert {k: v for k, v in times_by_class.items() if v} == {k: v for k, v in waited.items() if v}
 
 
 @settings(max_examples=200)

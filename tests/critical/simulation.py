@@ -1,0 +1,104 @@
+"""A host and two streams, simulated forward: each thing knows what it really waited for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.support.synthetic import Scenario
+from tests.support.synthetic.records import Event
+
+CALL, LATENCY, RETURN = 100, 3, 7
+"""How long a call takes that waits for nothing; from there to the begin of work on a free stream;
+from the end of what a call waited for to its return."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """``before``: the work that it waited for, None where its launch came last."""
+
+    start: int
+    end: int
+    returned: int
+    kind: str
+    before: Work | None
+    reason: str
+
+
+@dataclass
+class Machine:
+    """Does one thing after the other; ``moments`` are those at which work can begin."""
+
+    run: Scenario = field(default_factory=Scenario)
+    now: int = 0
+    _last: dict[int, Work] = field(default_factory=dict)
+    _awaited: dict[int, Work] = field(default_factory=dict)
+    _waits: list[tuple[int, Work]] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)
+
+    def idle(self, time: int) -> None:
+        """Let the host be at nothing."""
+        self.now += time
+
+    def work(self, kind: str, stream: int, duration: int) -> None:
+        """Launch a kernel or a copy."""
+        at, returned = self.now, self.now + CALL
+        self.now = returned
+        start, before, reason = returned + LATENCY, None, "launch"
+        last, awaited = self._last.get(stream), self._awaited.pop(stream, None)
+        for other, why in ((last, "stream"), (awaited, "event")):
+            if other is not None and other.end > start:
+                start, before, reason = other.end, other, why
+        made = Work(start, start + duration, returned, kind, before, reason)
+        self._last[stream] = made
+        self.moments += [made.end, returned + LATENCY]
+        if kind == "kernel":
+            self.run.launch(stream, at=at, begins=start, duration=duration, call=CALL)
+        else:
+            self.run.copy("h2d", 64, at=at, begins=start, duration=duration, stream=stream)
+
+    def event(self, of: int, waiting: int) -> None:
+        """Let what comes next on a stream wait for what another has been asked for by now."""
+        work = self._last.get(of)
+        event: Event = self.run.record_event(
+            of, at=self.now, completed=self.now if work is None else work.end
+        )
+        self.run.wait_event(event, waiting, at=self.now + CALL)
+        self.now += 2 * CALL
+        if work is not None:
+            self._awaited[waiting] = work
+
+    def synchronize(self, stream: int) -> None:
+        """Let the host wait for a stream."""
+        at, work = self.now, self._last.get(stream)
+        self.now = at + CALL
+        if work is not None and work.end > at:
+            self.now = work.end + RETURN
+            self._waits.append((self.now, work))
+        self.run.sync(at, self.now, "stream", stream=stream)
+
+    def expected(self) -> Counter[str]:
+        """Return how long which kinds of segments are on the path."""
+        found: Counter[str] = Counter()
+        last = max(self._last.values(), key=lambda work: work.end, default=None)
+        at, work = self.now, None
+        if last is not None and last.end >= at:
+            at, work = last.end, last
+        while True:
+            while work is not None:
+                found[work.kind] += work.end - work.start
+                at = work.returned
+                if work.before is None:
+                    found["launch"] += work.start - work.returned
+                work = work.before
+            waited = max((wait for wait in self._waits if wait[0] <= at), default=None, key=_time)
+            if waited is None:
+                found["host"] += at
+                return Counter({k: v for k, v in found.items() if v})
+            found["host"] += at - waited[0]
+            found["sync"] += RETURN
+            work = waited[1]
+
+
+def _time(wait: tuple[int, Work]) -> int:
+    return wait[0]

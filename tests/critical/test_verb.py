@@ -1,0 +1,54 @@
+"""``traceana critical`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.synthetic import Scenario, write_kineto
+from tests.support.traces import TraceBuilder
+from traceana.cli.main import app
+from traceana.errors import ExitCode
+
+DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+WAYS = ("class", "kernel", "layer", "operator", "segment")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    run = Scenario()
+    run.step(4, 0, 2_000)
+    run.operator("aten::mm", 50, 400)
+    run.launch(at=100, begins=300, duration=1_000)
+    run.sync(420, 1_400, "stream", stream=7)
+    return write_kineto(run, tmp_path / "run.json")
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_each_way_adds_up_and_is_documented(file: Path, by: str) -> None:
+    result = CliRunner().invoke(app, ["critical", str(file), "--by", by, "-f", "json"])
+    assert result.exit_code == 0, result.output
+    whole = json.loads(result.stdout)
+    assert whole["meta"]["total_ns"] == 2_000
+    assert sum(row["time_ns"] for row in whole["rows"]) == 2_000
+    section = DOCS.split("### critical\n")[1].split("\n### ")[0]
+    for key in whole["rows"][0]:
+        assert f"`{key}`" in section
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_each_way_is_shown(file: Path, by: str) -> None:
+    result = CliRunner().invoke(app, ["critical", str(file), "--by", by])
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "sync" in result.stdout
+
+
+def test_a_trace_without_work_says_so(tmp_path: Path) -> None:
+    bundle = TraceBuilder().build().save(tmp_path / "empty")
+    result = CliRunner().invoke(app, ["critical", str(bundle)])
+    assert result.exit_code == ExitCode.NO_WORK
+    assert result.stderr == "traceana: nothing to show: the file holds no device work\n"
