@@ -1,4 +1,4 @@
-"""Runs into which each cause was planted: it is found, in what both profilers write, to the nanosecond."""
+"""Runs with each cause planted: it is found, in what both profilers write, to the nanosecond."""
 
 from __future__ import annotations
 

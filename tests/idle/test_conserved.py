@@ -1,0 +1,182 @@
+"""Busy and idle time of random small runs, and the causes, against sweeps over every nanosecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.traces import TraceBuilder
+from traceana.analyze.idle import devices, idle
+from traceana.analyze.selection import select
+from traceana.trace import Trace
+
+END = 60
+"""The recording, 0 to here."""
+
+CALLS = {
+    "allocation": "cudaMalloc",
+    "synchronization": "cudaStreamSynchronize",
+    "copy": "cudaMemcpy",
+}
+RANGES = {"data_loader": "enumerate(DataLoader)#next", "collective": "gloo:broadcast"}
+ORDER = ("profiler", *CALLS, "collective", "data_loader", "operator", "host")
+KINDS = ("kernel", "collective", "memcpy")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something of a kind from ``start`` to ``end``."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def spans(kinds: tuple[str, ...], most: int) -> st.SearchStrategy[list[Span]]:
+    """Return lists of short spans within the recording, in any order, overlapping as they like."""
+    one = st.builds(
+        lambda kind, start, length: Span(kind, start, min(start + length, END)),
+        st.sampled_from(kinds),
+        st.integers(0, END - 1),
+        st.integers(0, 20),
+    )
+    return st.lists(one, max_size=most)
+
+
+def built(work: list[Span], launches: list[int], host: list[Span], steps: list[Span]) -> Trace:
+    """Return a trace whose work was launched at ``launches``, while the one thread was at ``host``.
+
+    What the host is at is attributed by hand: operators have depth 0, and nothing has a parent.
+    """
+    b = TraceBuilder()
+    b.name("collective", category="collective", function="all_reduce")
+    place = {"process": 1, "thread": 1}
+    b.row("ranges", text="recording", kind="span", start=0, duration=END, process=1)
+    for number, (one, at) in enumerate(zip(work, launches, strict=False)):
+        launch = min(at, one.start)
+        call = b.row(
+            "calls", name="cudaLaunchKernel", start=launch, duration=2, correlation=number, **place
+        )
+        within = [i for i, s in enumerate(steps) if s.start <= launch < s.end]
+        columns: dict[str, Any] = {"call": call, "stream": 7 + number % 2, "process": 1}
+        columns["step"] = within[0] if within else None
+        length = one.end - one.start
+        if one.kind == "memcpy":
+            b.copy("h2d", one.start, length, **columns)
+        else:
+            b.kernel(one.kind, one.start, length, **columns)
+    for one in host:
+        row = {"start": one.start, "duration": one.end - one.start, **place}
+        if one.kind in CALLS:
+            b.row("calls", name=CALLS[one.kind], **row)
+        elif one.kind == "operator":
+            b.row("ops", name="aten::add", depth=0, **row)
+        else:
+            kind = "overhead" if one.kind == "profiler" else "annotation"
+            b.row("ranges", text=RANGES.get(one.kind, one.kind), kind=kind, depth=0, **row)
+    for number, one in enumerate(steps):
+        b.step(number, one.start, one.end - one.start)
+    return b.build()
+
+
+def inside(moment: int, spans: list[Span], *kinds: str) -> bool:
+    return any(s.kind in kinds and s.start <= moment < s.end for s in spans)
+
+
+WORK = spans(KINDS, 8).filter(lambda work: len(work) > 0)
+LAUNCHES = st.lists(st.integers(0, END), min_size=8, max_size=8)
+HOST = spans(ORDER[:-1], 8)
+
+
+@st.composite
+def _steps(draw: st.DrawFn) -> list[Span]:
+    edges = sorted(draw(st.sets(st.integers(0, END), max_size=4)))
+    return [Span("step", a, b) for a, b in pairwise(edges)]
+
+
+@settings(max_examples=250, deadline=None)
+@given(WORK, LAUNCHES, HOST, _steps())
+def test_busy_idle_and_overlap_are_those_of_a_sweep(
+    work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
+) -> None:
+    trace = built(work, launches, host, steps)
+    every = range(END)
+    fed = list(zip(work, launches, strict=False))
+    computing = ("kernel",)
+    (row,) = devices(trace).frame.to_dicts()
+    assert row["span_ns"] == END
+    assert row["busy_ns"] == sum(inside(t, work, *KINDS) for t in every)
+    assert row["kernel_ns"] == sum(inside(t, work, "kernel", "collective") for t in every)
+    assert row["copy_only_ns"] == row["copy_exposed_ns"]
+    assert row["copy_exposed_ns"] == sum(
+        inside(t, work, "memcpy") and not inside(t, work, "kernel", "collective") for t in every
+    )
+    assert row["collective_ns"] == sum(inside(t, work, "collective") for t in every)
+    assert row["collective_exposed_ns"] == sum(
+        inside(t, work, "collective") and not inside(t, work, *computing) for t in every
+    )
+    assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
+    for by in ("cause", "operator", "range", "gap"):
+        assert idle(trace, by).totals["time_ns"] == row["idle_ns"]
+    by_step = idle(trace, "step").frame
+    for number, step in enumerate(steps):
+        rows = by_step.filter(pl.col("step") == number)
+        used = any(min(at, w.start) in range(step.start, step.end) for w, at in fed)
+        idle_ns = sum(not inside(t, work, *KINDS) for t in range(step.start, step.end))
+        assert rows["time_ns"].sum() == (idle_ns if used else 0)
+        if used:
+            alone = select(trace, steps=[number])
+            (only,) = devices(alone).frame.to_dicts()
+            assert (only["span_ns"], only["idle_ns"]) == (step.end - step.start, idle_ns)
+            assert idle(alone).totals["time_ns"] == idle_ns
+
+
+@settings(max_examples=400, deadline=None)
+@given(WORK, LAUNCHES, HOST)
+def test_the_cause_is_the_largest_part_of_a_sweep(
+    work: list[Span], launches: list[int], host: list[Span]
+) -> None:
+    trace = built(work, launches, host, [])
+    rows = idle(trace, "gap").frame.sort("start_ns").to_dicts()
+    busy = [inside(t, work, *KINDS) for t in range(END)]
+    for row in rows:
+        start, end = row["start_ns"], row["start_ns"] + row["time_ns"]
+        assert not any(busy[start:end])
+        assert start == 0 or busy[start - 1] or any(w.start == w.end == start for w in work)
+        if row["cause"] in ("begin", "end"):
+            continue
+        behind = [i for i, w in enumerate(work) if w.start == end]
+        launch = min(launches[behind[0]], end)
+        if launch < start:
+            assert row["cause"] in ("launch_latency", "queued", "profiler")
+            continue
+        parts = dict.fromkeys(ORDER, 0)
+        for t in range(start, end):
+            kinds = [k for k in ORDER[:-1] if inside(t, host, k)]
+            first = kinds[0] if kinds else "host"
+            if t < launch or first == "profiler":
+                parts[first] += 1
+        for kind in ("synchronization", "copy"):
+            _hold(kind, host, start, parts)
+        most = max(parts.values())
+        expected = next(k for k in ORDER if parts[k] == most) if most else "host"
+        assert (row["cause"], row["explained_ns"]) == (expected, most)
+
+
+def _hold(kind: str, host: list[Span], start: int, parts: dict[str, int]) -> None:
+    """Move to calls of ``kind`` that held the thread at ``start`` what they kept it from."""
+    if not inside(start, host, kind):
+        return
+    waited = 0
+    while start - waited > 0 and inside(start - waited - 1, host, kind):
+        waited += 1
+    for rest in ("host", "operator"):
+        moved = min(waited, parts[rest])
+        parts[rest] -= moved
+        parts[kind] += moved
+        waited -= moved
