@@ -1,0 +1,217 @@
+"""``traceana diff``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceana.cli.opening import exit_code, layer_manifest, open_trace
+from traceana.cli.options import Reading, Tabling, Writing
+from traceana.cli.output import Output
+from traceana.errors import ExitCode
+
+if TYPE_CHECKING:
+    from traceana.compare import Diff
+
+
+class By(StrEnum):
+    """What one row is."""
+
+    LAYER = "layer"
+    CLASS = "class"
+    ALGORITHM = "algorithm"
+    KERNEL = "kernel"
+
+
+class Statistic(StrEnum):
+    """What of the steps' times the verdict is of."""
+
+    MEDIAN = "median"
+    MEAN = "mean"
+
+
+A = Annotated[
+    Path,
+    typer.Argument(
+        metavar="A",
+        help="The run that was: a trace, a bundle, a folder of ranks, or a baseline's name.",
+        show_default=False,
+    ),
+]
+B = Annotated[
+    Path | None,
+    typer.Argument(metavar="[B]", help="The run that is. May be left out to save a baseline."),
+]
+Grouping = Annotated[
+    By | None,
+    typer.Option(
+        "--by",
+        metavar="|".join(By),
+        help="One row a layer, class, algorithm or kernel. Default: a summary on one screen.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """How both inputs are read."""
+
+    step: Annotated[
+        str | None, typer.Option(metavar="N,N-M", help="Only these steps, on both sides.")
+    ] = None
+    device: Annotated[
+        str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, on both sides.")
+    ] = None
+    rank: Annotated[
+        str | None, typer.Option(metavar="N,N-M", help="Only these ranks, on both sides.")
+    ] = None
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+    ] = None
+    model_a: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The layers of A's model. Default: beside the trace."),
+    ] = None
+    model_b: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The layers of B's model. Default: beside the trace."),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 30 when a trace has integrity problems.")
+    ] = False
+
+    def reading(self, model: Path | None) -> Reading:
+        """Return the options of reading one side."""
+        return Reading(self.step, self.device, self.rank, self.rules, None, model, self.strict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How layers are paired, and when a difference counts."""
+
+    map: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help='Pairs of layers to force: TOML "of A" = "of B", or CSV a,b.'
+        ),
+    ] = None
+    min_effect: Annotated[
+        str, typer.Option(metavar="PERCENT", help="What changes by less is the same.")
+    ] = "1%"
+    level: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Confidence of intervals and verdicts.")
+    ] = "95%"
+    statistic: Annotated[
+        Statistic, typer.Option(metavar="|".join(Statistic), help="What of the steps is judged.")
+    ] = Statistic.MEDIAN
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT", help="Exit code 60 when B is slower by more, and that is real."
+        ),
+    ] = None
+    save_baseline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Keep A under this name, to give as A another time."),
+    ] = None
+
+
+def diff(
+    a: A,
+    sides: Sides,
+    judging: Judging,
+    tabling: Tabling,
+    writing: Writing,
+    b: B = None,
+    by: Grouping = None,
+) -> ExitCode:
+    """What changed from A to B, where, and whether it is real.
+
+    A and B may differ in commit, batch, GPU or framework. Layers are paired by path where paths
+    agree, else by what they are. Times are per step, warm-up left out; rows add up to the step.
+    """
+    from traceana.compare import diff as analysis
+    from traceana.compare.baselines import resolved, save_baseline
+
+    if b is None and judging.save_baseline is None:
+        raise typer.BadParameter("name a second run, or --save-baseline", param_hint="B")
+    least = fraction(judging.min_effect, "--min-effect")
+    level = fraction(judging.level, "--level")
+    if not 0.5 < level < 1:
+        raise typer.BadParameter("lies between 50% and 100%", param_hint="--level")
+    gate = None
+    if judging.fail_if_slower is not None:
+        gate = fraction(judging.fail_if_slower, "--fail-if-slower")
+    paths = [resolved(path) for path in (a, b) if path is not None]
+    output = Output(tabling, writing, reads=paths, screenful=40)
+    readings = [sides.reading(sides.model_a), sides.reading(sides.model_b)]
+    used = readings[: len(paths)]
+    traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
+    models = [layer_manifest([path], one) for path, one in zip(paths, used, strict=True)]
+    if judging.save_baseline is not None:
+        kept = save_baseline(judging.save_baseline, traces[0], models[0])
+        typer.echo(f"traceana: saved as {kept.name}: {kept}", err=True)
+    codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
+    failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
+    if len(traces) == 1 or ExitCode.NO_WORK in codes or ExitCode.NO_TIMELINE in codes:
+        return failed
+    found = analysis(
+        traces[0],
+        traces[1],
+        pairs=judging.map,
+        model_a=models[0],
+        model_b=models[1],
+        level=level,
+        minimum_effect=least,
+        statistic=judging.statistic.value,
+    )
+    _show(output, found, by)
+    if failed is not ExitCode.OK:
+        return failed
+    return ExitCode.OK if gate is None else _gated(found, gate)
+
+
+def _show(output: Output, found: Diff, by: By | None) -> None:
+    from traceana.analyze.result import Result, sums
+    from traceana.report.diff_facts import COLUMNS, OPTIONAL, compared
+
+    frame = found.by((by or By.LAYER).value)
+    facts = compared(found)
+    output.show(
+        "diff",
+        Result(frame, sums(frame, "time_a_ns", "time_b_ns", "delta_ns"), found.notes),
+        columns=COLUMNS[by or By.LAYER],
+        optional=OPTIONAL,
+        sections={"changes": Result(found.changes)},
+        source=facts.source,
+        compared=facts if by is None else None,
+    )
+
+
+def _gated(found: Diff, gate: float) -> ExitCode:
+    """Return how the gate ends, and say so where it does not let B pass, or cannot tell."""
+    step = found.step
+    if step.verdict == "not enough steps":
+        typer.echo("traceana: not enough steps to tell whether B is slower: passed", err=True)
+    if step.verdict == "slower" and step.relative > gate:
+        typer.echo(f"traceana: B is slower by {step.relative:.1%}, more than {gate:.1%}", err=True)
+        return ExitCode.SLOWER
+    return ExitCode.OK
+
+
+def fraction(text: str, option: str) -> float:
+    """Return ``3%`` or ``0.03`` as a fraction; raises ``typer.BadParameter`` on anything else."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 <= value < float("inf"):
+        raise typer.BadParameter(f"{text!r} is no percentage like 3% or 0.03", param_hint=option)
+    return value

@@ -1,0 +1,174 @@
+"""What is known of each layer of a run that can tell which layer of another run it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.costs.pairing import paired
+from traceana.analyze.layers import layers
+from traceana.analyze.layers.places import places
+from traceana.compare.align.order import execution_order
+from traceana.compare.align.vocabulary import Type, plain_word, type_of
+from traceana.compare.align.weights import weights
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+_SEPARATOR: Final = re.compile(r"[./]")
+_NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a run. What the trace and its manifest do not tell is None.
+
+    ``path`` is None for names that a profiler gave by counting (``Conv2d_3``): those are in
+    ``number``. Shapes are of one image, without regard to the order of the axes; ``weight`` counts
+    the elements of its weight; ``flops`` are per step and image, of all passes.
+    """
+
+    label: str
+    type: str | None = None
+    known: Type | None = None
+    path: str | None = None
+    number: str | None = None
+    takes: str | None = None
+    gives: str | None = None
+    weight: int | None = None
+    flops: float | None = None
+    category: str | None = None
+    backward: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The layers of one run in their order, and its batch size, where that is known."""
+
+    layers: tuple[Layer, ...]
+    batch: int | None = None
+
+
+def side(trace: Trace, model: Manifest | None = None) -> Side:
+    """Return the layers of ``trace`` that did work, in the order of the model.
+
+    The order is that of ``model``, the trace's layer manifest, and of execution for what that does
+    not have (:func:`traceana.compare.align.order.execution_order`).
+    """
+    table = layers(trace, model=model).frame.filter(pl.col("role") == "layer")
+    if table.is_empty():
+        return Side(())
+    label_of = dict(
+        places(trace.layers, "layer", None)
+        .filter(pl.col("role") == "layer")
+        .select("layer_row", "layer")
+        .iter_rows()
+    )
+    described = {} if model is None else paired(trace.layers, model)
+    positions = {label_of[row]: one.position for row, one in described.items()}
+    order = execution_order(trace, label_of, positions)
+    heaviest = {label_of[row]: size for row, size in weights(trace, described).items()}
+    rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
+    batch = _batch([row["input_shape"] for row in rows])
+    steps = max(trace.steps["number"].n_unique(), 1)
+    of_class = _categories(trace, label_of)
+    trains = any(row["backward_ns"] for row in rows)
+    prefix = _common_prefix([row["layer"] for row in rows])
+    found = []
+    for row in rows:
+        name, counted = _named(row["layer"], row["type"], prefix)
+        flops = row["flops"]
+        found.append(
+            Layer(
+                label=row["layer"],
+                type=row["type"],
+                known=type_of(row["type"]),
+                path=name,
+                number=counted,
+                takes=_per_image(row["input_shape"], batch),
+                gives=_per_image(row["output_shape"], batch),
+                weight=heaviest.get(row["layer"]),
+                flops=flops / steps / (batch or 1) if flops else None,
+                category=of_class.get(row["layer"]),
+                backward=bool(row["backward_ns"]) if trains else None,
+            )
+        )
+    return Side(tuple(found), batch)
+
+
+def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
+    """Return by layer the category that most of its time is of."""
+    from traceana.analyze.layers.located import located
+
+    named = pl.DataFrame(
+        {"layer_row": list(label_of), "label": list(label_of.values())},
+        schema={"layer_row": pl.UInt32, "label": pl.String},
+    )
+    rows = (
+        located(trace)
+        .join(named, on="layer_row")
+        .group_by("label", "category")
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "category", descending=[True, False])
+        .unique("label", keep="first", maintain_order=True)
+        .filter(~pl.col("category").is_in(["other", "fused"]))
+    )
+    return dict(rows.select("label", "category").iter_rows())
+
+
+def _batch(shapes: list[str | None]) -> int | None:
+    """Return the first axis that most layers' inputs have; null where no shape is known."""
+    firsts = [first[0] for text in shapes if (first := _shape(text))]
+    if not firsts:
+        return None
+    most = Counter(firsts).most_common()
+    return min(size for size, count in most if count == most[0][1]) or None
+
+
+def _shape(text: str | None) -> list[int] | None:
+    shape = None if text is None else json.loads(text)
+    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        return None
+    return shape
+
+
+def _per_image(text: str | None, batch: int | None) -> str | None:
+    """Return a shape without its batch, its axes by size: layouts of memory do not matter."""
+    shape = _shape(text)
+    if not shape:
+        return None
+    first = shape[0]
+    if batch and first % batch == 0:
+        first //= batch
+    return "x".join(str(size) for size in sorted([first, *shape[1:]]) if size != 1) or "1"
+
+
+def _common_prefix(labels: list[str]) -> int:
+    """Return how many leading parts all paths of more than that many parts have in common."""
+    paths = [_SEPARATOR.split(label) for label in labels]
+    nested = [path for path in paths if len(path) > 1]
+    if len(nested) < 2 or len(nested) * 2 < len(paths):
+        return 0
+    shortest = min(len(path) for path in nested) - 1
+    for depth in range(shortest):
+        if len({path[depth] for path in nested}) > 1:
+            return depth
+    return shortest
+
+
+def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str | None]:
+    """Return the path that a person gave, or else the name that was given by counting."""
+    parts = _SEPARATOR.split(label)
+    kept = parts[prefix:] if len(parts) > prefix else parts
+    path = ".".join(kept)
+    last = kept[-1]
+    base = _NUMBERED.match(last)
+    if type_ and base and base[1] != last and plain_word(base[1]) == plain_word(type_):
+        return None, path
+    return path, None

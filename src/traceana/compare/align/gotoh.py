@@ -1,0 +1,91 @@
+"""The best alignment of two sequences: global, with affine gaps (Gotoh 1982).
+
+Scores and penalties are integers, so that ties are ties and no rounding decides between them.
+A gap of one sequence may directly follow one of the other, in one order alone: the other order
+gives the same pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Scores = npt.NDArray[np.int64]
+
+_IMPOSSIBLE: Final = -(1 << 60)
+_MATCH, _ROWS, _COLUMNS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What gaps cost, in the unit of the scores (positive numbers)."""
+
+    open: int
+    extend: int
+    change: int
+    """To begin a gap of columns directly behind one of rows."""
+
+
+def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], int]:
+    """Return the pairs (row, column) of the alignment with the highest score, and that score.
+
+    ``scores`` has what each row and column, paired, are worth; rows and columns keep their order,
+    each is in one pair at most. Time and memory are those of ``scores``; a row at a time is done by
+    numpy, the gap within the row by a running maximum.
+    """
+    rows, columns = scores.shape
+    from_match = np.zeros((rows + 1, columns + 1), dtype=np.int8)
+    from_rows = np.zeros_like(from_match)
+    from_columns = np.zeros_like(from_match)
+    slope = np.arange(columns + 1, dtype=np.int64) * gaps.extend
+    match = np.full(columns + 1, _IMPOSSIBLE, dtype=np.int64)
+    match[0] = 0
+    down = np.full(columns + 1, _IMPOSSIBLE, dtype=np.int64)
+    along, from_columns[0] = _along(match, down, slope, gaps)
+    for row in range(rows):
+        before = np.maximum(np.maximum(match, down), along)[:-1]
+        at = row + 1
+        from_match[at, 1:] = np.where(
+            match[:-1] == before, _MATCH, np.where(down[:-1] == before, _ROWS, _COLUMNS)
+        )
+        opened, extended = match - gaps.open, down - gaps.extend
+        down = np.maximum(opened, extended)
+        from_rows[at] = np.where(opened == down, _MATCH, _ROWS)
+        match = np.concatenate([[_IMPOSSIBLE], np.maximum(before + scores[row], _IMPOSSIBLE)])
+        along, from_columns[at] = _along(match, down, slope, gaps)
+    ends = [int(match[-1]), int(down[-1]), int(along[-1])]
+    state = ends.index(max(ends))
+    return _trace_back(state, (from_match, from_rows, from_columns)), max(ends)
+
+
+def _along(
+    match: Scores, down: Scores, slope: Scores, gaps: Gaps
+) -> tuple[Scores, npt.NDArray[np.int8]]:
+    """Return for each column the best score that ends in a gap of columns, and what was before."""
+    opened = np.maximum(match - gaps.open, down - gaps.change)
+    reached = np.full_like(match, _IMPOSSIBLE)
+    # Opening at column k and extending to j costs extend * (j - k - 1) more.
+    reached[1:] = np.maximum.accumulate(opened + slope)[:-1] - slope[1:] + gaps.extend
+    np.maximum(reached, _IMPOSSIBLE, out=reached)
+    before = np.full(len(match), _COLUMNS, dtype=np.int8)
+    before[1:][down[:-1] - gaps.change == reached[1:]] = _ROWS
+    before[1:][match[:-1] - gaps.open == reached[1:]] = _MATCH
+    return reached, before
+
+
+def _trace_back(state: int, tables: tuple[npt.NDArray[np.int8], ...]) -> list[tuple[int, int]]:
+    row, column = tables[0].shape[0] - 1, tables[0].shape[1] - 1
+    pairs: list[tuple[int, int]] = []
+    while row or column:
+        before = int(tables[state][row, column])
+        if state != _COLUMNS:
+            row -= 1
+        if state != _ROWS:
+            column -= 1
+        if state == _MATCH:
+            pairs.append((row, column))
+        state = before
+    return pairs[::-1]

@@ -1,0 +1,7 @@
+"""What changed between two runs, and why: the findings of a diff, most effect first."""
+
+from __future__ import annotations
+
+from traceana.compare.changes.table import changes
+
+__all__ = ["changes"]

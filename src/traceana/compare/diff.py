@@ -1,0 +1,227 @@
+"""The diff of two runs, gathered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from traceana.analyze.work import work
+from traceana.compare.align import Alignment, Side, align, side
+from traceana.compare.changes import changes
+from traceana.compare.changes.model import Half
+from traceana.compare.loading import loading
+from traceana.compare.pairs_file import forced_pairs
+from traceana.compare.samples import Sample, sample
+from traceana.compare.verdict import Criteria, Step, judge_step
+from traceana.compare.views import By, layer_rows, pair_of, view
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Two runs beside each other, ``a`` the one that was, ``b`` the one that is.
+
+    ``step`` is what is said of the whole step; ``pairs`` the rows that layers are compared in;
+    ``changes`` what is not as it was (:func:`traceana.compare.changes.changes`).
+    """
+
+    trace_a: Trace
+    trace_b: Trace
+    sample_a: Sample
+    sample_b: Sample
+    side_a: Side
+    side_b: Side
+    alignment: Alignment
+    criteria: Criteria
+    step: Step
+    pairs: pl.DataFrame
+    changes: pl.DataFrame
+    notes: tuple[str, ...]
+
+    def by(self, what: By) -> pl.DataFrame:
+        """Return all work by layer, class, algorithm or kernel.
+
+        The columns are those of :func:`traceana.compare.views.view`. ``delta_ns`` adds up to the
+        difference of the steps' mean device time.
+        """
+        return view(self.sample_a, self.sample_b, what, self.pairs, self.criteria)
+
+    @property
+    def layers(self) -> pl.DataFrame:
+        """The work by layer."""
+        return self.by("layer")
+
+    @property
+    def classes(self) -> pl.DataFrame:
+        """The work by class."""
+        return self.by("class")
+
+    @property
+    def algorithms(self) -> pl.DataFrame:
+        """The work by algorithm of the convolutions, all else by category."""
+        return self.by("algorithm")
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """The work by kernel."""
+        return self.by("kernel")
+
+    @property
+    def steps_a(self) -> int:
+        """How many steps of a are compared."""
+        return self.sample_a.count
+
+    @property
+    def steps_b(self) -> int:
+        """How many steps of b are compared."""
+        return self.sample_b.count
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of layers: ``pairs`` (of these ``moved``, ``forced``), ``only_a``, ``only_b``."""
+        pairs = self.alignment.pairs
+        return {
+            "pairs": len(pairs),
+            "moved": sum(pair.how == "moved" for pair in pairs),
+            "forced": sum(pair.how == "map" for pair in pairs),
+            "only_a": len(self.side_a.layers) - len(pairs),
+            "only_b": len(self.side_b.layers) - len(pairs),
+        }
+
+    @property
+    def per_image(self) -> tuple[float, float] | None:
+        """The statistic of the step's time over the batch (ns), where the batches differ."""
+        a, b = self.side_a.batch, self.side_b.batch
+        if not a or not b or a == b:
+            return None
+        step = self.step
+        if step.statistic == "median":
+            return step.median_a / a, step.median_b / b
+        return step.mean_a / a, step.mean_b / b
+
+    def about(self, which: Literal["a", "b"]) -> dict[str, Any]:
+        """Return of one run ``file``, ``devices``, ``framework``, ``steps`` and ``marked``."""
+        trace, one = (
+            (self.trace_a, self.sample_a) if which == "a" else (self.trace_b, self.sample_b)
+        )
+        return {
+            "file": trace.meta.source,
+            "devices": _devices(trace),
+            "framework": trace.meta.framework,
+            "steps": one.count,
+            "marked": one.marked,
+        }
+
+    @property
+    def confidence(self) -> float | None:
+        """How probable it is that what is said of a layer's partner is right; mean over layers."""
+        return self.alignment.confidence
+
+
+def diff(
+    a: Trace | str | os.PathLike[str],
+    b: Trace | str | os.PathLike[str],
+    *,
+    pairs: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    model_a: Manifest | None = None,
+    model_b: Manifest | None = None,
+    level: float = 0.95,
+    minimum_effect: float = 0.01,
+    statistic: str = "median",
+) -> Diff:
+    """Return what changed from ``a`` to ``b``, where, and whether it is real.
+
+    Traces that are given by path are opened, with the layer manifest that lies beside them.
+    ``pairs`` forces layers of ``a`` on layers of ``b``: a mapping of names, or a file of them
+    (:mod:`traceana.compare.pairs_file`). A difference is real at confidence ``level`` if its
+    relative effect is at least ``minimum_effect``; ``statistic`` is ``median`` or ``mean``.
+    Raises ``ValueError`` on a level, an effect or a statistic that is none, and the errors of
+    :mod:`traceana.errors`.
+    """
+    if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
+        raise ValueError(f"no criteria: {level=} {minimum_effect=} {statistic=}")
+    criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
+    trace_a, model_a = _opened(a, model_a)
+    trace_b, model_b = _opened(b, model_b)
+    side_a, side_b = side(trace_a, model_a), side(trace_b, model_b)
+    alignment = align(side_a, side_b, forced_pairs(pairs, side_a, side_b))
+    sample_a, sample_b = sample(trace_a), sample(trace_b)
+    if sample_a.marked != sample_b.marked:
+        sample_a, sample_b = sample(trace_a, whole=True), sample(trace_b, whole=True)
+    rows = layer_rows(side_a, side_b, alignment, sample_a, sample_b)
+    half_a = _half(trace_a, sample_a, side_a, pair_of(sample_a.cells, rows, "a"))
+    half_b = _half(trace_b, sample_b, side_b, pair_of(sample_b.cells, rows, "b"))
+    step = judge_step(sample_a.steps["wall_ns"], sample_b.steps["wall_ns"], criteria)
+    notes = [
+        f"{name}: {note}" for name, one in (("a", sample_a), ("b", sample_b)) for note in one.notes
+    ]
+    return Diff(
+        trace_a,
+        trace_b,
+        sample_a,
+        sample_b,
+        side_a,
+        side_b,
+        alignment,
+        criteria,
+        step,
+        rows,
+        changes(half_a, half_b, rows, criteria),
+        (*notes, *_doubts(trace_a, trace_b, sample_a, sample_b, criteria)),
+    )
+
+
+def _devices(trace: Trace) -> str | None:
+    """Return the names of the devices that worked, with their numbers."""
+    used = work(trace).select("rank", "device").drop_nulls("device").unique()
+    if trace.on_cpu:
+        return "CPU"
+    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
+    names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
+    counted = names.group_by(pl.col("name").fill_null("GPU of unknown name")).len().sort("name")
+    return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
+
+
+def _half(trace: Trace, one: Sample, of: Side, pair: pl.Series) -> Half:
+    waiting = loading(trace, one.steps["number"]) if one.marked else None
+    return Half(one, one.cells.with_columns(pair.alias("pair")), of, waiting)
+
+
+def _opened(
+    given: Trace | str | os.PathLike[str], model: Manifest | None
+) -> tuple[Trace, Manifest | None]:
+    from traceana.describe import find, read
+    from traceana.opening import open_trace
+
+    if not isinstance(given, str | os.PathLike):
+        return given, model
+    beside = find(given) if model is None else None
+    return open_trace(given), model if beside is None else read(beside)
+
+
+def _doubts(trace_a: Trace, trace_b: Trace, a: Sample, b: Sample, criteria: Criteria) -> list[str]:
+    notes = []
+    if not a.marked or not b.marked:
+        notes.append(
+            "without marked steps on both sides nobody can tell whether a difference is real"
+        )
+    elif not criteria.enough(a.count, b.count):
+        notes.append(
+            f"{a.count} and {b.count} steps are not enough to tell a difference from noise at "
+            f"{100 * criteria.level:g} %: record at least 4 on both sides beside the warm-up"
+        )
+    else:
+        notes.append(
+            "an interval tells what these two recordings show: clocks, heat and neighbours of "
+            "another day are not in it"
+        )
+    if trace_a.on_cpu != trace_b.on_cpu:
+        notes.append("one side has no device work: operators of the host stand against kernels")
+    return notes

@@ -1,0 +1,72 @@
+"""What a report of a diff is given beside its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.report.source import source_of
+
+if TYPE_CHECKING:
+    from traceana.compare import Diff
+    from traceana.compare.verdict import Step
+
+_FIGURES: Final = (
+    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
+    *("p", "verdict"),
+)
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "layer": ("a", "b", "confidence", *_FIGURES),
+    "class": ("category", "part", *_FIGURES),
+    "algorithm": ("category", "algorithm", "pass", *_FIGURES),
+    "kernel": ("name", "category", *_FIGURES),
+}
+"""The columns of a table of text, by what one row is."""
+
+OPTIONAL: Final = ("p", "category", "calls_a", "calls_b", "confidence", "of_step", "relative")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Both runs: ``source`` is for the JSON's ``meta``, the rest for people.
+
+    ``runs`` has for a and b the file, the devices, the framework and the number of steps.
+    """
+
+    source: Mapping[str, Any]
+    runs: tuple[Mapping[str, Any], Mapping[str, Any]]
+    step: Step
+    level: float
+    images: tuple[float, float] | None
+    layers: Mapping[str, int]
+    confidence: float | None
+    changes: pl.DataFrame
+
+
+def compared(found: Diff) -> Compared:
+    """Return what a report shows of ``found``."""
+    criteria = found.criteria
+    step = asdict(found.step)
+    source = {
+        "a": {**source_of(found.trace_a), "steps": found.steps_a, "batch": found.side_a.batch},
+        "b": {**source_of(found.trace_b), "steps": found.steps_b, "batch": found.side_b.batch},
+        "step": {**step, "relative": found.step.relative},
+        "image_ns": found.per_image,
+        "layers": dict(found.counts),
+        "confidence": found.confidence,
+        "level": criteria.level,
+        "minimum_effect": criteria.minimum_effect,
+    }
+    return Compared(
+        source,
+        (found.about("a"), found.about("b")),
+        found.step,
+        criteria.level,
+        found.per_image,
+        found.counts,
+        found.confidence,
+        found.changes,
+    )

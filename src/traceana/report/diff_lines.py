@@ -1,0 +1,69 @@
+"""The head of a diff's report: both runs, the step, the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from traceana.compare.resample import Interval
+from traceana.report import human
+from traceana.report.diff_facts import Compared
+from traceana.report.diff_sentences import arrow, percent, signed
+from traceana.report.text import plain
+
+MOST_CHANGES: Final = 10
+MOST_LAYERS: Final = 10
+
+VERDICTS: Final = {
+    "faster": "B is faster",
+    "slower": "B is slower",
+    "same": "the same within noise",
+    "not enough steps": "not enough steps to tell",
+}
+
+
+def head(facts: Compared) -> list[str]:
+    """Return lines of plain text: A, B, the verdict, median and mean, images, layers."""
+    step = facts.step
+    lines = [f"{name}  {_run(run)}" for name, run in zip("AB", facts.runs, strict=True)]
+    relative = "" if step.verdict == "not enough steps" else f": {percent(step.relative)}"
+    p = "" if step.p is None else f" (p = {step.p:.3f}, {step.statistic})"
+    lines.append(f"{VERDICTS[step.verdict]}{relative}{p}")
+    for name, a, b, interval in (
+        ("median", step.median_a, step.median_b, step.median),
+        ("mean", step.mean_a, step.mean_b, step.mean),
+    ):
+        told = f"step, {name:6}  {arrow(round(a), round(b))}"
+        lines.append(told + _interval(interval, facts.level))
+    if facts.images is not None:
+        a, b = facts.images
+        lines.append(f"per image     {arrow(round(a), round(b))} ({percent(b / a - 1)})")
+    lines.append(_layers(facts))
+    return lines
+
+
+def _run(run: Mapping[str, Any]) -> str:
+    told = [PurePath(run["file"]).name, *(run[key] for key in ("devices", "framework"))]
+    told.append(human.counted(run["steps"], "step") if run["marked"] else "no steps marked")
+    return " · ".join(plain(str(one)) for one in told if one)
+
+
+def _interval(interval: Interval | None, level: float) -> str:
+    if interval is None:
+        return ""
+    low, high = (signed(round(bound)) for bound in (interval.low, interval.high))
+    return f", {signed(round(interval.difference))} ({100 * level:g} % interval {low} to {high})"
+
+
+def _layers(facts: Compared) -> str:
+    counts = facts.layers
+    told = (
+        f"layers        {human.counted(counts['pairs'], 'pair')}, {counts['only_a']} only in A, "
+        f"{counts['only_b']} only in B"
+    )
+    if counts["moved"]:
+        told += f", {counts['moved']} elsewhere in the order"
+    if facts.confidence is not None:
+        told += f"; confidence {human.share(facts.confidence)}"
+    return told
