@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from traceana.compare import diff
     from traceana.describe import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "describe", "open"]
+__all__ = ["Trace", "__version__", "describe", "diff", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> Any:
         from traceana.trace import Trace
 
         return Trace
+    if name == "diff":
+        from traceana.compare import diff
+
+        return diff
     if name == "describe":
         import importlib
 

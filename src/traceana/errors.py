@@ -32,13 +32,17 @@ class ExitCode(IntEnum):
     NO_TIMELINE = 23
     COUNTERS_UNUSABLE = 24
     LEDGER_NOT_EMPTY = 30
+    GATE_FAILED = 31
     BAD_RULES = 40
     BAD_MODEL = 41
+    BAD_GATE = 42
+    BAD_PAIRS = 42
     CANNOT_WRITE = 50
     MISSING_EXTRA = 51
     NO_SUCH_SELECTION = 52
     MISSING_TOOL = 53
     TOOL_FAILED = 54
+    SLOWER = 60
     INTERRUPTED = 130
 
 
@@ -124,6 +128,18 @@ class BadModelError(TraceanaError):
     """A model cannot be described, or a file that should describe one is no layer manifest."""
 
     exit_code = ExitCode.BAD_MODEL
+
+
+class BadPairsError(TraceanaError):
+    """A file of pairs of layers does not load; the message names the file and the line."""
+
+    exit_code = ExitCode.BAD_PAIRS
+
+
+class BadGateError(TraceanaError):
+    """A gate names no rule or figure that there is, or its limit cannot be read."""
+
+    exit_code = ExitCode.BAD_GATE
 
 
 class CannotWriteError(TraceanaError):
