@@ -11,7 +11,7 @@ from math import prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.network import Network
+from workloads.network import BatchNorm, Network
 from workloads.shapes import layer_shapes
 
 
@@ -35,12 +35,15 @@ def synthetic_batch(network: Network, batch: int, seed: int) -> Batch:
 def initial_weights(network: Network, seed: int) -> dict[str, NDArray[np.float32]]:
     """Weights by layer name, shaped as :class:`workloads.shapes.LayerShape` says; biases are 0.
 
-    Normal with deviation sqrt(2 / fan-in): He et al. 2015, for layers that feed a ReLU.
+    Normal with deviation sqrt(2 / fan-in): He et al. 2015, for layers that feed a ReLU. Those of a
+    batch normalization are 1.
     """
     random = np.random.default_rng([seed, 1])
     weights: dict[str, NDArray[np.float32]] = {}
     for shape in layer_shapes(network):
-        if shape.weight is not None:
+        if isinstance(shape.layer, BatchNorm) and shape.weight is not None:
+            weights[shape.layer.name] = np.ones(shape.weight, dtype=np.float32)
+        elif shape.weight is not None:
             deviation = np.float32(sqrt(2 / prod(shape.weight[1:])))
             weights[shape.layer.name] = deviation * random.standard_normal(
                 shape.weight, dtype=np.float32

@@ -9,23 +9,31 @@ from traceana.describe.finish import Details, finished, model_inputs
 from traceana.describe.inputs import Call
 from traceana.describe.manifest import Layout, Manifest, manifest
 from traceana.describe.recording import Recorded
-from workloads.network import Conv, Layer, LocalResponseNorm, MaxPool
+from workloads.network import AvgPool, Conv, Layer, LocalResponseNorm, MaxPool
+from workloads.options import Layout as Memory
 from workloads.options import RunOptions
 from workloads.shapes import LayerShape, layer_shapes
 
-_TYPES = {"Conv": "Conv2d", "LocalResponseNorm": "LRN", "MaxPool": "MaxPool2d"}
+_TYPES = {
+    "Conv": "Conv2d",
+    "LocalResponseNorm": "LRN",
+    "BatchNorm": "BatchNorm2d",
+    "MaxPool": "MaxPool2d",
+    "AvgPool": "AvgPool2d",
+    "GlobalAvgPool": "AdaptiveAvgPool2d",
+}
 
 
 def layer_manifest(options: RunOptions) -> Manifest:
     """The network's layers in order of execution; its framework is None."""
     network = options.describe_network()
-    layout: Layout = "channels_last" if options.channels_last else "channels_first"
+    layout: Layout = "channels_last" if options.layout is Memory.NHWC else "channels_first"
     layers = tuple(
-        finished(_recorded(shape, options.batch, layout), position, _details(shape))
+        finished(_recorded(shape, options.local_batch, layout), position, _details(shape))
         for position, shape in enumerate(layer_shapes(network))
     )
     side = network.image_size
-    call = Call(((options.batch, network.channels, side, side),), ("float32",), (None,))
+    call = Call(((options.local_batch, network.channels, side, side),), ("float32",), (None,))
     return manifest(
         network=options.network,
         framework=None,
@@ -39,7 +47,7 @@ def _recorded(shape: LayerShape, batch: int, layout: Layout) -> Recorded:
         key=shape.layer.name,
         path=shape.layer.name,
         layer=shape.layer,
-        inputs=[(batch, *shape.input)],
+        inputs=[(batch, *each) for each in shape.inputs],
         outputs=[(batch, *shape.output)],
         axes="channels_first",
         layout=layout,
@@ -50,18 +58,16 @@ def _details(shape: LayerShape) -> Details:
     layer: Layer = shape.layer
     kind = type(layer).__name__
     type_ = _TYPES.get(kind, kind)
-    parameters = {}
-    if shape.weight is not None and shape.bias is not None:
-        parameters = {"weight": shape.weight, "bias": shape.bias}
+    named = {"weight": shape.weight, "bias": shape.bias}
+    parameters = {name: values for name, values in named.items() if values is not None}
     match layer:
-        case Conv() | MaxPool():
-            zeros = layer.padding if isinstance(layer, Conv) else 0
+        case Conv() | MaxPool() | AvgPool():
             return Details(
                 type=type_,
                 framework_type=kind,
                 kernel=(layer.kernel, layer.kernel),
                 stride=(layer.stride, layer.stride),
-                padding=((zeros, zeros), (zeros, zeros)),
+                padding=(shape.pads, shape.pads),
                 dilation=(1, 1),
                 groups=layer.groups if isinstance(layer, Conv) else None,
                 parameters=parameters,

@@ -1,12 +1,18 @@
 """What a network is made of, without any framework.
 
-A :class:`Network` is a chain of named layers. Builders turn it into a framework's own modules and
-keep the names, so that two frameworks can be compared layer by layer.
+A :class:`Network` is a sequence of named layers, each of which takes what the one before it gives,
+or what the layers give that it names. Builders turn it into a framework's own modules and keep the
+names, so that two frameworks can be compared layer by layer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+IMAGES: Final = "images"
+"""What a layer names as its input that takes the network's images; no layer may be called so."""
 
 
 class NetworkError(ValueError):
@@ -14,41 +20,50 @@ class NetworkError(ValueError):
 
 
 @dataclass(frozen=True)
-class Conv:
-    """2-D convolution with bias; square kernel, the same stride and zero padding on all sides."""
+class _Named:
+    """``inputs`` are names of earlier layers; empty means the layer before."""
 
     name: str
+    inputs: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Conv(_Named):
+    """2-D convolution; square kernel, the same stride and zero padding on all sides."""
+
     out_channels: int
     kernel: int
     stride: int = 1
     padding: int = 0
     groups: int = 1
+    bias: bool = True
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(_Named):
     """Fully connected layer with bias."""
 
-    name: str
     out_features: int
 
 
 @dataclass(frozen=True)
-class ReLU:
+class ReLU(_Named):
     """max(x, 0), never in place: layer hooks need the input afterwards."""
-
-    name: str
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm:
+class Tanh(_Named):
+    """Hyperbolic tangent."""
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm(_Named):
     """Normalization across channels, b = a / (k + alpha * sum(a^2 over size channels))^beta.
 
     Krizhevsky, Sutskever, Hinton 2012, section 3.3. ``alpha`` multiplies the sum, as there, not
     the mean as in Caffe and PyTorch.
     """
 
-    name: str
     size: int = 5
     alpha: float = 1e-4
     beta: float = 0.75
@@ -56,35 +71,92 @@ class LocalResponseNorm:
 
 
 @dataclass(frozen=True)
-class MaxPool:
-    """Maximum over square windows without padding; partial windows at the border are dropped."""
+class BatchNorm(_Named):
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, over batch and positions.
 
-    name: str
+    Ioffe, Szegedy 2015. In training with the batch's own statistics; ``momentum`` is the share of
+    them that the running averages take in.
+    """
+
+    epsilon: float = 1e-5
+    momentum: float = 0.1
+
+
+@dataclass(frozen=True)
+class MaxPool(_Named):
+    """Maximum over square windows; the padding is never the maximum.
+
+    ``partial`` keeps a last window that reaches beyond the border, as Caffe does (PyTorch's
+    ``ceil_mode``); without it such windows are dropped.
+    """
+
     kernel: int
     stride: int
+    padding: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True)
-class Flatten:
+class AvgPool(_Named):
+    """Mean of what of a square window lies within the image; ``partial`` as of MaxPool."""
+
+    kernel: int
+    stride: int
+    padding: int = 0
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(_Named):
+    """(C, H, W) to (C, 1, 1): the mean of each channel."""
+
+
+@dataclass(frozen=True)
+class Flatten(_Named):
     """(C, H, W) to (C*H*W,), channels outermost whatever the memory layout."""
 
-    name: str
-
 
 @dataclass(frozen=True)
-class Dropout:
+class Dropout(_Named):
     """Sets each value to 0 with ``probability`` and scales the rest, in training only."""
 
-    name: str
     probability: float = 0.5
 
 
-Layer = Conv | Linear | ReLU | LocalResponseNorm | MaxPool | Flatten | Dropout
+@dataclass(frozen=True)
+class Add(_Named):
+    """The sum of inputs of equal shapes."""
+
+
+@dataclass(frozen=True)
+class Concatenate(_Named):
+    """The inputs' channels one behind the other."""
+
+
+Pool = MaxPool | AvgPool
+Merge = Add | Concatenate
+Weighted = Conv | Linear
+Layer = (
+    Weighted
+    | ReLU
+    | Tanh
+    | LocalResponseNorm
+    | BatchNorm
+    | Pool
+    | GlobalAvgPool
+    | Flatten
+    | Dropout
+    | Merge
+)
 
 
 @dataclass(frozen=True)
 class Network:
-    """A chain of layers over square images of ``channels`` x ``image_size`` x ``image_size``."""
+    """Layers in order of execution, over square images of ``channels`` x ``image_size`` squared.
+
+    The last layer's output is the network's. Raises :class:`NetworkError` for a description that
+    is none: names given twice, inputs that do not come before, outputs that nothing takes.
+    """
 
     name: str
     image_size: int
@@ -92,6 +164,48 @@ class Network:
     channels: int = 3
 
     def __post_init__(self) -> None:
-        names = [layer.name for layer in self.layers]
-        if len(set(names)) != len(names):
-            raise NetworkError(f"{self.name}: two layers have the same name")
+        known: set[str] = {IMAGES}
+        sources = self.sources
+        for layer in self.layers:
+            if layer.name in known:
+                raise NetworkError(f"{self.name}: two layers have the same name: {layer.name}")
+            for name in sources[layer.name]:
+                if name not in known:
+                    raise NetworkError(f"{layer.name}: there is no layer {name!r} before it")
+            if isinstance(layer, Merge) != (len(sources[layer.name]) > 1):
+                raise NetworkError(f"{layer.name}: sums and concatenations name two inputs or more")
+            known.add(layer.name)
+        taken = {name for names in sources.values() for name in names}
+        unused = [layer.name for layer in self.layers[:-1] if layer.name not in taken]
+        if unused:
+            raise NetworkError(f"{self.name}: nothing takes the output of {', '.join(unused)}")
+
+    @property
+    def sources(self) -> Mapping[str, tuple[str, ...]]:
+        """What each layer takes, by its name: names of layers, or :data:`IMAGES`."""
+        before = (IMAGES, *(layer.name for layer in self.layers))
+        return {
+            layer.name: layer.inputs or (previous,)
+            for layer, previous in zip(self.layers, before, strict=False)
+        }
+
+    @property
+    def fed_by_images(self) -> frozenset[str]:
+        """The layers before which there is no weight: nobody needs the gradient of their inputs."""
+        found: set[str] = set()
+        weighted: set[str] = set()
+        for layer in self.layers:
+            sources = self.sources[layer.name]
+            if weighted.isdisjoint(sources):
+                found.add(layer.name)
+            if not weighted.isdisjoint(sources) or isinstance(layer, Conv | Linear | BatchNorm):
+                weighted.add(layer.name)
+        return frozenset(found)
+
+    def without_dropout(self) -> Network:
+        """The same network with no random layer, for comparing numbers."""
+        layers = tuple(
+            replace(layer, probability=0.0) if isinstance(layer, Dropout) else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=layers)

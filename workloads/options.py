@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from workloads.network import Network
@@ -25,17 +25,61 @@ class Device(StrEnum):
 class Precision(StrEnum):
     """How numbers are multiplied; weights stay float32.
 
-    ``fp32`` forbids TF32, ``tf32`` allows it, ``amp`` is the framework's mixed precision.
+    ``fp32`` forbids TF32, ``tf32`` allows it, the others are the framework's mixed precision.
     """
 
     FP32 = "fp32"
     TF32 = "tf32"
-    AMP = "amp"
+    AMP_BF16 = "amp-bf16"
+    AMP_FP16 = "amp-fp16"
+
+
+class Layout(StrEnum):
+    """The order of an image's axes in memory."""
+
+    NCHW = "nchw"
+    NHWC = "nhwc"
+
+
+class Algorithms(StrEnum):
+    """Who chooses the algorithm of a convolution on a GPU.
+
+    The framework as it comes; the library's rules; whichever of them proves fastest; only those
+    that give the same bits every time.
+    """
+
+    DEFAULT = "default"
+    HEURISTIC = "heuristic"
+    BENCHMARK = "benchmark"
+    DETERMINISTIC = "deterministic"
+
+
+class Epilogue(StrEnum):
+    """Whether bias and ReLU are part of the convolution before them or operations of their own."""
+
+    DEFAULT = "default"
+    SEPARATE = "separate"
+    FUSED = "fused"
+
+
+class HostMemory(StrEnum):
+    """Where the host keeps what the device gets.
+
+    ``per-operator``: what a layer gives goes to the host and back before the next one takes it.
+    """
+
+    PAGEABLE = "pageable"
+    PINNED = "pinned"
+    PER_OPERATOR = "per-operator"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One training run. Raises :class:`OptionError` when options contradict each other."""
+    """One training run. Raises :class:`OptionError` when options contradict each other.
+
+    None is the paper's own for ``image_size`` and ``classes``, the framework's own way for
+    ``layout``, ``compile`` and ``threads``. ``batch`` is that of all ``processes`` together.
+    """
 
     network: str = "alexnet"
     batch: int = 8
@@ -43,17 +87,22 @@ class RunOptions:
     warm_up: int = 2
     image_size: int | None = None
     width_divisor: int = 1
-    classes: int = 1000
+    classes: int | None = None
     device: Device = Device.CPU
     precision: Precision = Precision.FP32
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
-    pin_memory: bool = False
+    layout: Layout | None = None
+    algorithms: Algorithms = Algorithms.DEFAULT
+    epilogue: Epilogue = Epilogue.DEFAULT
+    compile: bool | None = None
+    first_data_gradient: bool = False
+    host_memory: HostMemory = HostMemory.PAGEABLE
+    processes: int = 1
     threads: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("batch", "steps", "classes", "width_divisor", "image_size", "threads"):
+        sizes = ("batch", "steps", "classes", "width_divisor", "image_size", "processes", "threads")
+        for name in sizes:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
@@ -61,14 +110,24 @@ class RunOptions:
             raise OptionError("--warm-up and --seed cannot be negative")
         if self.network not in NETWORKS:
             raise OptionError(f"no network {self.network!r}; there are {', '.join(NETWORKS)}")
+        if self.batch % self.processes:
+            raise OptionError(
+                f"--batch {self.batch} cannot be shared by --processes {self.processes}: give a "
+                "multiple of it"
+            )
         if self.device is Device.CPU:
             for given, option in (
                 (self.precision is Precision.TF32, "--precision tf32"),
-                (self.cudnn_benchmark, "--cudnn-benchmark"),
-                (self.pin_memory, "--pin-memory"),
+                (self.algorithms is not Algorithms.DEFAULT, f"--algorithms {self.algorithms}"),
+                (self.host_memory is HostMemory.PINNED, "--host-memory pinned"),
             ):
                 if given:
                     raise OptionError(f"{option} is for GPUs; add --device cuda or leave it out")
+
+    @property
+    def local_batch(self) -> int:
+        """Images a step of each process."""
+        return self.batch // self.processes
 
     def describe_network(self) -> Network:
         """The network at the size asked for; raises :class:`NetworkError` if there is none."""
@@ -82,18 +141,35 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     default = RunOptions()
     group = parser.add_argument_group("the run")
     add = group.add_argument
+
+    def choice(name: str, kind: type[StrEnum], text: str) -> None:
+        value = getattr(default, name.replace("-", "_"))
+        add(f"--{name}", type=kind, choices=list(kind), default=value, help=text)
+
     add("--network", choices=list(NETWORKS), default=default.network)
     add("--batch", type=int, default=default.batch, help="images a step (%(default)s)")
     add("--steps", type=int, default=default.steps, help="training steps (%(default)s)")
     add("--warm-up", type=int, default=default.warm_up, help="steps before (%(default)s)")
     add("--image-size", type=int, help="side of the images in pixels (the paper's)")
     add("--width-divisor", type=int, default=1, help="make every layer so many times narrower")
-    add("--classes", type=int, default=default.classes, help="outputs (%(default)s)")
-    add("--device", type=Device, choices=list(Device), default=default.device)
-    add("--precision", type=Precision, choices=list(Precision), default=default.precision)
-    add("--channels-last", action="store_true", help="NHWC in memory instead of NCHW")
-    add("--cudnn-benchmark", action="store_true", help="time the algorithms, take the fastest")
-    add("--pin-memory", action="store_true", help="images in page-locked host memory")
+    add("--classes", type=int, help="outputs (the paper's)")
+    choice("device", Device, "(%(default)s)")
+    choice("precision", Precision, "of products; weights are float32 (%(default)s)")
+    choice("layout", Layout, "of images in memory (the framework's)")
+    choice("algorithms", Algorithms, "who chooses those of convolutions (%(default)s)")
+    choice("epilogue", Epilogue, "bias and ReLU fused to what is before them, or not")
+    add(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="torch.compile, XLA (the framework's: JAX compiles, the others do not)",
+    )
+    add(
+        "--first-data-gradient",
+        action="store_true",
+        help="compute the gradient of the images, which nobody needs",
+    )
+    choice("host-memory", HostMemory, "that the device is fed from (%(default)s)")
+    add("--processes", type=int, default=1, help="that share the batch, by data parallelism")
     add("--threads", type=int, help="CPU threads within an operator (the framework's choice)")
     add("--seed", type=int, default=default.seed, help="of weights and images (%(default)s)")
 
@@ -107,4 +183,6 @@ def parse_run_options(words: Sequence[str]) -> RunOptions:
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
     """The options that :func:`add_run_options` parsed; raises :class:`OptionError`."""
-    return RunOptions(**{name: getattr(arguments, name) for name in RunOptions.__annotations__})
+    return RunOptions(
+        **{field.name: getattr(arguments, field.name) for field in fields(RunOptions)}
+    )

@@ -61,7 +61,7 @@ def provenance_path(recording: Path) -> Path:
 def stem(recording: Path) -> str:
     """The file's name without what says its format."""
     name = recording.name
-    for suffix in (".json.gz", ".sqlite", ".xplane.pb", ".csv"):
+    for suffix in (".gz", ".json", ".sqlite", ".xplane.pb", ".csv"):
         name = name.removesuffix(suffix)
     return name
 

@@ -1,8 +1,8 @@
 """Record the fixtures: ``python -m workloads.record_fixtures --output fixtures``.
 
 Plan ``cpu`` is what a machine without a GPU can record, ``gpu`` what a CUDA machine can, ``smoke``
-the latter's machinery tried on the CPU. nsys and ncu are used where they are installed and passed
-over, with a word, where they are not; traceana itself needs neither of them, nor PyTorch.
+the latter's machinery tried on the CPU. Frameworks, nsys and ncu are used where they are installed
+and passed over, with a word, where they are not; traceana itself needs none of them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 import time
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-import torch
-
-from workloads.recorder import Recorder
+from workloads.options import Device, parse_run_options
+from workloads.recorder import PROGRAMS, Recorder, installed_version
 from workloads.recordings import PLANS, Recording, Tool
 from workloads.room import Room, RoomError, find_room
 
 # Each is to be committed; a bigger one is a mistake in the plan.
 MAXIMUM_BYTES = 1_000_000
-_PROGRAMS = (Tool.NSYS, Tool.NCU)
+# What says whether a framework finds a GPU.
+_LOOKS = {
+    Tool.TORCH_PROFILER: "import torch; assert torch.cuda.is_available()",
+    Tool.TF_PROFILER: "import tensorflow; assert tensorflow.config.list_physical_devices('GPU')",
+    Tool.JAX_PROFILER: "import jax; jax.devices('gpu')",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,22 +37,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--plan", choices=list(PLANS), default="cpu")
     parser.add_argument("--output", type=Path, default=Path("fixtures"), metavar="DIRECTORY")
-    parser.add_argument("--only", metavar="NAME", help="the one recording of this name")
+    parser.add_argument("--only", metavar="NAME", action="append", help="these alone")
     parser.add_argument("--open", action="store_true", help="without namespaces of their own")
-    for tool in _PROGRAMS:
+    for tool in PROGRAMS:
         parser.add_argument(f"--{tool}", help=f"{tool} executable (the one on PATH)")
     arguments = parser.parse_args(argv)
     output: Path = arguments.output
     if not output.is_dir():
         parser.error(f"{output}: no such directory; make it first")
-    wanted = [each for each in PLANS[arguments.plan] if arguments.only in (None, each.name)]
-    if not wanted:
-        names = ", ".join(each.name for each in PLANS[arguments.plan])
-        parser.error(f"plan {arguments.plan} has no {arguments.only}; it has {names}")
-    if arguments.plan == "gpu" and not torch.cuda.is_available():
-        parser.error("plan gpu needs a CUDA device and PyTorch finds none; see --plan smoke")
+    plan = {each.name: each for each in PLANS[arguments.plan]}
+    for name in arguments.only or ():
+        if name not in plan:
+            parser.error(f"plan {arguments.plan} has no {name}; it has {', '.join(plan)}")
+    wanted = [plan[name] for name in arguments.only or plan]
     programs: dict[Tool, Path] = {}
-    for tool in _PROGRAMS:
+    for tool in PROGRAMS:
         given: str | None = getattr(arguments, tool)
         found = shutil.which(given or tool)
         if found is not None:
@@ -53,32 +59,54 @@ def main(argv: list[str] | None = None) -> int:
         elif given:
             parser.error(f"--{tool} {given}: no such executable")
     room = Room(None) if arguments.open else find_room()
-    recorder = Recorder(output, room, programs)
-    return _record_all(wanted, recorder)
+    return _record_all(wanted, Recorder(output, room, programs))
 
 
-def _record_all(wanted: list[Recording], recorder: Recorder) -> int:
+def _record_all(wanted: Iterable[Recording], recorder: Recorder) -> int:
     if not recorder.room.closed:
         print("Without namespaces recordings name this host: look at them before publishing.")
-    failed = 0
+    hindrance = cache(lambda tool, device: _hindrance(tool, device, recorder))
+    done = failed = 0
     for recording in wanted:
-        if recording.tool in _PROGRAMS and recording.tool not in recorder.programs:
-            print(f"{recording.name}: passed over, {recording.tool} is not installed")
-            continue
-        if recording.tool is Tool.NSYS and not recorder.room.closed:
-            print(f"{recording.name}: passed over, nsys would record every process' environment")
+        why = hindrance(recording.tool, parse_run_options(recording.arguments).device)
+        if why is not None:
+            print(f"{recording.name}: passed over, {why}")
             continue
         start = time.monotonic()
         try:
             made = recorder.record(recording)
         except RoomError as error:
             print(f"{recording.name}: FAILED: {error}")
-            failed = 1
+            failed += 1
             continue
-        size = made.stat().st_size
-        big = f", TOO BIG to commit (over {MAXIMUM_BYTES})" if size > MAXIMUM_BYTES else ""
-        print(f"{made}: {size} bytes in {time.monotonic() - start:.1f} s{big}", flush=True)
-    return failed
+        done += 1
+        for file in made:
+            size = file.stat().st_size
+            big = f", TOO BIG to commit (over {MAXIMUM_BYTES})" if size > MAXIMUM_BYTES else ""
+            print(f"{file}: {size} bytes in {time.monotonic() - start:.1f} s{big}", flush=True)
+    print(f"{done} recorded, {failed} failed; they are in {recorder.output}")
+    return 1 if failed else 0
+
+
+def _hindrance(tool: Tool, device: Device, recorder: Recorder) -> str | None:
+    """Why nothing can be recorded with ``tool`` here, None where it can."""
+    if tool in PROGRAMS:
+        if tool not in recorder.programs:
+            return f"{tool} is not installed"
+        if tool is Tool.NSYS and not recorder.room.closed:
+            return "nsys would record every process' environment"
+        tool = Tool.TORCH_PROFILER
+    try:
+        installed_version(tool)
+    except RoomError as error:
+        return str(error)
+    if device is Device.CUDA:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                recorder.room.run(["python", "-c", _LOOKS[tool]], Path(folder))
+            except RoomError:
+                return f"{tool} finds no GPU here"
+    return None
 
 
 if __name__ == "__main__":

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import torch
 
 from workloads.measurements import METRICS
 from workloads.options import Device, RunOptions, parse_run_options
 from workloads.provenance import write_provenance
 from workloads.recordings import Recording, Tool
 from workloads.room import Program, Room, RoomError
+
+PROGRAMS = (Tool.NSYS, Tool.NCU)
+_PACKAGES: Mapping[Tool, tuple[str, ...]] = {
+    Tool.TORCH_PROFILER: ("torch",),
+    Tool.TF_PROFILER: ("tensorflow-cpu", "tensorflow"),
+    Tool.JAX_PROFILER: ("jaxlib",),
+}
 
 
 @dataclass(frozen=True)
@@ -27,51 +34,57 @@ class Recorder:
     room: Room
     programs: Mapping[Tool, Path]
 
-    def record(self, recording: Recording) -> Path:
-        """Make ``recording`` with its layers and provenance; returns the trace's path.
+    def record(self, recording: Recording) -> list[Path]:
+        """Make ``recording`` with its layers and provenance; returns the paths of its traces.
 
         The name of what nsys or ncu made holds its version: they write as it has it. Nothing is
         left in the output directory unless all of it was made. Raises :class:`RoomError`.
         """
         options = parse_run_options(recording.arguments)
-        version = self._version(recording.tool)
+        tool_version = self._version(recording.tool)
         name = recording.name
         program = None
-        if recording.tool is not Tool.TORCH_PROFILER:
+        if recording.tool in PROGRAMS:
             program = Program(recording.tool.value, self.programs[recording.tool])
-            name += "-" + ".".join(version.split(".")[:2])
-        trace, manifest = f"{name}{recording.suffix}", f"{name}.layers.json"
-        workload = ["python", "-m", "workloads.pytorch", *recording.arguments]
+            name += "-" + ".".join(tool_version.split(".")[:2])
+        manifest = f"{name}.layers.json"
+        workload = ["python", "-m", f"workloads.{recording.tool.workload}", *recording.arguments]
         workload += ["--manifest", manifest]
-        match recording.tool:
-            case Tool.NSYS:
-                commands = _nsys_commands(name, trace, workload, options)
-            case Tool.NCU:
-                commands = [_ncu_command(trace, workload)]
-            case Tool.TORCH_PROFILER:
-                commands = [[*workload, "--trace", trace]]
+        trace = f"{name}{recording.suffix}"
+        commands = _commands(recording.tool, name, trace, workload, options)
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder)
             printed = [self.room.run(command, made, program) for command in commands]
+            traces = [trace]
+            if recording.tool.writes_xplane:
+                _take_xplane(made, trace, recording.tool)
+                if recording.as_json:
+                    traces.append(f"{name}.trace.json.gz")
+                    commands += self._take_json(made, *traces)
             if not (made / trace).is_file():
                 raise RoomError(f"{recording.tool} left no {trace}")
             if recording.tool is Tool.NCU:
                 _check_measured(made / trace)
-            sidecar = write_provenance(
-                made / trace,
-                recorder=recording.tool.value,
-                recorder_version=version,
-                commands=commands,
-                options=options,
-                output=printed[0].splitlines()[0],
-            )
-            for file in (made / manifest, sidecar, made / trace):
-                shutil.copyfile(file, self.output / file.name)
-        return self.output / trace
+            sidecars = [
+                write_provenance(
+                    made / each,
+                    recorder=recording.tool.value,
+                    recorder_version=tool_version,
+                    commands=commands,
+                    options=options,
+                    output=_said(printed[0]),
+                ).name
+                for each in traces
+            ]
+            target = self.output / recording.folder
+            target.mkdir(exist_ok=True)
+            for file in (manifest, *sidecars, *traces):
+                shutil.copyfile(made / file, target / file)
+        return [target / each for each in traces]
 
     def _version(self, tool: Tool) -> str:
-        if tool is Tool.TORCH_PROFILER:
-            return str(torch.__version__)
+        if tool not in PROGRAMS:
+            return installed_version(tool)
         program = self.programs.get(tool)
         if program is None:
             raise RoomError(f"{tool} is not installed")
@@ -80,6 +93,43 @@ class Recorder:
         if found is None:
             raise RoomError(f"{program} --version says no version: {said.stdout.strip()!r}")
         return found[0]
+
+    def _take_json(self, made: Path, plane: str, trace: str) -> list[list[str]]:
+        """Have the run as JSON too; returns the command if one had to be run for it."""
+        found = sorted(made.glob("log/plugins/profile/*/*.trace.json.gz"))
+        if found:
+            shutil.copyfile(found[0], made / trace)
+            return []
+        convert = ["python", "-m", "workloads.trace_json", plane, trace]
+        self.room.run(convert, made)
+        return [convert]
+
+
+def installed_version(tool: Tool) -> str:
+    """The version of the package that brings a framework's profiler.
+
+    Raises :class:`RoomError` where it is not installed.
+    """
+    for package in _PACKAGES[tool]:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    raise RoomError(f"{_PACKAGES[tool][-1]} is not installed")
+
+
+def _commands(
+    tool: Tool, name: str, trace: str, workload: list[str], options: RunOptions
+) -> list[list[str]]:
+    match tool:
+        case Tool.NSYS:
+            return _nsys_commands(name, trace, workload, options)
+        case Tool.NCU:
+            return [_ncu_command(trace, workload)]
+        case Tool.TORCH_PROFILER:
+            return [[*workload, "--trace", trace]]
+        case Tool.TF_PROFILER | Tool.JAX_PROFILER:
+            return [[*workload, "--log", "log"]]
 
 
 def _nsys_commands(
@@ -92,9 +142,25 @@ def _nsys_commands(
     return [[*profile, "--output", name, *workload], export]
 
 
-def _ncu_command(trace: str, workload: list[str]) -> list[str]:
+def _ncu_command(trace: str, workload: Sequence[str]) -> list[str]:
     measure = ["ncu", "--csv", "--page", "raw", "--log-file", trace, "--profile-from-start", "off"]
     return [*measure, "--metrics", ",".join(METRICS), *workload]
+
+
+def _take_xplane(made: Path, trace: str, tool: Tool) -> None:
+    """Take the XPlane file out of the profiler's own folders, compressed if ``trace`` says so."""
+    found = sorted(made.glob("log/plugins/profile/*/*.xplane.pb"))
+    if len(found) != 1:
+        raise RoomError(f"{tool} left {len(found)} XPlane files")
+    content = found[0].read_bytes()
+    packed = gzip.compress(content, 9, mtime=0) if trace.endswith(".gz") else content
+    (made / trace).write_bytes(packed)
+
+
+def _said(printed: str) -> str:
+    """The workload's own line: profilers print around it."""
+    lines = printed.strip().splitlines()
+    return next((line for line in lines if line.endswith(" ms a step")), lines[0] if lines else "")
 
 
 def _check_measured(table: Path) -> None:

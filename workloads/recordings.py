@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,30 +13,51 @@ class Tool(StrEnum):
     TORCH_PROFILER = "torch.profiler"
     NSYS = "nsys"
     NCU = "ncu"
+    TF_PROFILER = "tf.profiler"
+    JAX_PROFILER = "jax.profiler"
+
+    @property
+    def workload(self) -> str:
+        """The framework's folder in ``workloads/`` that it records."""
+        return {Tool.TF_PROFILER: "keras", Tool.JAX_PROFILER: "jax"}.get(self, "pytorch")
+
+    @property
+    def writes_xplane(self) -> bool:
+        """Whether it writes an XPlane file into a folder of its own."""
+        return self in (Tool.TF_PROFILER, Tool.JAX_PROFILER)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One run to record: the start of its file name and its options of ``workloads.pytorch``."""
+    """One run to record: the start of its file name and its options of the workload.
+
+    ``folder`` is where it belongs below the output directory. With ``as_json`` the XPlane file is
+    kept plain, and beside it the ``trace.json.gz`` of the same run.
+    """
 
     name: str
     tool: Tool
     arguments: tuple[str, ...]
+    folder: str = ""
+    as_json: bool = False
 
     @property
     def suffix(self) -> str:
         """The end of the file name, which says the format."""
-        return _SUFFIXES[self.tool]
-
-
-_SUFFIXES = {Tool.TORCH_PROFILER: ".json.gz", Tool.NSYS: ".sqlite", Tool.NCU: ".csv"}
+        if self.tool.writes_xplane:
+            return ".xplane.pb" if self.as_json else ".xplane.pb.gz"
+        return {Tool.NSYS: ".sqlite", Tool.NCU: ".csv"}.get(self.tool, ".json.gz")
 
 
 _RECORD_FUNCTION = ("--ranges", "record-function")
 _NVTX = ("--ranges", "nvtx")
+# Of networks with many layers: what their hooks and their optimizer add would be half of the trace.
+_BRIEF = (*_RECORD_FUNCTION, "--forward-only", "--fused-optimizer")
+_MANY_LAYERS = ("googlenet", "resnet50")
 
 # (name, tool, options) of each recording; the size of the run is the plan's.
-_ON_CPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
+_Wanted = tuple[str, Tool, tuple[str, ...]]
+_ON_CPU: tuple[_Wanted, ...] = (
     ("alexnet-cpu-stack", Tool.TORCH_PROFILER, ("--stack",)),
     ("alexnet-cpu-ranges", Tool.TORCH_PROFILER, _RECORD_FUNCTION),
     ("alexnet-cpu-torchscript", Tool.TORCH_PROFILER, ("--torchscript",)),
@@ -47,15 +68,15 @@ _ON_CPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
     ),
     ("alexnet-cpu-nsys", Tool.NSYS, _NVTX),
 )
-_ON_GPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
+_ON_GPU: tuple[_Wanted, ...] = (
     ("alexnet-gpu-fp32", Tool.TORCH_PROFILER, _RECORD_FUNCTION),
     ("alexnet-gpu-tf32", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--precision=tf32")),
-    ("alexnet-gpu-amp", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--precision=amp")),
-    ("alexnet-gpu-benchmark", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--cudnn-benchmark")),
+    ("alexnet-gpu-amp", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--precision=amp-fp16")),
+    ("alexnet-gpu-benchmark", Tool.TORCH_PROFILER, (*_RECORD_FUNCTION, "--algorithms=benchmark")),
     (
         "alexnet-gpu-channels_last",
         Tool.TORCH_PROFILER,
-        (*_RECORD_FUNCTION, "--precision=tf32", "--channels-last"),
+        (*_RECORD_FUNCTION, "--precision=tf32", "--layout=nhwc"),
     ),
     ("alexnet-gpu-stack", Tool.TORCH_PROFILER, ("--stack",)),
     (
@@ -68,19 +89,68 @@ _ON_GPU: tuple[tuple[str, Tool, tuple[str, ...]], ...] = (
     # One step, to be joined to alexnet-gpu-fp32: ncu runs each kernel of it many times.
     ("alexnet-gpu-ncu", Tool.NCU, ("--steps", "1", "--warm-up", "3", "--cuda-profiler")),
 )
-_GPU_ONLY = frozenset({"--precision=tf32", "--cudnn-benchmark"})
+_GPU_ONLY = frozenset({"--precision=tf32", "--algorithms=benchmark"})
+_WAYS = {
+    "fp32": (),
+    "tf32": ("--precision=tf32",),
+    "channels_last": ("--precision=tf32", "--layout=nhwc"),
+}
+
+
+def _many_layers_on_gpu() -> Iterator[_Wanted]:
+    for way, options in _WAYS.items():
+        for network in _MANY_LAYERS:
+            words = ("--network", network, *_BRIEF, *options)
+            yield f"{network}-gpu-{way}", Tool.TORCH_PROFILER, words
+
+
+def _jax_on_gpu() -> Iterator[_Wanted]:
+    for way, options in _WAYS.items():
+        # JAX's own layout is the other one.
+        told = options if "--layout=nhwc" in options else (*options, "--layout=nchw")
+        for network in ("alexnet", *_MANY_LAYERS):
+            words = ("--network", network, *told)
+            yield f"{network}-gpu-jax-{way}", Tool.JAX_PROFILER, words
+
 
 _CPU_RUN = ("--batch", "8", "--steps", "3", "--warm-up", "2", "--threads", "2")
+_XPLANE_RUN = ("--batch", "4", "--steps", "3", "--warm-up", "2")
+# Small images and narrow layers: there are many, and all of them are to be there.
+_MANY_LAYERS_RUN = (
+    *("--batch", "2", "--steps", "4", "--warm-up", "2"),
+    *("--image-size", "64", "--width-divisor", "8", "--classes", "10"),
+)
 # cudnn.benchmark times its algorithms in the warm-up.
 _GPU_RUN = ("--device", "cuda", "--batch", "128", "--steps", "3", "--warm-up", "10")
 _SMOKE_RUN = (
-    *("--batch", "1", "--steps", "1", "--warm-up", "1", "--threads", "1"),
-    *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
+    *("--batch", "1", "--steps", "1", "--warm-up", "1"),
+    *("--image-size", "67", "--width-divisor", "8", "--classes", "10"),
 )
 
+
+def _cpu_plan() -> Iterator[Recording]:
+    for name, tool, own in _ON_CPU:
+        yield Recording(name, tool, (*_CPU_RUN, *own))
+    for tool, own in ((Tool.TF_PROFILER, ("--threads", "2")), (Tool.JAX_PROFILER, ())):
+        name = f"alexnet-cpu-{tool.workload}"
+        yield Recording(name, tool, (*_XPLANE_RUN, *own), "xplane", as_json=True)
+    frameworks: tuple[tuple[Tool, tuple[str, ...]], ...] = (
+        (Tool.TORCH_PROFILER, ("--threads", "2", *_BRIEF)),
+        # A second thread would fill the trace with its comings and goings.
+        (Tool.TF_PROFILER, ("--threads", "1", "--layout", "nhwc")),
+        (Tool.JAX_PROFILER, ("--layout", "nhwc")),
+    )
+    for network in _MANY_LAYERS:
+        for tool, own in frameworks:
+            words = ("--network", network, *_MANY_LAYERS_RUN, *own)
+            yield Recording(f"{network}-cpu-{tool.workload}", tool, words, "networks")
+
+
+_GPU_PLAN = (*_ON_GPU, *_many_layers_on_gpu(), *_jax_on_gpu())
+
 PLANS: Mapping[str, tuple[Recording, ...]] = {
-    "cpu": tuple(Recording(name, tool, (*_CPU_RUN, *own)) for name, tool, own in _ON_CPU),
-    "gpu": tuple(Recording(name, tool, (*_GPU_RUN, *own)) for name, tool, own in _ON_GPU),
+    "cpu": tuple(_cpu_plan()),
+    "gpu": tuple(Recording(name, tool, (*_GPU_RUN, *own)) for name, tool, own in _GPU_PLAN),
     # The GPU's plan on the CPU, tiny and without what only a GPU can do, to try the machinery.
     "smoke": tuple(
         Recording(
@@ -88,7 +158,7 @@ PLANS: Mapping[str, tuple[Recording, ...]] = {
             tool,
             (*_SMOKE_RUN, *(word for word in own if word not in _GPU_ONLY)),
         )
-        for name, tool, own in _ON_GPU
+        for name, tool, own in _GPU_PLAN
         if tool is not Tool.NCU  # there is nothing to measure on the CPU
     ),
 }

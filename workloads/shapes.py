@@ -5,23 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from workloads.network import Conv, Flatten, Layer, Linear, MaxPool, Network, NetworkError
+from workloads.network import (
+    IMAGES,
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concatenate,
+    Conv,
+    Flatten,
+    GlobalAvgPool,
+    Layer,
+    Linear,
+    MaxPool,
+    Network,
+    NetworkError,
+    Pool,
+)
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayerShape:
     """One layer with what goes in and out of it, per image (without the batch dimension).
 
-    ``input`` and ``output`` are (C, H, W) or (features,). ``weight`` is (K, C / groups, R, S) for
-    a convolution and (out, in) for a fully connected layer; None for layers without parameters.
-    ``bias`` is (K,) or (out,).
+    ``inputs`` and ``output`` are (C, H, W) or (features,). ``weight`` is (K, C / groups, R, S) for
+    a convolution, (out, in) for a fully connected layer and (C,) for a batch normalization; None
+    for layers without parameters. ``bias`` is (K,), (out,) or (C,), None where there is none.
+    ``pads`` are the rows (and columns) that a window may reach beyond the image on either side.
     """
 
     layer: Layer
-    input: tuple[int, ...]
-    output: tuple[int, ...]
-    weight: tuple[int, ...] | None = None
-    bias: tuple[int, ...] | None = None
+    inputs: tuple[Shape, ...]
+    output: Shape
+    weight: Shape | None = None
+    bias: Shape | None = None
+    pads: tuple[int, int] = (0, 0)
+
+    @property
+    def input(self) -> Shape:
+        """The shape of the first input, the only one but for sums and concatenations."""
+        return self.inputs[0]
 
     @property
     def parameters(self) -> int:
@@ -32,13 +56,16 @@ class LayerShape:
 def layer_shapes(network: Network) -> tuple[LayerShape, ...]:
     """Follow one image through ``network``, one entry a layer in order.
 
-    Raises :class:`NetworkError` when groups do not divide the channels or an image is too small.
+    Raises :class:`NetworkError` when groups do not divide the channels, an image is too small, or
+    the inputs of a sum or a concatenation do not fit each other.
     """
-    shape: tuple[int, ...] = (network.channels, network.image_size, network.image_size)
+    outputs: dict[str, Shape] = {IMAGES: (network.channels, network.image_size, network.image_size)}
     found: list[LayerShape] = []
+    sources = network.sources
     for layer in network.layers:
-        found.append(_shape_of(layer, shape))
-        shape = found[-1].output
+        inputs = tuple(outputs[name] for name in sources[layer.name])
+        found.append(_shape_of(layer, inputs))
+        outputs[layer.name] = found[-1].output
     return tuple(found)
 
 
@@ -47,41 +74,74 @@ def parameter_count(network: Network) -> int:
     return sum(shape.parameters for shape in layer_shapes(network))
 
 
-def _shape_of(layer: Layer, shape: tuple[int, ...]) -> LayerShape:
+def _shape_of(layer: Layer, inputs: tuple[Shape, ...]) -> LayerShape:
+    shape = inputs[0]
     match layer:
         case Conv():
-            channels, side = shape[0], _windows(layer, shape, layer.padding)
-            if channels % layer.groups or layer.out_channels % layer.groups:
-                raise NetworkError(
-                    f"{layer.name}: {layer.groups} groups do not divide "
-                    f"{channels} input and {layer.out_channels} output channels"
-                )
-            return LayerShape(
-                layer,
-                shape,
-                (layer.out_channels, side, side),
-                (layer.out_channels, channels // layer.groups, layer.kernel, layer.kernel),
-                (layer.out_channels,),
-            )
-        case MaxPool():
-            side = _windows(layer, shape, 0)
-            return LayerShape(layer, shape, (shape[0], side, side))
+            return _convolution(layer, shape)
+        case MaxPool() | AvgPool():
+            return _pool(layer, shape)
+        case BatchNorm():
+            return LayerShape(layer, inputs, shape, shape[:1], shape[:1])
+        case GlobalAvgPool():
+            return LayerShape(layer, inputs, (shape[0], 1, 1))
         case Flatten():
-            return LayerShape(layer, shape, (prod(shape),))
+            return LayerShape(layer, inputs, (prod(shape),))
         case Linear():
             if len(shape) != 1:
                 raise NetworkError(f"{layer.name}: needs a flattened input, not {shape}")
             out = layer.out_features
-            return LayerShape(layer, shape, (out,), (out, shape[0]), (out,))
+            return LayerShape(layer, inputs, (out,), (out, shape[0]), (out,))
+        case Add():
+            if len(set(inputs)) != 1:
+                raise NetworkError(f"{layer.name}: its inputs differ: {_listed(inputs)}")
+            return LayerShape(layer, inputs, shape)
+        case Concatenate():
+            if len({each[1:] for each in inputs}) != 1:
+                raise NetworkError(f"{layer.name}: its inputs differ in size: {_listed(inputs)}")
+            return LayerShape(layer, inputs, (sum(each[0] for each in inputs), *shape[1:]))
         case _:
-            return LayerShape(layer, shape, shape)
+            return LayerShape(layer, inputs, shape)
 
 
-def _windows(layer: Conv | MaxPool, shape: tuple[int, ...], padding: int) -> int:
-    side = (shape[1] + 2 * padding - layer.kernel) // layer.stride + 1
+def _convolution(layer: Conv, shape: Shape) -> LayerShape:
+    channels, side = shape[0], _windows(layer, shape)
+    if channels % layer.groups or layer.out_channels % layer.groups:
+        raise NetworkError(
+            f"{layer.name}: {layer.groups} groups do not divide "
+            f"{channels} input and {layer.out_channels} output channels"
+        )
+    return LayerShape(
+        layer,
+        (shape,),
+        (layer.out_channels, side, side),
+        (layer.out_channels, channels // layer.groups, layer.kernel, layer.kernel),
+        (layer.out_channels,) if layer.bias else None,
+        (layer.padding, layer.padding),
+    )
+
+
+def _pool(layer: Pool, shape: Shape) -> LayerShape:
+    side = _windows(layer, shape)
+    behind = layer.padding
+    padded = shape[1] + 2 * layer.padding
+    covered = (side - 1) * layer.stride + layer.kernel
+    # A window that would begin behind the image holds nothing.
+    if layer.partial and covered < padded and side * layer.stride < shape[1] + layer.padding:
+        behind += covered + layer.stride - padded
+        side += 1
+    return LayerShape(layer, (shape,), (shape[0], side, side), pads=(layer.padding, behind))
+
+
+def _windows(layer: Conv | Pool, shape: Shape) -> int:
+    side = (shape[1] + 2 * layer.padding - layer.kernel) // layer.stride + 1
     if side < 1:
         raise NetworkError(
             f"{layer.name}: its {layer.kernel}x{layer.kernel} window does not fit into "
             f"{shape[1]}x{shape[2]}; use larger images"
         )
     return side
+
+
+def _listed(shapes: tuple[Shape, ...]) -> str:
+    return " and ".join("x".join(map(str, shape)) for shape in shapes)

@@ -3,86 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from workloads.data import initial_weights
-from workloads.network import (
-    Conv,
-    Dropout,
-    Flatten,
-    Layer,
-    Linear,
-    LocalResponseNorm,
-    MaxPool,
-    Network,
-    ReLU,
-)
+from workloads.jax.layers import Form, Statistics, batch_norm, layer
+from workloads.network import IMAGES, BatchNorm, Network
+from workloads.shapes import layer_shapes
 
 Parameters = Mapping[str, Mapping[str, jax.Array]]
-_LAYOUT = ("NHWC", "HWIO", "NHWC")
+_FORM = Form()
 
 
 def initial_parameters(network: Network, seed: int = 0) -> Parameters:
-    """Kernel and bias by layer: those of :func:`workloads.data.initial_weights`, and 0.
+    """Kernel (of a batch normalization: scale) and bias by layer.
 
-    Kernels are (R, S, C, K) and (in, out).
+    Those of :func:`workloads.data.initial_weights`, and 0. Kernels are (R, S, C, K) and (in, out).
     """
+    weights = initial_weights(network, seed)
     found = {}
-    for name, weight in initial_weights(network, seed).items():
-        order = (2, 3, 1, 0) if weight.ndim == 4 else (1, 0)
-        found[name] = {
-            "kernel": jnp.asarray(weight.transpose(order)),
-            "bias": jnp.zeros(weight.shape[0], weight.dtype),
-        }
+    for shape in layer_shapes(network):
+        if shape.weight is None:
+            continue
+        weight = weights[shape.layer.name]
+        name = "scale" if isinstance(shape.layer, BatchNorm) else "kernel"
+        order = {4: (2, 3, 1, 0), 2: (1, 0), 1: (0,)}[weight.ndim]
+        found[shape.layer.name] = {name: jnp.asarray(weight.transpose(order))}
+        if shape.bias is not None:
+            found[shape.layer.name]["bias"] = jnp.zeros(shape.bias, weight.dtype)
     return found
+
+
+def initial_averages(network: Network) -> dict[str, Statistics]:
+    """The running averages of every batch normalization, before the first step."""
+    return {
+        shape.layer.name: (jnp.zeros(shape.output[0]), jnp.ones(shape.output[0]))
+        for shape in layer_shapes(network)
+        if isinstance(shape.layer, BatchNorm)
+    }
 
 
 def apply(network: Network, parameters: Parameters, images: jax.Array, key: jax.Array) -> jax.Array:
     """Return the scores for images (batch, H, W, C); every layer is a name scope of its name.
 
-    ``key`` is for dropout.
+    ``key`` is for dropout. Batch normalizations use the batch's own statistics, as in training.
     """
-    values = images
+    return train_apply(network, parameters, {}, images, key)[0]
+
+
+def train_apply(
+    network: Network,
+    parameters: Parameters,
+    averages: Mapping[str, Statistics],
+    images: jax.Array,
+    key: jax.Array,
+    form: Form = _FORM,
+) -> tuple[jax.Array, dict[str, Statistics]]:
+    """Return the scores as :func:`apply` does, and the running averages after this batch.
+
+    Images are (batch, C, H, W) where ``form`` says so.
+    """
+    values, sources = {IMAGES: images}, network.sources
+    after: dict[str, Statistics] = {}
+    result = images
     with jax.named_scope(network.name):
-        for number, layer in enumerate(network.layers):
-            with jax.named_scope(layer.name):
-                own = parameters.get(layer.name, {})
-                values = _layer(layer, own, values, jax.random.fold_in(key, number))
-    return values
-
-
-def _layer(layer: Layer, own: Mapping[str, jax.Array], x: jax.Array, key: jax.Array) -> Any:
-    match layer:
-        case Conv():
-            pads = [(layer.padding, layer.padding)] * 2
-            product = lax.conv_general_dilated(
-                x,
-                own["kernel"],
-                (layer.stride, layer.stride),
-                pads,
-                dimension_numbers=_LAYOUT,
-                feature_group_count=layer.groups,
-            )
-            return product + own["bias"]
-        case Linear():
-            return x @ own["kernel"] + own["bias"]
-        case ReLU():
-            return jax.nn.relu(x)
-        case LocalResponseNorm():
-            channels, one = (1, 1, 1, layer.size), (1, 1, 1, 1)
-            squares = lax.reduce_window(x * x, 0.0, lax.add, channels, one, "SAME")
-            return x / (layer.k + layer.alpha * squares) ** layer.beta
-        case MaxPool():
-            window = (1, layer.kernel, layer.kernel, 1)
-            strides = (1, layer.stride, layer.stride, 1)
-            return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, "VALID")
-        case Flatten():
-            # The description's order: channels outermost.
-            return x.transpose(0, 3, 1, 2).reshape(x.shape[0], -1)
-        case Dropout():
-            kept = jax.random.bernoulli(key, 1 - layer.probability, x.shape)
-            return jnp.where(kept, x / (1 - layer.probability), 0)
+        for number, shape in enumerate(layer_shapes(network)):
+            name = shape.layer.name
+            inputs = [values[source] for source in sources[name]]
+            own = parameters.get(name, {})
+            with jax.named_scope(name):
+                if isinstance(shape.layer, BatchNorm):
+                    result, after[name] = batch_norm(
+                        shape.layer, own, inputs[0], averages.get(name), form
+                    )
+                else:
+                    result = layer(shape, own, inputs, jax.random.fold_in(key, number), form)
+            values[name] = result
+    return result, after

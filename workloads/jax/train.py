@@ -2,72 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from workloads.data import synthetic_batch
-from workloads.jax.build import Parameters, apply, initial_parameters
-from workloads.options import Device, OptionError, Precision, RunOptions
+from workloads.jax.build import Parameters, initial_averages, initial_parameters, train_apply
+from workloads.jax.layers import Form
+from workloads.jax.switches import devices, set_switches
+from workloads.network import Network
+from workloads.options import Epilogue, Layout, Precision, RunOptions
 
 _RATE, _MOMENTUM = 1e-3, 0.9
+_EVERYWHERE, _SPLIT = PartitionSpec(), PartitionSpec("replica")
 
 
 def train(options: RunOptions, log: Path | None) -> list[int]:
     """Train by SGD with momentum on one batch over and over; returns each step's time in ns.
 
-    The steps after the warm-up are recorded into the folder ``log``, each marked ``train`` with
-    its number. Raises :class:`OptionError` for what this workload does not do.
+    Every step copies the images to the device. The steps after the warm-up are recorded into the
+    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
+    what this machine does not have.
     """
-    if options.device is not Device.CPU or options.precision is not Precision.FP32:
-        raise OptionError("the JAX workload runs on the CPU in float32 only")
-    if options.threads is not None:
-        raise OptionError("JAX has no option for threads: leave --threads out")
+    set_switches(options)
+    own = devices(options)
+    with jax.default_device(own[0]):
+        return _train(options, log, own)
+
+
+def _train(options: RunOptions, log: Path | None, own: list[jax.Device]) -> list[int]:
     network = options.describe_network()
     batch = synthetic_batch(network, options.batch, options.seed)
-    images = jnp.asarray(batch.images.transpose(0, 2, 3, 1))
-    labels = jnp.asarray(batch.labels)
-
-    def loss_of(
-        parameters: Parameters, images: jax.Array, labels: jax.Array, key: jax.Array
-    ) -> jax.Array:
-        scores = apply(network, parameters, images, key)
-        with jax.named_scope("loss"):
-            likelihoods = jnp.take_along_axis(jax.nn.log_softmax(scores), labels[:, None], axis=1)
-            return -likelihoods.mean()
-
-    def step(
-        parameters: Parameters,
-        velocity: Parameters,
-        images: jax.Array,
-        labels: jax.Array,
-        key: jax.Array,
-    ) -> tuple[Parameters, Parameters, jax.Array]:
-        loss, gradient = jax.value_and_grad(loss_of)(parameters, images, labels, key)
-        with jax.named_scope("optimizer"):
-            velocity = jax.tree.map(lambda v, g: _MOMENTUM * v + g, velocity, gradient)
-            parameters = jax.tree.map(lambda p, v: p - _RATE * v, parameters, velocity)
-        return parameters, velocity, loss
-
-    compiled = jax.jit(step)
+    nchw = options.layout is Layout.NCHW
+    images = batch.images if nchw else np.ascontiguousarray(batch.images.transpose(0, 2, 3, 1))
+    mesh = jax.make_mesh((options.processes,), ("replica",), (AxisType.Auto,), devices=own)
+    everywhere, split = NamedSharding(mesh, _EVERYWHERE), NamedSharding(mesh, _SPLIT)
+    step = _step(options, network, mesh)
     parameters = initial_parameters(network, options.seed)
-    velocity = jax.tree.map(jnp.zeros_like, parameters)
+    state = parameters, jax.tree.map(jnp.zeros_like, parameters), initial_averages(network)
+    state = jax.device_put(state, everywhere)
     times: list[int] = []
     for number in range(-options.warm_up, options.steps):
         if number == 0 and log is not None:
-            jax.profiler.start_trace(str(log))
+            jax.profiler.start_trace(str(log), profiler_options=_without_python())
         warm = number < 0
         mark = nullcontext() if warm else jax.profiler.StepTraceAnnotation("train", step_num=number)
-        key = jax.random.key(number + options.warm_up)
+        key = jax.device_put(jax.random.key(number + options.warm_up), everywhere)
         start = perf_counter_ns()
         with mark:
-            parameters, velocity, loss = compiled(parameters, velocity, images, labels, key)
-            jax.block_until_ready((parameters, loss))
+            state, *others = step(state, *jax.device_put((images, batch.labels), split), key)
+            jax.block_until_ready((state, others))
         if not warm:
             times.append(perf_counter_ns() - start)
     if log is not None:
         jax.profiler.stop_trace()
     return times
+
+
+def _without_python() -> jax.profiler.ProfileOptions:
+    """No event for each Python call: most of a trace would be JAX's own dispatch."""
+    recorded = jax.profiler.ProfileOptions()
+    recorded.python_tracer_level = 0
+    return recorded
+
+
+def _step(options: RunOptions, network: Network, mesh: Mesh) -> Callable[..., Any]:
+    """What makes of state, images, labels and key the next state, the loss and the gradient of
+    the images if it is wanted: what is not returned would not be computed."""
+    form = Form(
+        channels_first=options.layout is Layout.NCHW,
+        separate=options.epilogue is Epilogue.SEPARATE,
+    )
+    half = options.precision is Precision.AMP_BF16
+    parallel = options.processes > 1
+
+    def loss_of(
+        parameters: Parameters, images: jax.Array, averages: Any, labels: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        if half:
+            parameters, images = jax.tree.map(partial(_cast, jnp.bfloat16), (parameters, images))
+        scores, after = train_apply(network, parameters, averages, images, key, form)
+        with jax.named_scope("loss"):
+            likelihoods = jax.nn.log_softmax(scores.astype(jnp.float32))
+            chosen = jnp.take_along_axis(likelihoods, labels[:, None], axis=1)
+            return -chosen.mean(), after
+
+    def step(state: Any, images: jax.Array, labels: jax.Array, key: jax.Array) -> Any:
+        parameters, velocity, averages = state
+        wanted = (0, 1) if options.first_data_gradient else (0,)
+        gradients = jax.value_and_grad(loss_of, wanted, has_aux=True)
+        (loss, averages), (gradient, *of_images) = gradients(
+            parameters, images, averages, labels, key
+        )
+        if parallel:
+            gradient, loss, averages = lax.pmean((gradient, loss, averages), "replica")
+        with jax.named_scope("optimizer"):
+            velocity = jax.tree.map(lambda v, g: _MOMENTUM * v + g, velocity, gradient)
+            parameters = jax.tree.map(lambda p, v: p - _RATE * v, parameters, velocity)
+        return (parameters, velocity, averages), loss, of_images
+
+    if parallel:
+        step = jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=(_EVERYWHERE, _SPLIT, _SPLIT, _EVERYWHERE),
+            out_specs=(_EVERYWHERE, _EVERYWHERE, _SPLIT),
+            check_vma=False,
+        )
+    return jax.jit(step) if options.compile else step
+
+
+def _cast(dtype: Any, values: jax.Array) -> jax.Array:
+    return values.astype(dtype)

@@ -9,6 +9,7 @@ import sys
 
 from workloads.keras.train import train
 from workloads.profiled import run
+from workloads.support import Framework
 
 if __name__ == "__main__":
-    sys.exit(run("python -m workloads.keras", __doc__, train))
+    sys.exit(run(Framework.KERAS, __doc__, train))

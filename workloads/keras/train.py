@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from workloads.data import synthetic_batch
 from workloads.keras.build import build
-from workloads.options import Device, OptionError, Precision, RunOptions
+from workloads.keras.switches import replicas, set_switches
+from workloads.network import Network
+from workloads.options import HostMemory, Layout, Precision, RunOptions
 
 
 def train(options: RunOptions, log: Path | None) -> list[int]:
     """Train by SGD with momentum on one batch over and over; returns each step's time in ns.
 
-    The steps after the warm-up are recorded into the folder ``log``, each marked ``train`` with
-    its number. Raises :class:`OptionError` for what this workload does not do.
+    Every step copies the images to the device. The steps after the warm-up are recorded into the
+    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
+    what this machine does not have.
     """
-    if options.device is not Device.CPU or options.precision is not Precision.FP32:
-        raise OptionError("the Keras workload runs on the CPU in float32 only")
-    if options.threads is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    # Operators one after the other: then their times add up.
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    # A convolution fused with the activation behind it is traced under the activation's name.
-    tf.config.optimizer.set_experimental_options({"remapping": False})
-    keras.utils.set_random_seed(options.seed)
-    network = options.describe_network()
-    model = build(network, options.seed)
-    batch = synthetic_batch(network, options.batch, options.seed)
-    images = tf.constant(batch.images.transpose(0, 2, 3, 1))
-    labels = tf.constant(batch.labels)
-    loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="loss")
-    optimizer = keras.optimizers.SGD(1e-3, momentum=0.9, name="optimizer")
-
-    def step() -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = loss_function(labels, model(images, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
-    compiled = tf.function(step)
+    set_switches(options)
+    strategy = replicas(options)
+    with nullcontext() if strategy is None else strategy.scope():
+        step = _compiled_step(options, options.describe_network(), strategy)
     times: list[int] = []
     for number in range(-options.warm_up, options.steps):
         if number == 0 and log is not None:
@@ -53,9 +37,61 @@ def train(options: RunOptions, log: Path | None) -> list[int]:
         mark = nullcontext() if warm else tf.profiler.experimental.Trace("train", step_num=number)
         start = perf_counter_ns()
         with mark:
-            compiled().numpy()
+            step()
         if not warm:
             times.append(perf_counter_ns() - start)
     if log is not None:
         tf.profiler.experimental.stop()
     return times
+
+
+def _compiled_step(options: RunOptions, network: Network, strategy: Any) -> Callable[[], float]:
+    """What trains once on the whole batch and returns the loss when that is done."""
+    channels_first = options.layout is Layout.NCHW
+    model = build(
+        network,
+        options.seed,
+        channels_first=channels_first,
+        through_host=options.host_memory is HostMemory.PER_OPERATOR,
+    )
+    loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="loss")
+    optimizer: Any = keras.optimizers.SGD(1e-3, momentum=0.9, name="optimizer")
+    if options.precision is Precision.AMP_FP16:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="optimizer")
+    optimizer.build(model.trainable_variables)
+
+    def step(images: Any, labels: Any) -> Any:
+        weights = list(model.trainable_variables)
+        with tf.GradientTape() as tape:
+            if options.first_data_gradient:
+                tape.watch(images)
+                weights.append(images)
+            loss = loss_function(labels, model(images, training=True)) / options.processes
+            scaled = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, weights)
+        trained = len(model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients[:trained], model.trainable_variables, strict=True))
+        # What is not returned would not be computed.
+        return loss, gradients[trained:]
+
+    batch = synthetic_batch(network, options.batch, options.seed)
+    ordered = batch.images if channels_first else batch.images.transpose(0, 2, 3, 1)
+    if strategy is None:
+        compiled = tf.function(step, jit_compile=bool(options.compile))
+        return lambda: float(compiled(tf.constant(ordered), tf.constant(batch.labels))[0])
+
+    def share(values: Any) -> Any:
+        size = options.local_batch
+
+        def own(context: Any) -> Any:
+            first = context.replica_id_in_sync_group * size
+            return tf.constant(values[first : first + size])
+
+        return strategy.experimental_distribute_values_from_function(own)
+
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow is untyped
+    def everywhere(images: Any, labels: Any) -> Any:
+        losses, _ = strategy.run(step, args=(images, labels))
+        return strategy.reduce("SUM", losses, axis=None)
+
+    return lambda: float(everywhere(share(ordered), share(batch.labels)))

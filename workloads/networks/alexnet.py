@@ -14,21 +14,20 @@ from workloads.network import (
     LocalResponseNorm,
     MaxPool,
     Network,
-    NetworkError,
     ReLU,
 )
+from workloads.networks.sizes import divider, given
 
 
 def alexnet(
-    *, image_size: int | None = None, width_divisor: int = 1, classes: int = 1000
+    *, image_size: int | None = None, width_divisor: int = 1, classes: int | None = None
 ) -> Network:
     """One tower, no normalization: Krizhevsky 2014, "One weird trick", footnote 1.
 
     61 100 840 parameters with 224x224 images and 1000 classes.
     """
 
-    def width(channels: int) -> int:
-        return _divided(channels, width_divisor)
+    width = divider(width_divisor)
 
     layers: tuple[Layer, ...] = (
         Conv("conv1", width(64), kernel=11, stride=4, padding=2),
@@ -44,13 +43,13 @@ def alexnet(
         Conv("conv5", width(256), kernel=3, padding=1),
         ReLU("relu5"),
         MaxPool("pool5", kernel=3, stride=2),
-        *_classifier(width(4096), classes),
+        *_classifier(width(4096), given(classes, 1000)),
     )
-    return Network("alexnet", 224 if image_size is None else image_size, layers)
+    return Network("alexnet", given(image_size, 224), layers)
 
 
 def alexnet_2012(
-    *, image_size: int | None = None, width_divisor: int = 1, classes: int = 1000
+    *, image_size: int | None = None, width_divisor: int = 1, classes: int | None = None
 ) -> Network:
     """Two towers as grouped convolutions, with LRN: Krizhevsky, Sutskever, Hinton 2012.
 
@@ -58,8 +57,7 @@ def alexnet_2012(
     60 965 224 parameters with 1000 classes.
     """
 
-    def width(channels: int) -> int:
-        return _divided(channels, width_divisor)
+    width = divider(width_divisor)
 
     layers: tuple[Layer, ...] = (
         Conv("conv1", width(96), kernel=11, stride=4),
@@ -77,9 +75,9 @@ def alexnet_2012(
         Conv("conv5", width(256), kernel=3, padding=1, groups=2),
         ReLU("relu5"),
         MaxPool("pool5", kernel=3, stride=2),
-        *_classifier(width(4096), classes),
+        *_classifier(width(4096), given(classes, 1000)),
     )
-    return Network("alexnet_2012", 227 if image_size is None else image_size, layers)
+    return Network("alexnet_2012", given(image_size, 227), layers)
 
 
 def _classifier(hidden: int, classes: int) -> tuple[Layer, ...]:
@@ -93,9 +91,3 @@ def _classifier(hidden: int, classes: int) -> tuple[Layer, ...]:
         Dropout("drop7"),
         Linear("fc8", classes),
     )
-
-
-def _divided(channels: int, divisor: int) -> int:
-    if divisor < 1 or channels % divisor:
-        raise NetworkError(f"the width divisor {divisor} does not divide {channels} channels")
-    return channels // divisor

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from workloads.options import OptionError
+from workloads.pytorch.build import DescribedNetwork
 
 
 class Ranges(StrEnum):
@@ -116,30 +117,34 @@ def range_(marker: Marker, text: str) -> Iterator[None]:
         marker.pop()
 
 
-def mark_layers(model: nn.Module, marker: Marker) -> None:
-    """Have ``marker`` record each leaf module of a chain of layers, forward and backward.
-
-    A backward range opens when the gradient of the layer's output is there and closes when that of
-    its input is. The first layer's input has no gradient: its range closes when the gradients of
-    all its parameters have been accumulated.
-    """
-    leaves = [
-        (path, module)
-        for path, module in model.named_modules()
-        if next(module.children(), None) is None
-    ]
-    for position, (path, module) in enumerate(leaves):
+def mark_forward(model: DescribedNetwork, marker: Marker) -> None:
+    """Have ``marker`` record every layer's forward pass; the backward pass runs no hooks."""
+    for path, module in model.named_children():
         module.register_forward_pre_hook(_pusher(marker, f"forward: {path}"))
         module.register_forward_hook(_popper(marker))
-        if position == 0:
-            _mark_first_backward(path, module, marker)
-        else:
+
+
+def mark_backward(model: DescribedNetwork, marker: Marker, *, first_data_gradient: bool) -> None:
+    """Have ``marker`` record every layer's backward pass.
+
+    A backward range opens when the gradient of the layer's output is there and closes when that of
+    its input is. Where the input has no gradient, since there is no weight before it, the range
+    closes when the gradients of all parameters have been accumulated; a layer that has none either
+    has nothing to do in the backward pass and no range. With ``first_data_gradient`` all inputs
+    have gradients.
+    """
+    without = frozenset[str]() if first_data_gradient else model.network.fed_by_images
+    for path, module in model.named_children():
+        if path not in without:
             module.register_full_backward_pre_hook(_pusher(marker, f"backward: {path}"))
             module.register_full_backward_hook(_popper(marker))
+        elif parameters := list(module.parameters()):
+            _mark_parameters(f"backward: {path}", module, parameters, marker)
 
 
-def _mark_first_backward(path: str, module: nn.Module, marker: Marker) -> None:
-    parameters = list(module.parameters())
+def _mark_parameters(
+    text: str, module: nn.Module, parameters: list[nn.Parameter], marker: Marker
+) -> None:
     waiting = len(parameters)
 
     def accumulated(_: torch.Tensor) -> None:
@@ -150,7 +155,7 @@ def _mark_first_backward(path: str, module: nn.Module, marker: Marker) -> None:
             marker.pop()
 
     def watch_output(_module: nn.Module, _inputs: object, output: torch.Tensor) -> None:
-        output.register_hook(_pusher(marker, f"backward: {path}"))
+        output.register_hook(_pusher(marker, text))
 
     module.register_forward_hook(watch_output)
     for parameter in parameters:

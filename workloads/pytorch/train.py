@@ -9,58 +9,97 @@ from time import perf_counter_ns
 import torch
 from torch import nn
 
-from workloads.data import synthetic_batch
-from workloads.options import Device, OptionError, Precision, RunOptions
-from workloads.pytorch.build import build
+from workloads.data import Batch, synthetic_batch
+from workloads.options import (
+    Algorithms,
+    Device,
+    Epilogue,
+    HostMemory,
+    Layout,
+    OptionError,
+    Precision,
+    RunOptions,
+)
+from workloads.pytorch.build import DescribedNetwork, build
 from workloads.pytorch.ranges import Marker, range_
 
+_AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
 
-def prepare(options: RunOptions) -> nn.Module:
+
+def prepare(options: RunOptions) -> DescribedNetwork:
     """The model on its device, in its memory layout; sets PyTorch's global switches as asked.
 
-    Raises :class:`OptionError` without the GPU asked for, NetworkError for an impossible network.
+    Raises :class:`OptionError` without the GPUs asked for, NetworkError for an impossible network.
     """
-    if options.device is Device.CUDA and not torch.cuda.is_available():
-        raise OptionError("PyTorch finds no CUDA device here; use --device cpu")
+    if options.device is Device.CUDA:
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if found == 0:
+            raise OptionError("PyTorch finds no CUDA device here; use --device cpu")
+        if found < options.processes:
+            raise OptionError(f"--processes {options.processes}: there are {found} GPUs here")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    torch.backends.cudnn.benchmark = options.cudnn_benchmark
+    torch.backends.cudnn.benchmark = options.algorithms is Algorithms.BENCHMARK
+    torch.backends.cudnn.deterministic = options.algorithms is Algorithms.DETERMINISTIC
     tf32 = options.precision is Precision.TF32
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    model = build(options.describe_network(), options.seed).to(options.device.value)
-    return model.to(memory_format=torch.channels_last) if options.channels_last else model
+    model = build(
+        options.describe_network(),
+        options.seed,
+        separate_bias=options.epilogue is Epilogue.SEPARATE,
+        through_host=options.host_memory is HostMemory.PER_OPERATOR,
+    )
+    model.to(options.device.value)
+    if options.layout is Layout.NHWC:
+        model.to(memory_format=torch.channels_last)
+    return model
+
+
+def own_share(options: RunOptions, rank: int) -> Batch:
+    """The images and labels that process ``rank`` trains on."""
+    whole = synthetic_batch(options.describe_network(), options.batch, options.seed)
+    share = slice(rank * options.local_batch, (rank + 1) * options.local_batch)
+    return Batch(whole.images[share], whole.labels[share])
 
 
 def train(
-    model: nn.Module, options: RunOptions, marker: Marker, step_done: Callable[[], None]
+    model: nn.Module,
+    options: RunOptions,
+    batch: Batch,
+    marker: Marker,
+    step_done: Callable[[], None],
+    *,
+    fused: bool = False,
 ) -> list[int]:
     """Train ``model`` by SGD with momentum on one batch over and over.
 
     ``marker`` gets a range around every step (``warm-up N``, then ``iteration N``, N from 0) and
     around its ``forward``, ``loss``, ``backward`` and ``optimizer``. ``step_done`` is called after
-    each step. Every step copies the images to the device. Returns the time of each step after the
-    warm-up in ns, the device being waited for at its end.
+    each step, ``fused`` makes the optimizer one operator. Every step copies the images to the
+    device. Returns the time of each step after the warm-up in ns, the device being waited for at
+    its end.
     """
-    batch = synthetic_batch(options.describe_network(), options.batch, options.seed)
     images, labels = torch.from_numpy(batch.images), torch.from_numpy(batch.labels)
-    if options.channels_last:
+    if options.layout is Layout.NHWC:
         images = images.contiguous(memory_format=torch.channels_last)
-    if options.pin_memory:
+    pinned = options.host_memory is HostMemory.PINNED
+    if pinned:
         images, labels = images.pin_memory(), labels.pin_memory()
     loss_function = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=fused or None)
     device = options.device.value
-    amp = options.precision is Precision.AMP
-    # bfloat16, the CPU's mixed precision, has float32's range and needs no scaling.
-    scaler = torch.amp.GradScaler(device, enabled=amp and options.device is Device.CUDA)
+    # bfloat16 has float32's range and needs no scaling.
+    scaler = torch.amp.GradScaler(device, enabled=options.precision is Precision.AMP_FP16)
 
     def step() -> None:
-        device_images = images.to(device, non_blocking=options.pin_memory)
-        device_labels = labels.to(device, non_blocking=options.pin_memory)
+        device_images = images.to(device, non_blocking=pinned)
+        device_labels = labels.to(device, non_blocking=pinned)
+        if options.first_data_gradient:
+            device_images = device_images.detach().requires_grad_()
         optimizer.zero_grad()
-        with _autocast(device, amp):
+        with _autocast(options):
             with range_(marker, "forward"):
                 scores = model(device_images)
             with range_(marker, "loss"):
@@ -86,5 +125,6 @@ def train(
     return times
 
 
-def _autocast(device: str, enabled: bool) -> AbstractContextManager[object]:
-    return torch.autocast(device) if enabled else nullcontext()
+def _autocast(options: RunOptions) -> AbstractContextManager[object]:
+    dtype = _AUTOCAST.get(options.precision)
+    return nullcontext() if dtype is None else torch.autocast(options.device.value, dtype)

@@ -1,0 +1,132 @@
+"""One run: prepare the model, mark its layers, train under what records; in as many processes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads.options import Device, OptionError, RunOptions
+from workloads.provenance import stem
+from workloads.pytorch.build import DescribedNetwork
+from workloads.pytorch.ranges import Ranges, make_marker, mark_backward, mark_forward
+from workloads.pytorch.record import cuda_profiler, make_profiler, trace_once, write_trace
+from workloads.pytorch.train import own_share, prepare, train
+from workloads.shapes import layer_shapes
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded of a run; raises :class:`OptionError` where the parts contradict.
+
+    ``forward_only`` leaves out the ranges of the backward pass, and the hooks that they need.
+    ``trace`` is torch.profiler's file, ``stack`` its Python events; ``cuda_profiler`` lets ncu or
+    nsys begin behind the warm-up; ``torchscript`` runs the network through ``torch.jit.trace``,
+    ``fused_optimizer`` the optimizer as one operator instead of four a parameter.
+    """
+
+    ranges: Ranges = Ranges.NONE
+    forward_only: bool = False
+    trace: Path | None = None
+    stack: bool = False
+    torchscript: bool = False
+    fused_optimizer: bool = False
+    cuda_profiler: bool = False
+
+    def check(self, options: RunOptions) -> None:
+        """Raise :class:`OptionError` where the recording contradicts itself or ``options``."""
+        trace = self.trace
+        if self.forward_only and self.ranges is Ranges.NONE:
+            raise OptionError("--forward-only is about ranges; add --ranges")
+        if self.stack and trace is None:
+            raise OptionError("--stack is part of a recording; add --trace FILE")
+        if self.cuda_profiler and (options.device is not Device.CUDA or trace is not None):
+            raise OptionError(
+                "--cuda-profiler is for ncu and nsys on a GPU; leave it or --trace out"
+            )
+        if self.torchscript and (options.compile or options.processes > 1):
+            raise OptionError("--torchscript goes without --compile and --processes")
+        whole = "--torchscript" if self.torchscript else "--compile" if options.compile else None
+        if whole and self.ranges is not Ranges.NONE:
+            raise OptionError(f"{whole} runs no hooks, so it goes with --ranges none only")
+        if trace is not None and not trace.name.endswith((".json", ".json.gz")):
+            raise OptionError(f"--trace {trace}: the name must end in .json or .json.gz")
+        if trace is not None and not trace.parent.is_dir():
+            raise OptionError(f"{trace}: there is no directory {trace.parent}")
+        if trace is not None and options.warm_up < 1:
+            raise OptionError("--trace needs --warm-up 1 or more: the profiler starts in that step")
+
+    def of_rank(self, rank: int) -> Path | None:
+        """The trace's file of one process of several: ``NAME.rankN.json.gz``."""
+        if self.trace is None:
+            return None
+        name = stem(self.trace)
+        return self.trace.with_name(f"{name}.rank{rank}{self.trace.name.removeprefix(name)}")
+
+
+def run(options: RunOptions, recording: Recording) -> list[int]:
+    """Train as ``options`` say and return the time of each step in ns, the first process's.
+
+    Raises :class:`OptionError` or NetworkError for what cannot be run.
+    """
+    recording.check(options)
+    if options.processes == 1:
+        return _trained(prepare(options), options, recording, 0, recording.trace)
+    # What the processes would fail at is told here, in words.
+    layer_shapes(options.describe_network())
+    prepare(options)
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(_process, (options, recording, folder), options.processes)
+        times: list[int] = json.loads(Path(folder, "times.json").read_text("utf-8"))
+    return times
+
+
+def _process(rank: int, options: RunOptions, recording: Recording, folder: str) -> None:
+    on_gpu = options.device is Device.CUDA
+    if on_gpu:
+        torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=Path(folder, "rendezvous").as_uri(),
+        rank=rank,
+        world_size=options.processes,
+    )
+    times = _trained(prepare(options), options, recording, rank, recording.of_rank(rank))
+    if rank == 0:
+        Path(folder, "times.json").write_text(json.dumps(times), "utf-8")
+    distributed.destroy_process_group()
+
+
+def _trained(
+    described: DescribedNetwork,
+    options: RunOptions,
+    recording: Recording,
+    rank: int,
+    trace: Path | None,
+) -> list[int]:
+    marker = make_marker(recording.ranges)
+    model: nn.Module = described
+    if recording.ranges is not Ranges.NONE:
+        mark_forward(described, marker)
+        if not recording.forward_only:
+            gradient = options.first_data_gradient
+            mark_backward(described, marker, first_data_gradient=gradient)
+    if recording.torchscript:
+        model = trace_once(model, options)
+    if options.processes > 1:
+        model = DistributedDataParallel(model)
+    if options.compile:
+        model = torch.compile(model)
+    batch = own_share(options, rank)
+    if trace is None:
+        done = cuda_profiler(options) if recording.cuda_profiler else lambda: None
+        return train(model, options, batch, marker, done, fused=recording.fused_optimizer)
+    with make_profiler(options, stack=recording.stack) as profiler:
+        times = train(model, options, batch, marker, profiler.step, fused=recording.fused_optimizer)
+    write_trace(profiler, trace)
+    return times
