@@ -8,15 +8,17 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
-from traceana.analyze.costs.frame import whole_sum
+from traceana.analyze.costs.frame import COUNTS, whole_sum
+from traceana.analyze.costs.instructions import executions
 from traceana.analyze.costs.machine import machine
-from traceana.analyze.costs.operators import priced
+from traceana.analyze.costs.operators import priced, selected_operators
 from traceana.analyze.flops import MACS
 from traceana.analyze.layers.rates import rate_columns
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
+from traceana.flops.hlo import instruction_flops
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
@@ -31,28 +33,24 @@ _NO_ARITHMETIC: Final = ("memcpy", "memset", "collective")
 def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     """Return one row a category and part of it, as of ``breakdown``, with what it computes.
 
-    The FLOPs and bytes of an operator are those of the class that most of its time is of (of a
-    gradient, of the kernels of that gradient): ``flops_per_s`` is over the time of just these
-    kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``flops``,
-    ``executed_flops``, ``flops_per_s``, ``of_peak``, ``over_peak``, ``bytes``, ``intensity``,
-    ``bound``, ``of_attainable`` as of ``layers``. Most time first.
+    The FLOPs and bytes of an operator, or instruction of a compiled program, are those of the class
+    that most of its time is of (of a gradient, of the kernels of that gradient, where they tell):
+    ``flops_per_s`` is over the time of just these kernels. Columns: ``category``, ``part``,
+    ``calls``, ``time_ns``, ``share``, ``flops``, ``executed_flops``, ``flops_per_s``, ``of_peak``,
+    ``over_peak``, ``bytes``, ``intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most
+    time first.
     """
     activities = work(trace)
     if activities.is_empty():
         return Result(pl.DataFrame(), {}, (why_no_work(trace),))
     tree = Tree.of(trace.ops)
     costs = priced(trace, tree)
+    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
     rows = _rows(trace, activities, tree, costs["op"])
-    heaviest = _heaviest(rows)
-    charged = _by_gradient(costs).join(heaviest, on=["op", "gradient"], nulls_equal=True)
-    computed = charged.group_by(_CLASS).agg(
-        pl.col("flops").sum(), whole_sum("executed_flops"), whole_sum("bytes")
+    charged = pl.concat(
+        [_of_operators(costs, rows, tree, activities), _of_instructions(trace, activities)]
     )
-    over = (
-        rows.join(heaviest, on=["op", "gradient", *_CLASS], nulls_equal=True)
-        .group_by(_CLASS)
-        .agg(pl.col("duration").sum().alias("_over"))
-    )
+    computed, over = _of_classes(charged, rows)
     of_trace, whose = machine(trace)
     frame = (
         rows.group_by(_CLASS)
@@ -65,10 +63,21 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     frame = with_share(frame).sort(
         ["time_ns", *_CLASS], descending=[True, False, False], nulls_last=True
     )
+    totals = sums(frame, "calls", "time_ns", "flops")
+    homeless = int(charged["flops"].sum()) - totals["flops"]
     return Result(
         frame.select(_COLUMNS),
-        sums(frame, "calls", "time_ns", "flops"),
-        (MACS, whose if peaks is None else peaks.source),
+        totals,
+        (MACS, *_on_homeless(homeless), whose if peaks is None else peaks.source),
+    )
+
+
+def _on_homeless(flops: int) -> tuple[str, ...]:
+    if not flops:
+        return ()
+    return (
+        f"{flops:.3g} FLOPs are in no class: of their operators the trace has copies and sets "
+        "alone, no kernel",
     )
 
 
@@ -81,16 +90,22 @@ _COLUMNS: Final = (
 def _rows(
     trace: Trace, activities: pl.DataFrame, tree: Tree, priced_ops: pl.Series
 ) -> pl.DataFrame:
-    """Return the work with its class, the counted operator around it, and which gradient it is."""
+    """Return the work with its class, the unit that tells what it computes, and its gradient.
+
+    A unit is the counted operator around the work; where there is none the operator that the work
+    is of, which on a CPU may have counted ones inside; or, numbered behind the operators, the
+    instruction of a compiled program.
+    """
     told = described(activities.select(SOURCE), trace)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[priced_ops.to_numpy()] = True
     own, nearest = from_rows(activities["op"]), tree.nearest(counted)
-    op = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
+    around = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
+    unit = to_rows(np.where(around == NONE, own, around)).cast(pl.Int64)
     return classified(activities.select(*SOURCE, "duration"), trace).select(
         *_CLASS,
         "duration",
-        to_rows(op).alias("op"),
+        _unit_of_instruction(trace, activities["instruction"]).fill_null(unit).alias("unit"),
         pl.when(pl.lit(told["direction"]).is_in(_GRADIENTS))
         .then(pl.lit(told["direction"]))
         .alias("gradient"),
@@ -99,19 +114,76 @@ def _rows(
     )
 
 
-def _heaviest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the class that most time of each operator and gradient is of."""
-    return (
-        rows.filter(pl.col("op").is_not_null() & ~pl.col("category").is_in(_NO_ARITHMETIC))
-        .group_by("op", "gradient", *_CLASS)
-        .agg(pl.col("duration").sum())
-        .sort(["duration", *_CLASS], descending=[True, False, False], nulls_last=True)
-        .unique(["op", "gradient"], keep="first", maintain_order=True)
-        .drop("duration")
+def _unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
+    return instruction.cast(pl.Int64) + trace.ops.height
+
+
+def _of_operators(
+    costs: pl.DataFrame, rows: pl.DataFrame, tree: Tree, activities: pl.DataFrame
+) -> pl.DataFrame:
+    """Return ``unit``, ``gradient`` and counts of what operators compute."""
+    at_work = np.zeros(len(tree.parent), dtype=np.bool_)
+    at_work[activities["op"].drop_nulls().to_numpy()] = True
+    around = to_rows(tree.nearest(at_work)).cast(pl.Int64)
+    op, part = pl.col("op").cast(pl.Int64), pl.col("part").cast(pl.String)
+    return costs.select(
+        pl.when(op.is_in(rows["unit"].drop_nulls().unique().implode()))
+        .then(op)
+        .otherwise(pl.lit(around.gather(costs["op"])))
+        .alias("unit"),
+        pl.when(part.is_in(_GRADIENTS)).then(part).alias("gradient"),
+        *COUNTS,
     )
 
 
-def _by_gradient(costs: pl.DataFrame) -> pl.DataFrame:
-    part = pl.col("part").cast(pl.String)
-    gradient = pl.when(part.is_in(_GRADIENTS)).then(part).alias("gradient")
-    return costs.select("op", gradient, "flops", "executed_flops", "bytes")
+def _of_instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return ``unit``, ``gradient`` and counts of what instructions of compiled programs compute.
+
+    The elementwise part of an instruction is not counted, nor what it moves.
+    """
+    ran = executions(activities.filter(pl.col("instruction").is_not_null()))
+    runs = ran.join(instruction_flops(trace.instructions), on="instruction", how="inner")
+    return runs.select(
+        _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
+        pl.lit(None, pl.String).alias("gradient"),
+        (pl.col("flops") * pl.col("count")).alias("flops"),
+        pl.lit(None, pl.Int64).alias("executed_flops"),
+        pl.lit(None, pl.Int64).alias("bytes"),
+    )
+
+
+def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the counts by class, and the time of the kernels that they are of (``_over``).
+
+    A gradient of which no kernel is known to be is of the class that most of all time of its unit
+    is of.
+    """
+    exact, whole = ["unit", "gradient"], ["unit"]
+    by_gradient = charged.join(_heaviest(rows, exact), on=exact, how="left", nulls_equal=True)
+    told = by_gradient.filter(pl.col("category").is_not_null())
+    rest = by_gradient.filter(pl.col("category").is_null()).drop(_CLASS)
+    untold = rest.join(_heaviest(rows, whole), on=whole)
+    computed = (
+        pl.concat([told, untold])
+        .group_by(_CLASS)
+        .agg(pl.col("flops").sum(), whole_sum("executed_flops"), whole_sum("bytes"))
+    )
+    numbered = rows.with_row_index("row")
+    theirs = [
+        numbered.join(told, on=[*exact, *_CLASS], how="semi", nulls_equal=True),
+        numbered.join(untold, on=[*whole, *_CLASS], how="semi", nulls_equal=True),
+    ]
+    over = pl.concat(theirs).unique("row").group_by(_CLASS).agg(pl.col("duration").sum())
+    return computed, over.rename({"duration": "_over"})
+
+
+def _heaviest(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Return the class that most time of each unit, or of each of its gradients, is of."""
+    return (
+        rows.filter(pl.col("unit").is_not_null() & ~pl.col("category").is_in(_NO_ARITHMETIC))
+        .group_by(*keys, *_CLASS)
+        .agg(pl.col("duration").sum())
+        .sort(["duration", *_CLASS], descending=[True, False, False], nulls_last=True)
+        .unique(keys, keep="first", maintain_order=True)
+        .drop("duration")
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.formulas import formulas
@@ -121,3 +123,32 @@ def test_a_class_has_the_flops_of_the_operators_that_are_mostly_of_it() -> None:
     assert row["executed_flops"] == layers(trace).frame["executed_flops"].item()
     assert row["flops_per_s"] == pytest.approx(FORWARD / 1e-6)
     assert roofline(TraceBuilder().build()).frame.is_empty()
+
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+
+
+@pytest.mark.parametrize(
+    "file", ["alexnet-cpu-ranges.json.gz", "xplane/alexnet-cpu-jax.xplane.pb"], ids=["ops", "xla"]
+)
+def test_classes_directions_and_layers_share_the_same_flops(file: str) -> None:
+    """On a CPU no class tells dgrad from wgrad, and an operator has the time of those inside it."""
+    trace = traceana.open(FIXTURES / file)
+    total = flops(trace).totals["flops"]
+    assert total > 1e9
+    assert roofline(trace).totals["flops"] == total
+    assert layers(trace).totals["flops"] == total
+    assert layers(trace, direction=True).totals["flops"] == total
+
+
+def test_flops_without_a_kernel_of_theirs_are_in_no_class() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50,
+          input_shapes="[[4, 5], [5, 6]]", input_types='["float", "float"]')  # fmt: skip
+    b.row("calls", name="cudaMemsetAsync", process=9, thread=1, start=20, duration=5,
+          correlation=1)  # fmt: skip
+    b.row("activities", kind="memset", start=100, duration=50, correlation=1, process=9, device=0,
+          stream=7)  # fmt: skip
+    result = roofline(attribute(b.build()))
+    assert result.totals["flops"] == 0
+    assert any("240 FLOPs are in no class" in note for note in result.notes)

@@ -30,14 +30,14 @@ EXPLAINED: Final = "executed fewer"
 UNEXPLAINED: Final = "unexplained"
 
 _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
-    "forward": ("forward", "optimizer", "backward", None),
-    "dgrad": ("dgrad", "backward", None),
-    "wgrad": ("wgrad", "backward", None),
-    "bias_grad": ("backward", "wgrad", None),
-    "backward": ("backward", "dgrad", "wgrad", None),
+    "forward": ("forward", "optimizer", "backward", None, "dgrad", "wgrad"),
+    "dgrad": ("dgrad", "backward", None, "wgrad", "forward", "optimizer"),
+    "wgrad": ("wgrad", "backward", None, "dgrad", "forward", "optimizer"),
+    "bias_grad": ("backward", "wgrad", None, "dgrad", "forward", "optimizer"),
+    "backward": ("backward", "dgrad", "wgrad", None, "optimizer", "forward"),
 }
 """The rows that a part of the work may be in, the first that there is. What runs forward inside a
-backward pass is computed anew."""
+backward pass is computed anew. All rows are there, so that no count is lost."""
 
 _PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
 
@@ -144,10 +144,8 @@ def _with_pass(charged: pl.DataFrame, frame: pl.DataFrame, keys: list[str]) -> p
     rows = frame.select(*keys, pl.col("direction").cast(pl.String)).with_columns(there=True)
     waiting = charged.with_columns(pl.col("part").cast(pl.String))
     taken: list[pl.DataFrame] = []
-    for rank in range(max(map(len, _PASSES_OF.values()))):
-        choice = {
-            part: (ways[rank] if rank < len(ways) else None) for part, ways in _PASSES_OF.items()
-        }
+    for rank in range(len(PASSES.categories) + 1):
+        choice = {part: ways[rank] for part, ways in _PASSES_OF.items()}
         tried = waiting.with_columns(
             pl.col("part").replace_strict(choice, return_dtype=pl.String).alias("direction")
         ).join(rows, on=[*keys, "direction"], how="left", nulls_equal=True, maintain_order="left")
