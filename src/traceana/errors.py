@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     GATE_FAILED = 31
     BAD_RULES = 40
     BAD_MODEL = 41
-    BAD_GATE = 42
+    BAD_GATE = 43
     BAD_PAIRS = 42
     CANNOT_WRITE = 50
     MISSING_EXTRA = 51

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from traceana.advise import Advice, advise
 from traceana.analyze.arrange import Arranged, arrange
-from traceana.analyze.attention import Figures, attention
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
 from traceana.analyze.condensed import Line, condensed
 from traceana.analyze.facts import facts
-from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.result import Result
 from traceana.analyze.steps import steps
@@ -22,10 +21,12 @@ from traceana.analyze.transfers import transfers
 from traceana.analyze.work import place
 
 if TYPE_CHECKING:
+    from traceana.advise import Finding
     from traceana.trace import Trace
 
 MOST_LAYERS: Final = 6
 MOST_TRANSFERS: Final = 4
+MOST_FINDINGS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Overview:
     layers: Result
     busy: Result
     transfers: Result
-    attention: Result
+    advice: Advice
 
     @property
     def sections(self) -> dict[str, Result]:
@@ -53,7 +54,6 @@ class Overview:
             "breakdown": self.breakdown,
             "layers": self.layers,
             "transfers": self.transfers,
-            "attention": self.attention,
         }
 
     @property
@@ -78,6 +78,11 @@ class Overview:
         return arrange(self.transfers, limit=MOST_TRANSFERS)
 
     @property
+    def top_findings(self) -> tuple[Finding, ...]:
+        """The findings with the largest savings."""
+        return self.advice.findings[:MOST_FINDINGS]
+
+    @property
     def step_figures(self) -> dict[str, Any]:
         """Medians over the measured steps: ``wall_ns``, and ``busy_share`` of all their time.
 
@@ -94,27 +99,16 @@ class Overview:
 
 def overview(trace: Trace) -> Overview:
     """Return the report on ``trace``."""
-    by_class, by_kernel, by_layer = breakdown(trace), kernels(trace), layers(trace, costs=False)
-    copies, by_device, by_step = transfers(trace), busy(trace), steps(trace)
-    figures = Figures(
-        breakdown=by_class.frame,
-        kernels=by_kernel.frame,
-        layers=by_layer.frame,
-        transfers=copies.frame,
-        busy=by_device.frame,
-        steps=by_step.frame,
-        on_cpu=trace.on_cpu,
-    )
     return Overview(
         facts=facts(trace),
         place=place(trace),
         model=_model(trace),
-        steps=by_step,
-        breakdown=by_class,
-        layers=by_layer,
-        busy=by_device,
-        transfers=copies,
-        attention=attention(figures),
+        steps=steps(trace),
+        breakdown=breakdown(trace),
+        layers=layers(trace, costs=False),
+        busy=busy(trace),
+        transfers=transfers(trace),
+        advice=advise(trace),
     )
 
 

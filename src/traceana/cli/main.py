@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from traceana import __version__
+from traceana.cli.advise import advise
 from traceana.cli.classify import classify
 from traceana.cli.critical import critical
+from traceana.cli.diff import diff
 from traceana.cli.flops import flops
 from traceana.cli.idle import idle
 from traceana.cli.info import info
@@ -20,7 +22,21 @@ from traceana.cli.save import save
 from traceana.cli.transfers import transfers
 from traceana.cli.verb import verb
 
-VERBS = (report, info, kernels, layers, flops, transfers, idle, critical, memory, classify, save)
+VERBS = (
+    report,
+    advise,
+    info,
+    kernels,
+    layers,
+    flops,
+    transfers,
+    idle,
+    critical,
+    memory,
+    diff,
+    classify,
+    save,
+)
 
 # Rich help would cost 50 ms at every start.
 app = typer.Typer(

@@ -17,8 +17,10 @@ from traceana.report.formats import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from traceana.advise import Advice
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
+    from traceana.report.diff_facts import Compared
     from traceana.report.document import Document, Paper
     from traceana.trace import Trace
 
@@ -68,11 +70,15 @@ class Output:
         bars: str | None = None,
         overview: Overview | None = None,
         facts: Mapping[str, Any] | None = None,
+        advice: Advice | None = None,
         sections: Mapping[str, Result] | None = None,
+        source: Mapping[str, Any] | None = None,
+        compared: Compared | None = None,
     ) -> None:
         """Write ``result`` as the options have it; ``columns`` are those of a table of text.
 
-        The rest as in :class:`~traceana.report.document.Document`.
+        ``source`` is there where the input is more than ``trace``. The rest as in
+        :class:`~traceana.report.document.Document`.
         """
         from traceana.analyze.arrange import arrange
         from traceana.report.document import Document
@@ -82,14 +88,16 @@ class Output:
             Document(
                 verb,
                 arrange(result, sort=self._sort, limit=self._limit),
-                {} if trace is None else source_of(trace),
-                columns,
-                optional,
-                records,
-                bars,
-                overview,
-                facts,
-                sections or {},
+                source or ({} if trace is None else source_of(trace)),
+                columns=columns,
+                optional=optional,
+                records=records,
+                bars=bars,
+                overview=overview,
+                facts=facts,
+                advice=advice,
+                sections=sections or {},
+                compared=compared,
             )
         )
 

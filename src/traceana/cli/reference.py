@@ -48,13 +48,17 @@ _CODES = {
     ExitCode.COUNTERS_UNUSABLE: "what `--counters` names holds none, or they cannot be joined",
     ExitCode.NO_WORK: "the trace holds neither device work nor operators: nothing to show",
     ExitCode.LEDGER_NOT_EMPTY: "`--strict`, and the integrity ledger lists problems",
+    ExitCode.GATE_FAILED: "a gate of `advise` (`--fail-on`, `--max`) failed, or cannot be told",
+    ExitCode.BAD_GATE: "a gate names no rule or figure that there is, or has no limit",
     ExitCode.BAD_RULES: "a rule file does not load",
     ExitCode.BAD_MODEL: "a layer manifest does not load, or a model cannot be described",
+    ExitCode.BAD_PAIRS: "a file of pairs of layers (`--map`) does not load",
     ExitCode.CANNOT_WRITE: "the output cannot be written, or something is in its way",
     ExitCode.MISSING_EXTRA: "an optional dependency is needed",
     ExitCode.NO_SUCH_SELECTION: "a step, device or column that the trace does not have",
     ExitCode.MISSING_TOOL: "a program that reads the format, such as nsys, is not installed",
     ExitCode.TOOL_FAILED: "a program that reads the format failed",
+    ExitCode.SLOWER: "`--fail-if-slower`, and the second run is slower for real",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
 }
 

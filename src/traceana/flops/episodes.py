@@ -9,15 +9,11 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, from_rows, to_rows
-from traceana.flops.arity import MOST_INPUTS
-from traceana.flops.aten import convolution, convolution_backward
-from traceana.flops.call import Call
+from traceana.flops.conv_shapes import CALL, NAMES, read
 from traceana.flops.coverage import Tree
 from traceana.flops.executed import Direction, executed
-from traceana.flops.hints import OUTPUT, with_hints
-from traceana.flops.model import Refusal, UncountableError
-from traceana.flops.neutral.convolution import Convolution
-from traceana.flops.types import element_size
+from traceana.flops.hints import with_hints
+from traceana.flops.model import Refusal
 
 EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "episode": pl.UInt32,  # row of `episodes`
@@ -32,8 +28,7 @@ EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 _STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
-_CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
-_KEY: Final = (*_CALL, "algorithm", "direction")
+_KEY: Final = (*CALL, "algorithm", "direction")
 
 
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
@@ -44,11 +39,11 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     was 1. Formulas run on the distinct pairs of call and algorithm.
     """
     named = with_hints(ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op"))
-    calls = named.filter(pl.col("name").is_in(_NAMES)).select(_CALL).unique()
-    readable = [not isinstance(_convolution(*row), Refusal) for row in calls.iter_rows()]
+    calls = named.filter(pl.col("name").is_in(NAMES)).select(CALL).unique()
+    readable = [not isinstance(read(*row), Refusal) for row in calls.iter_rows()]
     named = named.join(
         calls.with_columns(pl.Series("_readable", readable, dtype=pl.Boolean)),
-        on=_CALL,
+        on=CALL,
         how="left",
         nulls_equal=True,
         maintain_order="left",
@@ -62,7 +57,7 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
         .with_row_index("episode")
         .with_columns(to_rows(operator).alias("operator"))
         .join(
-            named.select(pl.col("op").alias("operator"), *_CALL),
+            named.select(pl.col("op").alias("operator"), *CALL),
             on="operator",
             how="left",
             maintain_order="left",
@@ -83,26 +78,6 @@ def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFra
     ).select(pl.col(name).cast(dtype) for name, dtype in EXECUTED.items())
 
 
-_NAMES: Final = [*convolution.SIGNATURES, *convolution_backward.SIGNATURES]
-
-
-def _convolution(
-    name: str, shapes: str | None, types: str | None, inputs: str | None, output: str | None
-) -> tuple[Convolution, int | None] | Refusal:
-    try:
-        hint = None if output is None else Call.decode("", output).shape(0)
-        call = Call.decode(name, shapes, types, inputs, output=hint)
-        most = MOST_INPUTS.get(name, len(call.shapes))
-        call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
-        size = element_size(call.types[0]) if call.types else None
-        if name in convolution.SIGNATURES:
-            return convolution.read(call, convolution.SIGNATURES[name]), size
-        signature = convolution_backward.SIGNATURES[name]
-        return convolution_backward.read(call, signature), size
-    except UncountableError as error:
-        return Refusal(str(error))
-
-
 _Row = tuple[int | None, int | None, int | None, int | None, int | None, str | None, str | None]
 
 
@@ -117,7 +92,7 @@ def _executed(
 ) -> _Row:
     if name is None:
         return _refused("no operator with shapes launched it", None)
-    found = _convolution(name, shapes, types, inputs, output)
+    found = read(name, shapes, types, inputs, output)
     if isinstance(found, Refusal):
         return _refused(found.reason, None)
     conv, size = found

@@ -34,6 +34,7 @@ class Kind(Enum):
     FLOPS = auto()
     FLOP_RATE = auto()
     INTENSITY = auto()
+    RATIO = auto()
     FLAG = auto()
     DEVICE = auto()
 
@@ -58,7 +59,15 @@ _KINDS: Final[dict[str, Kind]] = {
     "range": Kind.LONG,
     "call": Kind.LONG,
     "layer": Kind.PATH,
-    "subject": Kind.KERNEL,
+    "title": Kind.LONG,
+    "finding": Kind.LONG,
+    "estimate": Kind.LONG,
+    "doubt": Kind.LONG,
+    "pytorch": Kind.LONG,
+    "tensorflow": Kind.LONG,
+    "jax": Kind.LONG,
+    "shape": Kind.LONG,
+    "algorithms": Kind.LONG,
     "reason": Kind.LONG,
     "derivation": Kind.LONG,
     "operator": Kind.LONG,
@@ -69,6 +78,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "algorithm": Kind.LONG,
     "count": Kind.COUNT,
     "devices": Kind.COUNT,
+    "blocks": Kind.MEAN,
+    "multiprocessors": Kind.COUNT,
+    "short_calls": Kind.COUNT,
+    "in_runs": Kind.COUNT,
+    "longest": Kind.COUNT,
+    "tried": Kind.COUNT,
+    "steps_count": Kind.COUNT,
     "launches": Kind.COUNT,
     "launch_bound": Kind.COUNT,
     "step_launches": Kind.MEAN,
@@ -83,8 +99,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "bytes_per_s": Kind.RATE,
     "median_bytes_per_s": Kind.RATE,
     "peak_bytes_per_s": Kind.RATE,
+    "large_bytes_per_s": Kind.RATE,
+    "workspace_bytes": Kind.BYTES,
     "peak_share": Kind.SHARE,
     "step_share": Kind.SHARE,
+    "saving_share": Kind.SHARE,
+    "flops_share": Kind.SHARE,
+    "unused_share": Kind.SHARE,
     "step_count": Kind.MEAN,
     "synchronous": Kind.COUNT,
     "staged": Kind.COUNT,
@@ -99,8 +120,10 @@ _KINDS: Final[dict[str, Kind]] = {
     "of_peak": Kind.SHARE,
     "of_attainable": Kind.SHARE,
     "intensity": Kind.INTENSITY,
+    "ratio": Kind.INTENSITY,
     "flops": Kind.FLOPS,
     "executed_flops": Kind.FLOPS,
+    "alternative_flops": Kind.FLOPS,
     "flops_per_s": Kind.FLOP_RATE,
     "measured_flops_per_s": Kind.FLOP_RATE,
     "dram_bytes": Kind.BYTES,
@@ -118,6 +141,16 @@ _KINDS: Final[dict[str, Kind]] = {
     "batched": Kind.FLAG,
     "small": Kind.FLAG,
     "tensor_core": Kind.FLAG,
+    "a": Kind.PATH,
+    "b": Kind.PATH,
+    "confidence": Kind.SHARE,
+    "relative": Kind.SHARE,
+    "of_step": Kind.SHARE,
+    "p": Kind.RATIO,
+    "calls_a": Kind.MEAN,
+    "calls_b": Kind.MEAN,
+    "flops_a": Kind.FLOPS,
+    "flops_b": Kind.FLOPS,
 }
 
 _ZERO_TELLS: Final = frozenset({"exposed_ns"})
@@ -203,6 +236,11 @@ def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str])
     return [_shown(frame[column], totals.get(column), units.get(column)) for column in wanted]
 
 
+def shown(kind: Kind, value: Any) -> str:
+    """Return one value for people, with its unit."""
+    return human.duration(value) if kind is Kind.TIME else _WRITERS[kind](value)
+
+
 def _shown(values: pl.Series, total: int | None, unit: human.Unit | None) -> Shown:
     kind = kind_of(values.name)
     write = _WRITERS[kind] if unit is None else partial(human.in_unit, unit=unit)
@@ -230,6 +268,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.FLOPS: human.flops,
     Kind.FLOP_RATE: human.flop_rate,
     Kind.INTENSITY: human.ratio,
+    Kind.RATIO: human.ratio,
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

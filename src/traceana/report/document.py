@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from traceana.advise import Advice
     from traceana.analyze.arrange import Arranged
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
+    from traceana.report.diff_facts import Compared
 
 JSON_SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
@@ -24,8 +26,10 @@ class Document:
     ``optional`` ones, the first first; with ``records`` each
     row is a block of lines, one a column. ``bars`` names the column that bars are drawn of, in
     place of the column ``bar``. ``overview`` is there when the table is that of the
-    report, ``facts`` when the JSON is one object of facts and no table. ``sections`` are further
-    tables by their names, for the JSON alone.
+    report, ``facts`` when the JSON is one object of facts and no table, ``advice`` when the rows
+    are findings (with ``records`` each is shown whole). ``sections`` are further tables by their
+    names, for the JSON alone. ``compared`` is there when the text is to be the summary of a diff,
+    the table being its layers.
     """
 
     verb: str
@@ -38,6 +42,8 @@ class Document:
     overview: Overview | None = None
     facts: Mapping[str, Any] | None = None
     sections: Mapping[str, Result] = field(default_factory=dict)
+    compared: Compared | None = None
+    advice: Advice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,124 +1,115 @@
-"""The findings of :mod:`traceana.analyze.attention` in sentences."""
+"""What the rules of :mod:`traceana.advise` find, in sentences and as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from traceana.report import human
-from traceana.report.names import brief
+import polars as pl
+
+from traceana.report import human, words
+from traceana.report.columns import Kind, kind_of, shown
 from traceana.report.text import cut_end
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from traceana.advise import Finding, Rule
 
-
-def sentence(row: Row) -> tuple[str, str]:
-    """Return what a finding says, and what to look at next."""
-    return _SENTENCES[row["rule"]](row)
-
-
-def _time(row: Row) -> str:
-    return f"{human.duration(row['time_ns'])} ({human.share(row['share'])})"
-
-
-def _subject(row: Row) -> str:
-    return cut_end(brief(row["subject"] or "?"), 60)
-
-
-def _idle(row: Row) -> tuple[str, str]:
-    when = "from its first to its last work"
-    if row["count"] is not None:
-        when = f"of {human.counted(row['count'], 'measured step')}"
-    return (
-        f"The GPU is idle {human.share(row['share'])} {when}: {human.duration(row['time_ns'])}.",
-        "Look at the host: data loading, launches, synchronization.",
-    )
-
-
-def _layout(row: Row) -> tuple[str, str]:
-    return (
-        f"Layout changes in a network of convolutions take {_time(row)} in "
-        f"{human.counted(row['count'], 'kernel')}.",
-        "Keep one memory format throughout (channels_last or NCHW).",
-    )
-
-
-def _bias(row: Row) -> tuple[str, str]:
-    return (
-        f"Bias and activation kernels of their own take {_time(row)}: they only move memory.",
-        "Fuse them into the convolution or product before them.",
-    )
-
-
-def _collectives(row: Row) -> tuple[str, str]:
-    return (
-        f"Collectives take {_time(row)} in {human.counted(row['count'], 'call')}.",
-        "See that they overlap with computing.",
-    )
-
-
-def _unclassified(row: Row) -> tuple[str, str]:
-    return (
-        f"{_time(row)} of the work is of no known class.",
-        "`traceana kernels` names it; --rules takes classes of your own.",
-    )
-
-
-def _pageable(row: Row) -> tuple[str, str]:
-    return (
-        f"Copies from or to pageable host memory ({human.count(row['count'])}) "
-        f"take {_time(row)}{_moved(row)}.",
-        "Pin it (pin_memory=True).",
-    )
-
-
-def _host(row: Row) -> tuple[str, str]:
-    return (
-        f"Copies between host and device ({human.count(row['count'])}) take "
-        f"{_time(row)}{_moved(row)}.",
-        "Overlap them with computing, or move less.",
-    )
-
-
-def _small(row: Row) -> tuple[str, str]:
-    return (
-        f"{human.count(row['count'])} small copies between host and device take "
-        f"{_time(row)}{_moved(row)}.",
-        "Make one larger copy of many.",
-    )
-
-
-def _moved(row: Row) -> str:
-    if not row["bytes"] or not row["time_ns"]:
-        return ""
-    return f" for {human.size(row['bytes'])}, {human.rate(row['bytes'] * 1e9 / row['time_ns'])}"
-
-
-def _layer(row: Row) -> tuple[str, str]:
-    return (
-        f"Layer {_subject(row)} alone takes {_time(row)}.",
-        "`traceana layers` shows it among the others.",
-    )
-
-
-def _kernel(row: Row) -> tuple[str, str]:
-    return (
-        f"One {row['rule'].removeprefix('one_')}, {_subject(row)}, takes {_time(row)} in "
-        f"{human.counted(row['count'], 'call')}.",
-        "`traceana kernels` shows it among the others.",
-    )
-
-
-_SENTENCES: Final[dict[str, Callable[[Row], tuple[str, str]]]] = {
-    "idle": _idle,
-    "layout_around_convolutions": _layout,
-    "separate_bias_and_activation": _bias,
-    "collectives": _collectives,
-    "unclassified": _unclassified,
-    "pageable_copies": _pageable,
-    "host_copies": _host,
-    "small_copies": _small,
-    "one_layer": _layer,
-    "one_kernel": _kernel,
-    "one_operator": _kernel,
+FRAMEWORKS: Final[dict[str, str]] = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
 }
+"""Columns with what to change, and what the framework is called."""
+
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "rule": pl.String,
+    "title": pl.String,
+    "kind": pl.String,
+    "saving_ns": pl.Int64,
+    "saving_share": pl.Float64,
+    "finding": pl.String,
+    "estimate": pl.String,
+    "doubt": pl.String,
+    **dict.fromkeys(FRAMEWORKS, pl.String),
+}
+
+_LONGEST: Final = 60
+_FIGURE: Final = re.compile(r"\{(\w+)\}")
+_OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
+_WORDS: Final = {"direction": words.part, "algorithm": words.part, "category": words.category}
+
+
+def table(findings: Sequence[Finding]) -> pl.DataFrame:
+    """Return one row a finding: columns of :data:`SCHEMA`."""
+    rows = [
+        (
+            *(finding.rule.id, finding.rule.title, finding.rule.kind),
+            *(finding.saving_ns, finding.saving_share, sentence(finding)),
+            *(finding.rule.estimate, finding.rule.doubt, *_changes(finding.rule)),
+        )
+        for finding in findings
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def rules_table(rules: Sequence[Rule]) -> pl.DataFrame:
+    """Return one row a rule: the columns of :data:`SCHEMA` that are of no trace."""
+    rows = [
+        (rule.id, rule.title, rule.kind, rule.estimate, rule.doubt, *_changes(rule))
+        for rule in rules
+    ]
+    of_trace = ("saving_ns", "saving_share", "finding")
+    schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in of_trace]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def sentence(finding: Finding) -> str:
+    """Return what a finding says.
+
+    A figure in braces is shown as a column of its name is; what stands in square brackets is left
+    out where a figure in it is not known.
+    """
+    figures = finding.figures
+
+    def known(match: re.Match[str]) -> str:
+        inside = match.group(1)
+        lacking = any(figures[name] is None for name in _FIGURE.findall(inside))
+        return "" if lacking else inside
+
+    template = _OPTIONAL.sub(known, finding.rule.says)
+    return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template)
+
+
+def saving(finding: Finding) -> str:
+    """Return the saving for people: ``about 3.20 ms (12.3 %)``."""
+    match finding.rule.kind:
+        case "measuring":
+            return "falsifies the measurement"
+        case "nothing to gain":
+            return "nothing to gain"
+        case kind:
+            about = "at most" if kind == "at most" else "about"
+            share = human.share(finding.saving_share)
+            return f"{about} {human.duration(finding.saving_ns)} ({share})"
+
+
+def changes(finding: Finding, framework: str | None) -> list[tuple[str, str]]:
+    """Return framework and change, of the trace's framework alone where that is known."""
+    told = dict(zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True))
+    own = {name: change for name, change in told.items() if name == framework}
+    return list((own or told).items())
+
+
+def _changes(rule: Rule) -> tuple[str, str, str]:
+    return rule.change.pytorch, rule.change.tensorflow, rule.change.jax
+
+
+def _figure(name: str, figures: Mapping[str, Any]) -> str:
+    value = figures[name]
+    if value is None:
+        return "unknown"
+    if name in _WORDS:
+        return _WORDS[name](value)
+    text = shown(kind_of(name), value)
+    return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,8 +11,10 @@ import polars as pl
 from traceana import __version__
 from traceana.report.columns import unit_of
 from traceana.report.document import JSON_SCHEMA_VERSION, Document
+from traceana.report.findings import table
 
 if TYPE_CHECKING:
+    from traceana.advise import Finding
     from traceana.analyze.result import Result
 
 
@@ -29,7 +31,20 @@ def _object(document: Document) -> dict[str, Any]:
     sections = _sections(document)
     if sections:
         whole["sections"] = {name: result.frame.to_dicts() for name, result in sections.items()}
+    if document.overview is not None:
+        whole["sections"]["findings"] = _findings(document.overview.top_findings)
+    if document.advice is not None:
+        whole["rows"] = _findings(document.advice.findings)
     return whole
+
+
+def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return the rows of findings, each with its figures and its evidence."""
+    rows: list[dict[str, Any]] = table(findings).to_dicts()
+    for row, finding in zip(rows, findings, strict=True):
+        row["figures"] = dict(finding.figures)
+        row["evidence"] = finding.evidence.to_dicts()
+    return rows
 
 
 def _sections(document: Document) -> Mapping[str, Result]:
@@ -37,18 +52,22 @@ def _sections(document: Document) -> Mapping[str, Result]:
 
 
 def _meta(document: Document) -> dict[str, Any]:
-    table = document.table
-    frames = [table.frame, *(result.frame for result in _sections(document).values())]
+    rows = document.table
+    frames = [rows.frame, *(result.frame for result in _sections(document).values())]
+    if document.advice is not None:
+        frames += [finding.evidence for finding in document.advice.findings]
+    if document.overview is not None:
+        frames += [finding.evidence for finding in document.overview.top_findings]
     return {
         "schema_version": JSON_SCHEMA_VERSION,
         "traceana": __version__,
         "verb": document.verb,
         **document.source,
         "units": _units(frames),
-        "totals": dict(table.totals),
-        "total_ns": table.totals.get("time_ns"),
-        "rows_total": table.frame.height + table.hidden,
-        "notes": list(table.notes),
+        "totals": dict(rows.totals),
+        "total_ns": rows.totals.get("time_ns"),
+        "rows_total": rows.frame.height + rows.hidden,
+        "notes": list(rows.notes),
     }
 
 

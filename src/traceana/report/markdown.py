@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from traceana.advise import Advice
 from traceana.analyze.arrange import arrange
 from traceana.analyze.overview import Overview
+from traceana.analyze.result import Result
 from traceana.report import human
 from traceana.report.columns import Shown, show
 from traceana.report.document import Document
-from traceana.report.findings import sentence
+from traceana.report.findings import changes, saving, sentence
 from traceana.report.header import header
 from traceana.report.text import plain
 from traceana.report.transfer_columns import COLUMNS
@@ -24,27 +26,43 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 
 def render(document: Document) -> str:
     """Return ``document`` as a pipe table with its notes below; the report as one a section."""
-    if document.overview is None:
-        return _table(document)
-    return _report(document.overview)
+    if document.overview is not None:
+        return _report(document.overview)
+    if document.advice is not None:
+        framework = document.source.get("framework")
+        return _advice(document.advice, framework, whole=document.records)
+    return _table(document)
 
 
 def _report(overview: Overview) -> str:
     title, *head = header(overview).plain.split("\n")
     parts = [f"# {escaped(title)}\n\n" + "".join(f"- {escaped(line)}\n" for line in head)]
     for name, result in overview.sections.items():
-        body = (
-            _findings(overview)
-            if name == "attention"
-            else _table(Document(name, arrange(result), columns=_COLUMNS.get(name, ())))
-        )
+        body = _table(Document(name, arrange(result), columns=_COLUMNS.get(name, ())))
         parts.append(f"## {name}\n\n{body}")
+    found = [f"{one.rule.id}, {saving(one)}: {sentence(one)}" for one in overview.top_findings]
+    listed = "".join(f"- {escaped(plain(line))}\n" for line in found or overview.advice.notes)
+    parts.append(f"## findings\n\n{listed}")
     return "\n".join(parts)
 
 
-def _findings(overview: Overview) -> str:
-    found = [" ".join(sentence(row)) for row in overview.attention.frame.to_dicts()]
-    return "".join(f"- {escaped(line)}\n" for line in found or overview.attention.notes)
+def _advice(advice: Advice, framework: str | None, *, whole: bool) -> str:
+    parts = []
+    for number, finding in enumerate(advice.findings, start=1):
+        told = [
+            ("found", sentence(finding)),
+            ("estimate", finding.rule.estimate),
+            ("but", finding.rule.doubt),
+            *changes(finding, framework),
+        ]
+        lines = "".join(f"- **{name}**: {escaped(plain(text))}\n" for name, text in told)
+        parts.append(
+            f"## {number}. {escaped(finding.rule.id)}: {escaped(saving(finding))}\n\n{lines}"
+        )
+        if whole and finding.evidence.height:
+            parts.append(_table(Document("evidence", arrange(Result(finding.evidence)))))
+    parts.append("".join(f"- {escaped(plain(note))}\n" for note in advice.notes))
+    return "\n".join(parts)
 
 
 def escaped(text: str) -> str:

@@ -28,6 +28,10 @@ def render(document: Document, format: Format, paper: Paper) -> bytes:  # noqa: 
         case Format.MARKDOWN:
             from traceana.report.markdown import render as render_markdown
 
+            if document.compared is not None:
+                from traceana.report.diff_markdown import render as render_diff
+
+                return render_diff(document, document.compared).encode()
             return render_markdown(document).encode()
         case Format.PARQUET:
             buffer = BytesIO()
@@ -44,6 +48,15 @@ def _table(document: Document, paper: Paper) -> str:
         from traceana.report.facts_screen import render as render_facts
 
         return render_facts(document.facts, paper)
+    if document.compared is not None:
+        from traceana.report.diff_screen import render as render_diff
+
+        return render_diff(document, document.compared, paper)
+    if document.advice is not None:
+        from traceana.report.advice_screen import render as render_advice
+
+        framework = document.source.get("framework")
+        return render_advice(document.advice, framework, paper, whole=document.records)
     from traceana.report.terminal import render as render_terminal
 
     return render_terminal(document, paper)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from traceana.analyze.overview import Overview
 from traceana.report import human
+from traceana.report.advice_screen import brief_list
 from traceana.report.document import Paper
-from traceana.report.findings import sentence
 from traceana.report.header import header
 from traceana.report.screen_tables import classes, copies, top_layers
 from traceana.report.terminal import draw
@@ -29,7 +28,7 @@ def render(overview: Overview, paper: Paper) -> str:
         parts += _section(classes(overview, paper.width))
         parts += _section(top_layers(overview, paper.width))
         parts += _section(copies(overview, paper.width))
-        parts += _section([Text("Most worth looking at", style="bold"), *_findings(overview)])
+        parts += _section(_findings(overview, paper))
     parts += _section(_notes(overview))
     return draw(parts, paper)
 
@@ -38,15 +37,13 @@ def _section(body: Sequence[Any]) -> list[Any]:
     return [Text(""), *body] if body else []
 
 
-def _findings(overview: Overview) -> list[Any]:
-    rows = overview.attention.frame.to_dicts()
-    if not rows:
-        return [Text(plain(note)) for note in overview.attention.notes]
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for number, row in enumerate(rows, start=1):
-        says, look = sentence(row)
-        table.add_row(f"{number}.", Text(f"{says} ").append(look, style="dim"))
-    return [table]
+def _findings(overview: Overview, paper: Paper) -> list[Any]:
+    title = Text("What to change, most saving first", style="bold")
+    found = overview.top_findings
+    if not found:
+        return [title, *(Text(plain(note)) for note in overview.advice.notes)]
+    title.append(" (how, and how it is estimated: traceana advise)", style="not bold dim")
+    return [title, brief_list(found, paper.width)]
 
 
 def _notes(overview: Overview) -> list[Any]:

@@ -16,6 +16,7 @@ def source_of(trace: Trace) -> dict[str, Any]:
         "file": meta.source,
         "format": meta.format,
         "format_version": meta.format_version,
+        "framework": meta.framework,
         "on_cpu": trace.on_cpu,
         "selected_steps": meta.properties.get("selected_steps"),
         "selected_devices": meta.properties.get("selected_devices"),

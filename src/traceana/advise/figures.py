@@ -1,0 +1,201 @@
+"""What the rules look at: the results of our own analyses of the measured steps, each made once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.breakdown import breakdown
+from traceana.analyze.busy import busy
+from traceana.analyze.convolutions import convolutions
+from traceana.analyze.costs.machine import machine
+from traceana.analyze.kernels import kernels
+from traceana.analyze.layers import layers
+from traceana.analyze.occupancy import occupancy
+from traceana.analyze.products import products
+from traceana.analyze.roofline import roofline
+from traceana.analyze.selection import select
+from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.transfers import transfers
+from traceana.analyze.work import work
+
+if TYPE_CHECKING:
+    from traceana.analyze.result import Result
+    from traceana.analyze.transfers import By
+    from traceana.flops.peaks import Peaks
+    from traceana.trace import Trace
+
+WORTH: Final = 0.01
+"""A saving of a smaller part of a step is not worth a word."""
+
+
+class Figures:
+    """The tables of one trace.
+
+    They are of the measured steps (without warm-up) where the trace has steps, else of all of it.
+    ``units`` counts what a saving is shown per: the measured steps, each times the devices that it
+    used; without steps the devices. ``window_ns`` is how long these lasted together.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        """Look at ``trace``."""
+        self._trace = trace
+        self._part = _measured(trace)
+        self.on_cpu = trace.on_cpu
+        self._transfers: dict[By, Result] = {}
+
+    @cached_property
+    def stepped(self) -> bool:
+        """Whether the figures are of steps."""
+        return self._part is not self._trace
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """All steps of the trace, warm-up too: :func:`traceana.analyze.steps.steps`."""
+        return steps(self._trace).frame
+
+    @cached_property
+    def measured(self) -> pl.DataFrame:
+        """The measured steps that used a device."""
+        return self.steps.filter(~pl.col("warm_up") & (pl.col("devices") > 0))
+
+    @cached_property
+    def busy(self) -> pl.DataFrame:
+        """Busy time by device: :func:`traceana.analyze.busy.busy`."""
+        return busy(self._part).frame
+
+    @cached_property
+    def units(self) -> int:
+        """Measured steps times the devices they used, or devices."""
+        return max(int(self.measured["devices"].sum()) if self.stepped else self.busy.height, 1)
+
+    @cached_property
+    def window_ns(self) -> int:
+        """How long the measured steps lasted, times their devices, or the devices' spans."""
+        if not self.stepped:
+            return int(self.busy["span_ns"].sum())
+        return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """How long of ``window_ns`` the devices were busy."""
+        return int((self.measured if self.stepped else self.busy)["busy_ns"].sum())
+
+    @cached_property
+    def breakdown(self) -> pl.DataFrame:
+        """Time by class: :func:`traceana.analyze.breakdown.breakdown`."""
+        return breakdown(self._part).frame
+
+    @cached_property
+    def work_ns(self) -> int:
+        """Summed durations of all work."""
+        return int(self.breakdown["time_ns"].sum())
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Time by kernel: :func:`traceana.analyze.kernels.kernels`."""
+        return kernels(self._part).frame
+
+    @cached_property
+    def layers(self) -> pl.DataFrame:
+        """Time by layer: :func:`traceana.analyze.layers.layers`, without costs."""
+        return layers(self._part, costs=False).frame
+
+    @cached_property
+    def passes(self) -> pl.DataFrame:
+        """Time by layer and pass: the same, with directions."""
+        return layers(self._part, direction=True, costs=False).frame
+
+    @cached_property
+    def has_products(self) -> bool:
+        """Whether convolutions or matrix products are among the work."""
+        return bool(self.breakdown["category"].is_in(["conv", "gemm"]).any())
+
+    @cached_property
+    def roofline(self) -> pl.DataFrame:
+        """Classes beside the machine: :func:`traceana.analyze.roofline.roofline`."""
+        return roofline(self._part).frame
+
+    @cached_property
+    def convolutions(self) -> pl.DataFrame:
+        """Convolutions by shape and algorithm."""
+        return convolutions(self._part).frame
+
+    @cached_property
+    def tries_algorithms(self) -> bool:
+        """Whether convolutions of any step, warm-up too, were computed by trial."""
+        table = convolutions(self._trace).frame if self.stepped else self.convolutions
+        return bool((table["tried"] > 0).any())
+
+    @cached_property
+    def products(self) -> pl.DataFrame:
+        """Plain matrix products that follow each other."""
+        return products(self._part).frame
+
+    @cached_property
+    def occupancy(self) -> pl.DataFrame:
+        """Kernels by how much of the device they fill."""
+        return occupancy(self._part).frame
+
+    def transfers(self, by: By = "direction") -> pl.DataFrame:
+        """Return the copies: :func:`traceana.analyze.transfers.transfers`."""
+        return self._copies(by).frame
+
+    @property
+    def exposed_copies_ns(self) -> int:
+        """Time in which a copy ran and no kernel."""
+        return self._copies("direction").totals["exposed_ns"]
+
+    def _copies(self, by: By) -> Result:
+        if by not in self._transfers:
+            self._transfers[by] = transfers(self._part, by)
+        return self._transfers[by]
+
+    @cached_property
+    def peaks(self) -> Peaks | None:
+        """What the machine can do, where all devices are of one kind that is known."""
+        return machine(self._part)[0]
+
+    @cached_property
+    def compute_capability(self) -> tuple[int, int] | None:
+        """The lowest of NVIDIA's devices that worked; None where it is not known."""
+        used = self.busy.select("rank", "device")
+        rows = self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+        rows = rows.filter(pl.col("vendor") == "NVIDIA")
+        known = [_version(text) for text in rows["compute_capability"].drop_nulls().unique()]
+        return min((one for one in known if one is not None), default=None)
+
+    @cached_property
+    def vendor(self) -> str | None:
+        """The vendor of the devices that worked; None where unknown, or not the same."""
+        used = self.busy.select("rank", "device")
+        rows = self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+        vendors = rows["vendor"].unique()
+        return vendors.item() if len(vendors) == 1 else None
+
+    def each(self, total_ns: int) -> int:
+        """Return the part of one unit, rounded down."""
+        return total_ns // self.units
+
+    def worth(self, saving_ns: float) -> bool:
+        """Tell whether a saving of all units together is worth a word."""
+        return saving_ns > 0 and saving_ns >= WORTH * self.window_ns
+
+
+def _measured(trace: Trace) -> Trace:
+    """Return the measured steps of ``trace``, or all of it where they hold no work."""
+    rows = measured_steps(trace).rows
+    if not rows:
+        return trace
+    numbers = trace.steps["number"].gather(rows).unique().to_list()
+    part = select(trace, steps=numbers)
+    return trace if work(part).is_empty() else part
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return None
+    return int(major), int(minor)

@@ -1,0 +1,108 @@
+"""The convolutions that ran: by layer, shape, direction and algorithm, with what they executed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.classes import described
+from traceana.analyze.costs.frame import whole_sum
+from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.result import Result, sums, with_share
+from traceana.analyze.work import work
+from traceana.flops.conv_shapes import SHAPE, shapes_of
+from traceana.flops.episodes import executed_by_episode
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_TRIALS: Final = 3
+
+_KEYS: Final = (
+    *("layer", "position", "operator", "direction", "algorithm", "precision", "tensor_core"),
+    *SHAPE,
+)
+
+
+def convolutions(trace: Trace) -> Result:
+    """Return one row a layer, operator, direction, algorithm and shape of convolution.
+
+    Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
+    ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
+    :data:`~traceana.flops.conv_shapes.SHAPE` (null where the trace does not tell it), ``count``
+    (convolutions), ``kernels``, ``time_ns`` (without layout changes), ``layout_ns`` (of the layout
+    changes around them), ``flops`` (of a direct computation), ``executed_flops``, ``tried`` (how
+    many of them the same call of an operator computed again by another algorithm behind them:
+    cuDNN was choosing), ``tried_ns`` (their time), ``share`` (of the time of all). Most time first.
+    """
+    each = _each(trace)
+    frame = each.group_by(_KEYS).agg(
+        pl.len().cast(pl.Int64).alias("count"),
+        pl.col("kernels", "time_ns", "layout_ns").sum(),
+        whole_sum("flops"),
+        whole_sum("executed_flops"),
+        pl.col("tried").sum().cast(pl.Int64),
+        pl.col("time_ns").filter("tried").sum().alias("tried_ns"),
+    )
+    frame = with_share(frame).sort(
+        ["time_ns", "layer", "direction", "algorithm"],
+        descending=[True, False, False, False],
+        nulls_last=True,
+    )
+    notes = () if frame.height else ("no convolution is known among the work",)
+    return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
+
+
+def _each(trace: Trace) -> pl.DataFrame:
+    """Return one row a convolution that ran."""
+    executed = executed_by_episode(trace.ops, trace.episodes)
+    episodes = trace.episodes.with_row_index("episode").hstack(
+        executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
+    )
+    named = places(trace.layers, by="layer", depth=None).select(
+        pl.col("layer_row"), pl.col("layer").alias("path"), "position"
+    )
+    found = (
+        _timed(trace)
+        .join(episodes, on="episode")
+        .join(shapes_of(trace.ops, executed["operator"]), on="operator", how="left")
+        .join(named, on="layer_row", how="left")
+        .with_columns(_tried().alias("tried"), pl.col("path").fill_null(OUTSIDE).alias("layer"))
+    )
+    operators = trace.ops["name"].cast(pl.String).gather(found["op"])
+    return found.with_columns(operators.alias("operator"))
+
+
+def _timed(trace: Trace) -> pl.DataFrame:
+    """Return by ``episode`` its time, its layer, and what its longest kernel computes with."""
+    ran = work(trace).filter(pl.col("episode").is_not_null())
+    told = described(ran.select("name_id", "class"), trace)
+    duration, layout = pl.col("duration"), pl.col("layout")
+    longest = pl.when(layout).then(-1).otherwise(duration)
+    return (
+        ran.select("episode", pl.col("layer").alias("layer_row"), "start", "duration")
+        .with_columns(
+            told["precision"], told["tensor_core"], (told["category"] == "layout").alias("layout")
+        )
+        .group_by("episode")
+        .agg(
+            pl.len().cast(pl.Int64).alias("kernels"),
+            duration.filter(~layout).sum().alias("time_ns"),
+            duration.filter(layout).sum().alias("layout_ns"),
+            pl.col("layer_row").drop_nulls().first(),
+            pl.col("start").min(),
+            pl.col("precision", "tensor_core").sort_by(longest, descending=True).first(),
+        )
+    )
+
+
+def _tried() -> pl.Expr:
+    """Tell the convolutions that an operator's call computed before its last, by trial.
+
+    Those of three algorithms or more in one call and direction: no library needs more than two.
+    """
+    call = ["op", "direction"]
+    several = pl.col("algorithm").n_unique().over(call) >= _TRIALS
+    last = pl.col("start") == pl.col("start").max().over(call)
+    return pl.col("op").is_not_null() & several & ~last

@@ -1,0 +1,103 @@
+"""Matrix products of one shape that follow each other: what one batched call could compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.classes import described
+from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.result import Result, sums
+from traceana.analyze.work import kernels_of
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+RUN: Final = 4
+"""Fewer products in a row are what any layer has."""
+
+_QUEUE: Final = ("rank", "device", "context", "stream")
+_KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y", "grid_z")
+
+
+def products(trace: Trace) -> Result:
+    """Return one row a layer, operator, kernel and grid of plain (not batched) matrix products.
+
+    A run is :data:`RUN` or more of them that follow each other on one stream, with nothing between
+    but kernels that serve a convolution (the expansion of the next image).
+    Columns: ``layer``, ``operator``, ``shapes`` (inputs as the trace has them, JSON), ``name``,
+    ``precision``, ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest``
+    (products that follow each other at most), ``in_runs`` and ``in_runs_ns`` (those in runs, and
+    their time), ``gaps_ns`` (the device idle between the products of runs). Most in runs first.
+    """
+    frame = _added(_in_order(trace), trace)
+    layer = places(trace.layers, by="layer", depth=None).select("layer_row", "layer")
+    kernel = trace.names.select("name", "precision").with_row_index("name_id")
+    frame = (
+        frame.join(layer, on="layer_row", how="left")
+        .join(kernel, on="name_id", how="left")
+        .with_columns(pl.col("layer").fill_null(OUTSIDE))
+        .sort(["in_runs_ns", "time_ns", "layer", "name"], descending=[True, True, False, False])
+        .select(
+            *("layer", "operator", "shapes", "name", "precision", "blocks", "multiprocessors"),
+            *("calls", "time_ns", "runs", "longest", "in_runs", "in_runs_ns", "gaps_ns"),
+        )
+    )
+    notes = () if frame.height else ("no plain matrix products among the work",)
+    return Result(frame, sums(frame, "calls", "time_ns", "in_runs", "in_runs_ns"), notes)
+
+
+def _in_order(trace: Trace) -> pl.DataFrame:
+    """Return the plain products by stream and time, with their ``run`` and the ``gap`` before."""
+    ran = kernels_of(trace)
+    told = described(ran.select("name_id", "class"), trace)
+    # A product that computes a convolution is named as one, and refined to the convolution's class.
+    named = trace.names["category"].gather(ran["name_id"])
+    plain = ((named == "gemm") & told["batched"].not_()).fill_null(value=False)
+    helping = ((named == "conv") & ~plain).fill_null(value=False)
+    end = pl.col("start") + pl.col("duration")
+    same = pl.struct("plain", *_KEYS).rle_id()
+    each = (
+        ran.rename({"layer": "layer_row"})
+        .with_columns(
+            plain.alias("plain"),
+            helping.alias("helping"),
+            trace.ops["name"].gather(ran["op"]).alias("operator"),
+            trace.ops["input_shapes"].gather(ran["op"]).alias("shapes"),
+        )
+        .sort(*_QUEUE, "start")
+        .with_columns((pl.col("start") - end.shift(1)).clip(0).alias("gap"))
+        .filter(~pl.col("helping"))
+        .with_columns(pl.struct(pl.struct(_QUEUE).rle_id(), same).rle_id().alias("run"))
+        .filter("plain")
+    )
+    follows = (pl.col("run") == pl.col("run").shift(1)).fill_null(value=False)
+    return each.with_columns(
+        pl.when(follows).then("gap").otherwise(0).alias("gap"),
+        pl.len().over("run").alias("length"),
+    )
+
+
+def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return the products added up by what makes them one shape."""
+    sms = trace.devices.select("rank", "device", "multiprocessors").unique(["rank", "device"])
+    in_run = pl.col("length") >= RUN
+    return (
+        each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
+        .group_by(_KEYS)
+        .agg(
+            pl.col("multiprocessors").max(),
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("time_ns"),
+            pl.col("run").n_unique().cast(pl.Int64).alias("runs"),
+            pl.col("length").max().cast(pl.Int64).alias("longest"),
+            in_run.sum().cast(pl.Int64).alias("in_runs"),
+            pl.col("duration").filter(in_run).sum().alias("in_runs_ns"),
+            pl.col("gap").filter(in_run).sum().alias("gaps_ns"),
+        )
+        .with_columns(
+            (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
+            pl.col("operator").cast(pl.String),
+        )
+    )

@@ -1,0 +1,122 @@
+"""``traceana advise``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.options import Reading, Tabling, Writing
+from traceana.cli.output import Output
+from traceana.errors import ExitCode, NoSuchSelectionError
+
+if TYPE_CHECKING:
+    from traceana.advise import Advice
+    from traceana.advise.gates import Broken
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE...",
+        help="A trace of any format, a saved bundle, or the files (or folder) of one run's ranks.",
+        show_default=False,
+    ),
+]
+Listed = Annotated[
+    bool, typer.Option("--list", help="List all rules, and read no trace.", show_default=False)
+]
+One = Annotated[
+    str | None,
+    typer.Option("--rule", metavar="ID", help="Show this finding whole, with its evidence."),
+]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="RULE,RULE|any",
+        help="Exit code 31 when one of these rules holds; may be repeated.",
+        show_default=False,
+    ),
+]
+Most = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max",
+        metavar="FIGURE=LIMIT",
+        help="Exit code 31 when a figure is above its limit: exposed_copy=5%. May be repeated; "
+        "docs/advice.md lists the figures.",
+        show_default=False,
+    ),
+]
+
+
+def advise(
+    reading: Reading,
+    tabling: Tabling,
+    writing: Writing,
+    files: Files = None,
+    list_: Listed = False,
+    rule: One = None,
+    fail_on: FailOn = None,
+    most: Most = None,
+) -> ExitCode:
+    """What to change, most saving first: findings with evidence, estimate and change.
+
+    A saving is an estimate or an upper bound, per measured step and device; savings overlap.
+    --fail-on and --max make gates for continuous integration.
+    """
+    from traceana.advise import gates
+
+    output = Output(tabling, writing, reads=files or ())
+    if list_:
+        return _list(output)
+    if not files:
+        raise typer.BadParameter("name a trace, or --list", param_hint="FILE...")
+    rules = [one for text in fail_on or () for one in gates.rules_of(text)]
+    limits = [gates.limit_of(text) for text in most or ()]
+    if rule is not None:
+        _known(rule)
+    trace = open_trace(files, reading)
+    from traceana.advise import advise as analysis
+    from traceana.analyze.result import Result
+    from traceana.report.findings import table
+
+    advice = analysis(trace)
+    shown = advice if rule is None else _alone(advice, rule)
+    result = Result(table(shown.findings), {}, shown.notes)
+    output.show("advise", result, trace, records=rule is not None, advice=shown)
+    failed = gates.broken(trace, advice, rules, limits)
+    for one in failed:
+        typer.echo(f"traceana: gate: {_says(one)}", err=True)
+    return ExitCode.GATE_FAILED if failed else exit_code(trace, reading)
+
+
+def _list(output: Output) -> ExitCode:
+    from traceana.advise import RULES
+    from traceana.analyze.result import Result
+    from traceana.report.findings import rules_table
+
+    output.show("advise", Result(rules_table(RULES)), columns=("rule", "title"))
+    return ExitCode.OK
+
+
+def _known(rule: str) -> None:
+    from traceana.advise import RULES
+
+    if rule not in {one.id for one in RULES}:
+        raise NoSuchSelectionError(f"no rule {rule}: `traceana advise --list` names them")
+
+
+def _alone(advice: Advice, rule: str) -> Advice:
+    found = tuple(finding for finding in advice.findings if finding.rule.id == rule)
+    notes = advice.notes if found else (f"{rule} does not hold in this trace",)
+    return replace(advice, findings=found, notes=notes)
+
+
+def _says(one: Broken) -> str:
+    from traceana.report.gates import broken
+
+    return broken(one)
