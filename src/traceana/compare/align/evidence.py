@@ -63,7 +63,7 @@ def features(a: Side, b: Side, shift: float | None) -> list[Feature]:
         told("number", 0.6, lambda one: one.number),
         told("takes", 0.95, lambda one: one.takes),
         told("gives", 0.95, lambda one: one.gives),
-        told("weight", 0.97, lambda one: one.weight),
+        told("weight", 0.93, lambda one: one.weight),
         _flops(a, b, shift),
         told("category", 0.8, lambda one: one.category),
         told("backward", 0.95, lambda one: one.backward),

@@ -1,0 +1,178 @@
+"""Layers are paired as the truth has them, whichever run is named first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.support.networks import (
+    Changed,
+    deleted,
+    inserted,
+    network,
+    renamed,
+    reordered,
+    split,
+)
+from traceana.compare.align import Side, align
+from traceana.compare.align.features import Layer
+from traceana.compare.align.vocabulary import type_of
+
+SEEDS = range(40)
+Change = Callable[[Side, int], Changed]
+
+
+def untouched(side: Side) -> Changed:
+    return Changed(side, {place: place for place in range(len(side.layers))})
+
+
+CHANGES: dict[str, Change] = {
+    "renamed": lambda side, seed: renamed(side, seed),
+    "another framework": lambda side, seed: renamed(side, seed, words=True),
+    "deleted": lambda side, seed: deleted(renamed(side, seed), seed + 1, 3),
+    "inserted": lambda side, seed: inserted(renamed(side, seed), seed + 1, 3),
+    "split": lambda side, seed: split(renamed(side, seed), seed + 1),
+    "reordered": lambda side, seed: reordered(renamed(side, seed), seed + 1),
+    "reordered, names kept": lambda side, seed: reordered(untouched(side), seed + 1),
+    "all": lambda side, seed: inserted(
+        deleted(renamed(side, seed, words=True), seed + 1, 3), seed + 2, 3
+    ),
+}
+
+
+def known(layer: Layer) -> object:
+    return layer.known, layer.takes, layer.gives, layer.weight, layer.flops
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_99_of_100_pairs_are_right(change: str) -> None:
+    """Two layers that differ in nothing but their names are the same to anyone without them."""
+    pairs = right = said = wrong = 0
+    for seed in SEEDS:
+        before = network(seed)
+        after = CHANGES[change](before, seed)
+        found = {pair.a: pair.b for pair in align(before, after.side).pairs}
+        pairs += len(after.truth)
+        said += len(found)
+        for place, partner in after.truth.items():
+            told = found.get(place)
+            right += told is not None and known(after.side.layers[told]) == known(
+                after.side.layers[partner]
+            )
+        wrong += sum(
+            place not in after.truth
+            or known(after.side.layers[told]) != known(after.side.layers[after.truth[place]])
+            for place, told in found.items()
+        )
+    assert right >= 0.99 * pairs
+    assert wrong <= 0.01 * said
+
+
+def test_a_confidence_is_as_often_right_as_it_says() -> None:
+    told: list[tuple[float, bool]] = []
+    for seed in SEEDS:
+        for change in CHANGES.values():
+            before = network(seed)
+            after = change(before, seed)
+            for pair in align(before, after.side).pairs:
+                told.append((pair.confidence, after.truth.get(pair.a) == pair.b))
+    sure = [right for confidence, right in told if confidence > 0.9]
+    unsure = [right for confidence, right in told if confidence <= 0.6]
+    assert sum(sure) / len(sure) > 0.999
+    assert len(unsure) > 10
+    assert sum(unsure) / len(unsure) < 0.75
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_both_orders_give_the_same_pairs(change: str) -> None:
+    for seed in range(10):
+        before = network(seed)
+        after = CHANGES[change](before, seed).side
+        there, back = align(before, after), align(after, before)
+        assert {(p.a, p.b, p.confidence, p.how) for p in there.pairs} == {
+            (p.b, p.a, p.confidence, p.how) for p in back.pairs
+        }
+        assert there.alone_a == back.alone_b
+        assert there.alone_b == back.alone_a
+
+
+def test_a_network_is_itself() -> None:
+    for seed in range(10):
+        side = network(seed)
+        assert [(p.a, p.b) for p in align(side, side).pairs] == [
+            (place, place) for place in range(len(side.layers))
+        ]
+
+
+def test_equal_paths_pair_layers_of_another_width_and_batch() -> None:
+    """A network twice as wide has no shape, weight or count in common, but the paths."""
+    before = network(3)
+    wider = Side(
+        tuple(
+            replace(
+                one,
+                takes=f"2x{one.takes}",
+                gives=f"2x{one.gives}",
+                weight=None if one.weight is None else 4 * one.weight + place,
+                flops=(one.flops or 0) * (3 + place / 50),
+            )
+            for place, one in enumerate(before.layers)
+        ),
+        64,
+    )
+    assert [(p.a, p.b) for p in align(before, wider).pairs] == [
+        (place, place) for place in range(len(before.layers))
+    ]
+
+
+def test_equal_paths_do_not_force_what_is_no_longer_there() -> None:
+    """A layer added in front moves every index of a sequential model by one."""
+    before = network(5)
+    numbered = [replace(one, path=f"features.{i}") for i, one in enumerate(before.layers)]
+    new = Layer("new", "Conv2d", type_of("Conv2d"), "features.0", None, "3x7x7", "5x7x7", 99, 5e5)
+    moved = [replace(one, path=f"features.{i + 1}") for i, one in enumerate(before.layers)]
+    pairs = align(Side(tuple(numbered), 32), Side((new, *moved), 32)).pairs
+    right = sum(pair.b == pair.a + 1 for pair in pairs)
+    assert right >= 0.9 * len(before.layers)
+
+
+def test_forced_pairs_are_kept_whatever_speaks_against_them() -> None:
+    before = network(1)
+    after = renamed(before, 2).side
+    found = align(before, after, {0: 5})
+    assert (found.pairs[0].a, found.pairs[0].b) == (0, 5)
+    assert found.pairs[0].how == "map"
+    assert found.pairs[0].confidence == 1.0
+    assert [(p.a, p.b) for p in found.pairs if p.b == 5] == [(0, 5)]
+
+
+def test_nothing_known_is_not_paired_with_confidence() -> None:
+    blank = Side(tuple(Layer(f"layer{number}") for number in range(4)))
+    other = Side(tuple(Layer(f"thing{number}") for number in range(9)))
+    confidence = align(blank, other).confidence
+    assert confidence is not None
+    assert confidence < 0.7
+    assert align(Side(()), Side(())).confidence is None
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Conv2d", "conv2d", "Conv2D", "convolution", "aten::conv2d", "_MklNativeConv2DWithBias"),
+        ("BatchNorm2d", "batch_norm", "FusedBatchNormV3", "BatchNormalization"),
+        ("Linear", "Dense", "aten::linear", "addmm"),
+        ("ReLU", "relu_", "Relu"),
+    ],
+)
+def test_frameworks_words_for_one_type_are_one(names: tuple[str, ...]) -> None:
+    assert len({type_of(name) for name in names}) == 1
+
+
+def test_a_word_in_no_vocabulary_stands_for_itself() -> None:
+    told = type_of("TimesformerEmbeddings")
+    assert told is not None
+    assert told.kind is None
+    assert type_of(None) is None
+    assert type_of("::") is None

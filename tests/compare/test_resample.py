@@ -1,0 +1,166 @@
+"""Verdicts: as often wrong as their level says, and never without enough steps."""
+
+from __future__ import annotations
+
+from math import comb, sqrt
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceana.compare.resample import (
+    difference,
+    family_p,
+    permutation_p,
+    relabellings,
+    smallest_p,
+    student_quantile,
+)
+from traceana.compare.verdict import Criteria, judge_step
+
+REPEATS = 200
+ANY = Criteria(minimum_effect=0.0)
+
+
+def drawn(rng: np.random.Generator, shape: str, count: int) -> pl.Series:
+    times = {
+        "normal": lambda: rng.normal(100, 2, count),
+        "skewed": lambda: 100 * np.exp(0.3 * rng.normal(size=count)),
+        "exponential": lambda: 90 + rng.exponential(10, count),
+    }[shape]()
+    return pl.Series(np.rint(times * 1e6).astype(np.int64))
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+@pytest.mark.parametrize("shape", ["normal", "skewed", "exponential"])
+@pytest.mark.parametrize("counts", [(5, 5), (8, 30), (30, 30)])
+def test_two_runs_alike_are_said_to_differ_no_more_often_than_the_level_allows(
+    counts: tuple[int, int], shape: str, statistic: str
+) -> None:
+    rng = np.random.default_rng([*counts, *shape.encode()])
+    criteria = Criteria(minimum_effect=0.0, statistic=statistic)  # type: ignore[arg-type]
+    real = 0
+    for _ in range(REPEATS):
+        a, b = (drawn(rng, shape, count) for count in counts)
+        real += judge_step(a, b, criteria).verdict in ("faster", "slower")
+    # Three standard deviations of a binomial count.
+    assert real <= 0.05 * REPEATS + 3 * sqrt(REPEATS * 0.05 * 0.95)
+
+
+def test_of_many_layers_alike_none_is_said_to_differ_in_19_of_20_diffs() -> None:
+    rng = np.random.default_rng(7)
+    some = 0
+    for _ in range(REPEATS):
+        a, b = (np.column_stack([drawn(rng, "skewed", 8) for _ in range(40)]) for _ in range(2))
+        some += bool((family_p(a.astype(float), b.astype(float)) <= 0.05).any())
+    assert some <= 0.05 * REPEATS + 3 * sqrt(REPEATS * 0.05 * 0.95)
+
+
+def test_medians_of_resamples_are_drawn_as_resampling_would() -> None:
+    for size in (5, 6):
+        values = np.arange(float(size)) ** 2
+        rng = np.random.default_rng(1)
+        slow = np.median(values[rng.integers(0, size, (200_000, size))], axis=1)
+        low, high = np.quantile(slow, [0.025, 0.975])
+        found = difference(np.full(size, -1000.0), values, "median", 0.95)
+        assert found.low - 1000 == pytest.approx(low, abs=0.51)
+        assert found.high - 1000 == pytest.approx(high, abs=0.51)
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_intervals_cover_the_truth(statistic: str) -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(REPEATS):
+        a, b = rng.normal(100, 3, 8), rng.normal(104, 5, 10)
+        found = difference(a, b, statistic, 0.95)  # type: ignore[arg-type]
+        covered += found.low <= 4 <= found.high
+    assert covered >= 0.95 * REPEATS - 3 * sqrt(REPEATS * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_a_difference_of_many_deviations_is_found(statistic: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = drawn(rng, "normal", 6), drawn(rng, "normal", 6) + 20_000_000
+    criteria = Criteria(statistic=statistic)  # type: ignore[arg-type]
+    assert judge_step(a, b, criteria).verdict == "slower"
+    assert judge_step(b, a, criteria).verdict == "faster"
+
+
+def test_a_layer_that_doubled_is_found_among_many() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(100, 1, (5, 200)), rng.normal(100, 1, (5, 200))
+    b[:, 17] += 100
+    p = family_p(a, b)
+    assert p[17] <= 0.05
+    assert (np.delete(p, 17) > 0.05).all()
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 50), (2, 2), (3, 3), (50, 1)])
+def test_too_few_steps_are_said_to_be_too_few(a: int, b: int) -> None:
+    times = [pl.Series([10**9 * (1 + side)] * count) for side, count in ((0, a), (1, b))]
+    found = judge_step(times[0], times[1], Criteria())
+    assert found.verdict == "not enough steps"
+    assert found.median is None
+    assert found.p is None
+
+
+def test_four_steps_on_both_sides_are_enough() -> None:
+    assert smallest_p(4, 4) == pytest.approx(2 / 70)
+    assert judge_step(pl.Series([10, 11, 12, 13]), pl.Series([20, 21, 22, 23]), ANY).p == (
+        pytest.approx(2 / 70)
+    )
+
+
+def test_a_real_difference_below_the_least_effect_is_the_same() -> None:
+    a = pl.Series([100_000 + n for n in range(10)])
+    b = a + 500
+    assert judge_step(a, b, Criteria(minimum_effect=0.01)).verdict == "same"
+    assert judge_step(a, b, Criteria(minimum_effect=0.001)).verdict == "slower"
+
+
+samples = st.lists(st.integers(1, 10**9), min_size=2, max_size=12)
+
+
+@given(samples, samples)
+def test_turned_around_everything_is_mirrored(x: list[int], y: list[int]) -> None:
+    a, b = pl.Series(x), pl.Series(y)
+    there, back = judge_step(a, b, Criteria()), judge_step(b, a, Criteria())
+    turned = {"faster": "slower", "slower": "faster"}
+    assert back.verdict == turned.get(there.verdict, there.verdict)
+    assert back.p == there.p
+    for one, other in ((there.median, back.median), (there.mean, back.mean)):
+        if one is None or other is None:
+            assert one is other
+            continue
+        assert (one.difference, one.low, one.high) == (-other.difference, -other.high, -other.low)
+
+
+@given(samples)
+def test_a_run_is_the_same_as_itself(x: list[int]) -> None:
+    a = pl.Series(x)
+    assert judge_step(a, a, ANY).verdict in ("same", "not enough steps")
+
+
+def test_few_relabellings_are_gone_through_all() -> None:
+    chosen = relabellings(5, 6)
+    assert len(chosen) == comb(11, 5) == len(np.unique(chosen, axis=0))
+    assert chosen[0].tolist() == [True] * 5 + [False] * 6
+    many = relabellings(20, 30)
+    assert (many.sum(axis=1) == 20).all()
+    assert many[0].tolist() == [True] * 20 + [False] * 30
+
+
+def test_the_exact_p_value_of_a_small_case() -> None:
+    # Means differ by 3; of the 20 relabellings of 1..6 only the two extreme ones do so.
+    assert permutation_p(np.array([1.0, 2, 3]), np.array([4.0, 5, 6]), "mean") == 2 / 20
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (30, 2.04227)],
+)
+def test_quantiles_of_students_t_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=1e-5)
