@@ -96,6 +96,8 @@ def family_p(a: Floats, b: Floats) -> Floats:
     """
     if not a.shape[1]:
         return np.zeros(0)
+    if _place(b) < _place(a):
+        a, b = b, a
     pooled = np.concatenate([a, b])
     pooled = pooled - pooled.mean(axis=0)
     chosen = relabellings(len(a), len(b)).astype(np.float64)
@@ -152,6 +154,11 @@ def _ordered(a: Floats, b: Floats) -> tuple[tuple[Floats, Floats], bool]:
     first, second = np.sort(a), np.sort(b)
     turned = (len(second), second.tolist()) < (len(first), first.tolist())
     return ((second, first) if turned else (first, second)), turned
+
+
+def _place(values: Floats) -> tuple[int, list[float], list[float]]:
+    """Return by what two tables are put in one order, whatever the order of their columns."""
+    return len(values), np.sort(values.sum(axis=1)).tolist(), np.sort(values.sum(axis=0)).tolist()
 
 
 def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Floats:

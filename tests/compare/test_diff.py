@@ -1,0 +1,245 @@
+"""Diffs of runs that were changed in one known thing: they say that, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.traces import cnn_steps
+from tests.support.training import KERNELS, LAYERS, Kernel, training
+from traceana.compare import Diff, diff
+from traceana.compare.rows import IDLE, REMAINDER
+from traceana.compare.views import VIEWS, By
+from traceana.trace import Trace
+
+A = training(seed=1)
+B = training(seed=2)
+
+
+def with_kernels(**of: Sequence[Kernel]) -> Mapping[str, Sequence[Kernel]]:
+    return {**KERNELS, **of}
+
+
+def kinds(found: Diff) -> set[str]:
+    return set(found.changes["change"])
+
+
+def changed(found: Diff, kind: str) -> dict[str, object]:
+    return found.changes.row(by_predicate=pl.col("change") == kind, named=True)
+
+
+@pytest.mark.parametrize("trace", [A, cnn_steps()])
+def test_a_trace_is_the_same_as_itself(trace: Trace) -> None:
+    found = diff(trace, trace)
+    assert found.step.verdict == ("same" if trace is A else "not enough steps")
+    assert found.changes.is_empty()
+    assert found.counts["only_a"] == found.counts["only_b"] == found.counts["moved"] == 0
+    for by in VIEWS:
+        rows = found.by(by)
+        assert (rows["delta_ns"] == 0).all()
+        assert set(rows["verdict"]) <= {"same", "not enough steps"}
+    assert (found.layers["a"] == found.layers["b"]).all()
+
+
+def test_two_runs_drawn_alike_are_the_same() -> None:
+    found = diff(A, B)
+    assert found.step.verdict == "same"
+    assert set(found.layers["verdict"]) == {"same"}
+    assert found.changes.is_empty()
+
+
+@pytest.mark.parametrize("by", VIEWS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        B,
+        training(seed=3, kernels=with_kernels(conv2=[("implicit", 300_000), ("bias", 9_000)])),
+        training(seed=4, layers=LAYERS[:-1], idle=900_000),
+        training(seed=5, copies=7, steps=5),
+    ],
+)
+def test_rows_add_up_to_the_step(other: Trace, by: By) -> None:
+    found = diff(A, other)
+    rows = found.by(by)
+    for side, steps in (("a", found.sample_a.steps), ("b", found.sample_b.steps)):
+        whole = int(steps["available_ns"].sum()) // steps.height
+        assert int(rows[f"time_{side}_ns"].sum()) == whole
+    assert (rows["delta_ns"] == rows["time_b_ns"] - rows["time_a_ns"]).all()
+    assert {IDLE, REMAINDER} <= set(rows[rows.columns[0]])
+
+
+@pytest.mark.parametrize("by", VIEWS)
+def test_turned_around_everything_is_mirrored(by: By) -> None:
+    other = training(
+        seed=3,
+        steps=6,
+        kernels=with_kernels(conv2=[("implicit", 300_000), ("bias", 9_000)], fc=[("hgemm", 9_000)]),
+        layers=LAYERS[1:],
+        copies=3,
+    )
+    there, back = diff(A, other), diff(other, A)
+    turned = {
+        "faster": "slower",
+        "slower": "faster",
+        "only in a": "only in b",
+        "only in b": "only in a",
+    }
+    names = {
+        name: name.replace("_a", "_#").replace("_b", "_a").replace("_#", "_b")
+        for name in ("calls_a", "calls_b", "time_a_ns", "time_b_ns", "type_a", "type_b")
+    } | ({"a": "b", "b": "a"} if by == "layer" else {})
+    compared = ["delta_ns", "p", "verdict", *names]
+    keys = [name for name in there.by(by).columns if there.by(by).schema[name] == pl.String]
+    columns = [c for c in dict.fromkeys([*keys, *compared]) if c in there.by(by).columns]
+    mirrored = (
+        back.by(by)
+        .rename({old: new for old, new in names.items() if old in columns})
+        .with_columns(-pl.col("delta_ns"), pl.col("verdict").replace(turned))
+    )
+    assert there.by(by).select(columns).sort(keys).equals(mirrored.select(columns).sort(keys))
+    assert there.step.verdict == turned[back.step.verdict]
+    assert there.step.median is not None
+    assert back.step.median is not None
+    assert there.step.median.low == -back.step.median.high
+    one, other_way = ((found.changes["change"].sort().to_list()) for found in (there, back))
+    swapped = {"bias_apart": "bias_fused"}
+    assert sorted(swapped.get(kind, kind) for kind in one) == other_way
+
+
+def test_other_names_of_layers_change_nothing() -> None:
+    names = {path: f"net/{number}/x" for number, (path, _) in enumerate(LAYERS)}
+    layers = [(names[path], kind) for path, kind in LAYERS]
+    kernels = {names[path]: told for path, told in KERNELS.items()}
+    found = diff(A, training(seed=1, layers=layers, kernels=kernels))
+    assert found.step.verdict == "same"
+    assert found.changes.is_empty()
+    pairs = found.layers.filter(pl.col("role") == "layer").select("a", "b").drop_nulls().rows()
+    assert dict(pairs) == names
+
+
+def test_another_time_of_day_and_other_streams_change_nothing() -> None:
+    tables = {
+        name: table.with_columns(pl.col("start") + 10**12)
+        for name in ("activities", "steps")
+        if (table := A.table(name)).height
+    }
+    tables["activities"] = tables["activities"].with_columns(
+        (pl.int_range(pl.len()) * 7919 % 31).cast(pl.Int64).alias("stream")
+    )
+    found = diff(A, A.with_tables(**tables))
+    assert found.step.verdict == "same"
+    assert found.changes.is_empty()
+    assert (found.layers["delta_ns"] == 0).all()
+
+
+def test_a_layer_whose_kernels_run_twice_is_the_only_one_that_differs() -> None:
+    twice = training(seed=1, kernels=with_kernels(conv2=[*KERNELS["conv2"]] * 2))
+    found = diff(A, twice)
+    assert found.step.verdict == "slower"
+    slower = found.layers.filter(pl.col("verdict") == "slower")
+    assert slower["a"].to_list() == ["conv2"]
+    assert slower["calls_b"].to_list() == [2.0]
+    assert slower["relative"][0] == pytest.approx(1, abs=0.01)
+    assert set(found.layers.filter(pl.col("a") != "conv2")["verdict"]) == {"same"}
+    assert kinds(found) == {"launches"}
+
+
+def test_a_convolution_of_another_algorithm_is_told() -> None:
+    found = diff(A, training(seed=2, kernels=with_kernels(conv2=[("implicit", 700_000)])))
+    row = changed(found, "algorithm")
+    assert (row["before"], row["after"], row["layers"]) == ("winograd", "implicit_gemm", 1)
+    assert (row["layer_a"], row["layer_b"], row["verdict"]) == ("conv2", "conv2", "slower")
+    assert row["delta_ns"] == pytest.approx(300_000, rel=0.02)
+    assert kinds(found) == {"algorithm", "kernels"}
+    by_algorithm = found.algorithms.filter(pl.col("category") == "conv")
+    assert dict(by_algorithm.select("algorithm", "verdict").iter_rows()) == {
+        "winograd": "only in a",
+        "implicit_gemm": "only in b",
+        "implicit_precomp_gemm": "same",
+    }
+
+
+def test_a_bias_that_came_apart_is_told() -> None:
+    found = diff(
+        A, training(seed=2, kernels=with_kernels(conv1=[*KERNELS["conv1"], ("bias", 80_000)]))
+    )
+    row = changed(found, "bias_apart")
+    assert (row["layer_a"], row["count_a"], row["count_b"]) == ("conv1", 0, 1)
+    assert row["verdict"] == "slower"
+    assert kinds(found) == {"bias_apart", "kernels", "launches"}
+
+
+def test_transposes_that_appeared_are_told() -> None:
+    around = [("transpose", 30_000), *KERNELS["conv2"], ("transpose", 30_000)]
+    found = diff(A, training(seed=2, kernels=with_kernels(conv2=around)))
+    row = changed(found, "layouts")
+    assert (row["count_a"], row["count_b"], row["verdict"]) == (0, 2, "slower")
+    assert kinds(found) == {"layouts", "kernels", "launches"}
+
+
+def test_copies_that_grew_in_number_and_lost_pinned_memory_are_told() -> None:
+    found = diff(A, training(seed=2, copies=9, memory="pageable"))
+    row = changed(found, "copies")
+    assert (row["subject"], row["count_a"], row["count_b"]) == ("h2d", 1, 9)
+    memory = changed(found, "host_memory")
+    assert (memory["before"], memory["after"]) == ("pinned", "pageable")
+    assert kinds(found) == {"copies", "host_memory"}
+
+
+def test_a_data_loader_that_keeps_the_device_waiting_is_told() -> None:
+    found = diff(training(seed=1, loading=5_000), training(seed=2, loading=800_000))
+    assert found.step.verdict == "slower"
+    assert kinds(found) == {"data_loader", "idle"}
+    assert found.changes["verdict"].to_list() == ["slower", "slower"]
+    work = found.layers.filter(pl.col("a") != IDLE)
+    assert set(work["verdict"]) == {"same"}
+
+
+def test_another_precision_is_told() -> None:
+    found = diff(A, training(seed=2, kernels=with_kernels(fc=[("hgemm", 50_000)])))
+    row = changed(found, "precision")
+    assert (row["before"], row["after"], row["layer_a"]) == ("fp32", "fp16", "fc")
+    assert kinds(found) == {"precision", "kernels"}
+
+
+def test_collectives_that_appeared_are_told() -> None:
+    found = diff(
+        A, training(seed=2, kernels=with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)]))
+    )
+    assert changed(found, "communication")["verdict"] == "slower"
+
+
+def test_layers_without_a_partner_are_told() -> None:
+    found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
+    row = changed(found, "layers")
+    assert (row["count_a"], row["count_b"]) == (1, 0)
+    alone = found.layers.filter(pl.col("verdict") == "only in a")
+    assert alone["a"].to_list() == ["relu2"]
+    assert alone["b"].to_list() == [None]
+
+
+def test_of_one_step_nobody_can_tell() -> None:
+    found = diff(training(steps=1), training(steps=1, idle=10_000_000))
+    assert found.step.verdict == "not enough steps"
+    assert "not enough" in found.notes[-1]
+    assert "slower" not in set(found.layers["verdict"])
+
+
+def test_a_trace_without_steps_is_compared_as_a_whole() -> None:
+    none = A.with_tables(
+        steps=A.steps.clear(), activities=A.activities.with_columns(pl.lit(None).alias("step"))
+    )
+    found = diff(none, B)
+    assert found.step.verdict == "not enough steps"
+    assert not found.sample_b.marked
+    assert any("marks no steps" in note for note in found.notes)
+
+
+def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:
+    assert traceana.diff is diff
+    for wrong in ({"level": 1.5}, {"minimum_effect": -1.0}, {"statistic": "mode"}):
+        with pytest.raises(ValueError, match="no criteria"):
+            diff(A, B, **wrong)  # type: ignore[arg-type]
