@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.synthetic import Scenario, both
+from tests.support.synthetic import GPU, Scenario, both
 from traceana.analyze.critical import critical, segments
 from traceana.analyze.selection import select
 from traceana.trace import Trace
@@ -119,6 +119,26 @@ def test_a_stream_that_is_synchronized_is_not_another(each: Both) -> None:
         ]
         kernels = critical(trace, "kernel").frame
         assert kernels.filter(pl.col("class") == "kernel")["name"].to_list() == ["gemm"]
+
+
+def test_a_stream_without_work_is_not_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 1_000)
+    run.launch(7, at=0, begins=300, duration=150)
+    run.sync(400, 500, "stream", stream=9)
+    for trace in each(run):
+        assert path(trace) == [("host", 400), ("sync", 100), ("host", 500)]
+
+
+def test_a_device_that_is_synchronized_is_not_another(each: Both) -> None:
+    run = Scenario([GPU(), GPU()])
+    run.step(0, 0, 3_000)
+    run.launch(7, at=0, begins=200, duration=1_000)
+    run.launch(7, at=100, begins=300, duration=1_050, device=1, name="other")
+    run.sync(400, 1_400, device=0)
+    for trace in each(run):
+        assert ("kernel", 1_000) in path(trace)
+        assert ("kernel", 1_050) not in path(trace)
 
 
 @pytest.fixture

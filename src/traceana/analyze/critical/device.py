@@ -21,6 +21,9 @@ UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
 """What a piece of work waited for: nothing that is recorded, the one before it on its stream, one
 of another stream by an event, or its launch."""
 
+ANY, NO_WORK = -1, -2
+"""In place of the key of a stream or context: any may be meant; one on which nothing ran."""
+
 STREAM: Final = ("device", "context", "stream")
 STREAM_WAIT: Final = "Stream Wait Event"
 """What readers call CUPTI's record of a stream's wait for an event."""
@@ -48,8 +51,10 @@ class Device:
     why: Ints
     streams: pl.DataFrame
     """``device``, ``context``, ``stream`` and their ``key``."""
+    contexts: pl.DataFrame
+    """``context`` and its ``key``."""
     by_stream: Ended
-    by_device: Ended
+    by_context: Ended
     by_none: Ended
 
 
@@ -65,12 +70,8 @@ def device_work(
         "end", "start", maintain_order=True
     )
     streams = work.select(STREAM).unique(maintain_order=True).with_row_index("key")
-    key = (
-        work.select(STREAM)
-        .join(streams, on=STREAM, how="left", nulls_equal=True, maintain_order="left")["key"]
-        .cast(pl.Int64)
-        .to_numpy()
-    )
+    contexts = work.select("context").unique(maintain_order=True).with_row_index("key")
+    key = _key(work, streams, *STREAM)
     start, end = work["start"].to_numpy(), work["end"].to_numpy()
     call = from_rows(work["call"])
     known = call != NONE
@@ -78,7 +79,6 @@ def device_work(
     began = _of(calls["start"].to_numpy(), call)
     launched = np.where(known, began, start)
     returned = np.minimum(began + _of(calls["duration"].to_numpy(), call), start)
-    device = work["device"].fill_null(-1).rank("dense").cast(pl.Int64).to_numpy() - 1
     by_stream = Ended.of(key, end, launched)
     by_none = Ended.of(np.zeros_like(end), end, launched)
     before = _on_stream(by_stream, key, start)
@@ -102,10 +102,18 @@ def device_work(
         np.where(by_event != NONE, by_event, before),
         why,
         streams,
+        contexts,
         by_stream,
-        Ended.of(device, end, launched),
+        Ended.of(_key(work, contexts, "context"), end, launched),
         by_none,
     )
+
+
+def _key(work: pl.DataFrame, keys: pl.DataFrame, *told: str) -> Ints:
+    found = work.select(told).join(
+        keys, on=list(told), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return found["key"].cast(pl.Int64).to_numpy()
 
 
 def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
@@ -137,7 +145,7 @@ def _waits(
     waits = syncs.filter(trace.names["name"].gather(syncs["name_id"]) == STREAM_WAIT)
     if waits.height:
         when = calls["start"].gather(waits["call"]).fill_null(waits["start"]).to_numpy()
-        told, of = stream_keys(waits, streams), key
+        told, of = keys_of(waits, streams, "context", "stream"), key
     else:
         when = calls["start"].to_numpy()[named(calls, _WAIT_CALL) & own]
         told, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
@@ -160,19 +168,24 @@ def named(calls: pl.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
     return joined["found"].fill_null(value=False).to_numpy()
 
 
-def stream_keys(syncs: pl.DataFrame, streams: pl.DataFrame) -> Ints:
-    """Return the key of each record's stream, or NONE.
+def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *told: str) -> Ints:
+    """Return the key of the stream or context of each record: :data:`ANY` where the record does not
+    tell it or several have that number, :data:`NO_WORK` where nothing ran on it.
 
-    A record's device need not be told, so context and stream tell; where several devices have
-    both of them none is known.
+    ``told`` are the columns that name it: a record's device need not be right.
     """
-    known = streams.select("context", "stream", pl.col("key").cast(pl.Int64)).unique(
-        ["context", "stream"], keep="none"
+    several = pl.len() > 1
+    known = keys.group_by(told).agg(pl.when(several).then(ANY).otherwise(pl.col("key").first()))
+    found = syncs.select(told).join(
+        known, on=list(told), how="left", nulls_equal=True, maintain_order="left"
     )
     return (
-        syncs.select("context", "stream")
-        .join(known, on=["context", "stream"], how="left", nulls_equal=True, maintain_order="left")
-        .select(pl.when(pl.col("stream").is_not_null()).then("key").fill_null(NONE))
+        found.select(
+            pl.when(pl.col(told[-1]).is_null())
+            .then(ANY)
+            .otherwise(pl.col(known.columns[-1]).fill_null(NO_WORK))
+            .cast(pl.Int64)
+        )
         .to_series()
         .to_numpy()
     )

@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.critical.device import (
+    ANY,
+    NO_WORK,
     STREAM_WAIT,
     Device,
+    keys_of,
     named,
-    stream_keys,
 )
 from traceana.analyze.intervals import union
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 WAITING: Final = r"Synchronize|^(?:cuda|hip)Free(?:Host)?$"
 """Calls in which the host may wait for work of the device; copies may as well."""
+
+STREAM_SYNC: Final = "Stream Sync"
+CONTEXT_SYNC: Final = "Context Sync"
+"""What readers call CUPTI's records of waits for all that a stream, or a context, has to do."""
 
 _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
 
@@ -94,14 +100,20 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
     told = _told(trace, syncs)
     by_record = from_rows(told["call"])
     # A record says more than the name: which stream, which context.
-    rows = np.concatenate((np.setdiff1d(by_name, by_record), by_record))
+    by_name_alone = np.setdiff1d(by_name, by_record)
+    rows = np.concatenate((by_name_alone, by_record))
     begin = calls["start"].to_numpy()[rows]
     end = begin + calls["duration"].to_numpy()[rows]
-    stream = np.full(len(rows), NONE, dtype=np.int64)
-    stream[len(rows) - len(by_record) :] = stream_keys(told, device.streams)
-    everywhere = device.by_none.last_asked(np.zeros_like(rows), begin, end, begin)
-    of_stream = device.by_stream.last_asked(np.maximum(stream, 0), begin, end, begin)
-    work = np.where(stream == NONE, everywhere, of_stream)
+    work = device.by_none.last_asked(np.zeros_like(rows), begin, end, begin)
+    kind = trace.names["name"].gather(told["name_id"])
+    for what, ended, keys in (
+        (STREAM_SYNC, device.by_stream, keys_of(told, device.streams, "context", "stream")),
+        (CONTEXT_SYNC, device.by_context, keys_of(told, device.contexts, "context")),
+    ):
+        of = np.full(len(rows), ANY, dtype=np.int64)
+        of[len(by_name_alone) :] = np.where((kind == what).to_numpy(), keys, ANY)
+        narrower = ended.last_asked(np.maximum(of, 0), begin, end, begin)
+        work = np.select([of == ANY, of == NO_WORK], [work, NONE], narrower)
     copied, copying = _copies(trace, device)
     rows, work = np.concatenate((rows, copying)), np.concatenate((work, copied))
     known = (work != NONE) & (call_key[rows] != NONE) if len(rows) else np.zeros(0, dtype=bool)
