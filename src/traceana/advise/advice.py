@@ -50,7 +50,7 @@ def advise(trace: Trace) -> Advice:
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     if not found:
         return ("nothing stands out",)
-    what = "measured step and device" if figures.stepped else "device, over the whole recording"
+    what = "measured step and device" if figures.stepped else "device, over all of the recording"
     notes = [f"savings are estimates per {what}; they overlap and do not add up"]
     if not figures.on_cpu and figures.busy_ns < _HOST_BOUND * figures.window_ns:
         busy = 100 * figures.busy_ns / figures.window_ns

@@ -11,6 +11,8 @@ from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
 from traceana.analyze.convolutions import convolutions
 from traceana.analyze.costs.machine import machine
+from traceana.analyze.idle import devices, idle
+from traceana.analyze.idle.moments import moments
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.occupancy import occupancy
@@ -22,6 +24,8 @@ from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
+    from traceana.analyze.idle import By as IdleBy
+    from traceana.analyze.idle.moments import Moments
     from traceana.analyze.result import Result
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
@@ -45,6 +49,7 @@ class Figures:
         self._part = _measured(trace)
         self.on_cpu = trace.on_cpu
         self._transfers: dict[By, Result] = {}
+        self._idle: dict[IdleBy, pl.DataFrame] = {}
 
     @cached_property
     def stepped(self) -> bool:
@@ -152,6 +157,36 @@ class Figures:
         if by not in self._transfers:
             self._transfers[by] = transfers(self._part, by)
         return self._transfers[by]
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return moments(self._part)
+
+    def idle(self, by: IdleBy = "cause") -> pl.DataFrame:
+        """Return idle time by cause: :func:`traceana.analyze.idle.idle`."""
+        if by not in self._idle:
+            self._idle[by] = idle(self._part, by, found=self._moments).frame
+        return self._idle[by]
+
+    def idle_ns(self, *causes: str) -> int:
+        """Return the idle time of these causes."""
+        frame = self.idle()
+        return int(frame.filter(pl.col("cause").cast(pl.String).is_in(causes))["time_ns"].sum())
+
+    @cached_property
+    def devices(self) -> pl.DataFrame:
+        """Launches and overlap by device: :func:`traceana.analyze.idle.devices`."""
+        return devices(self._part, found=self._moments).frame
+
+    @cached_property
+    def launch_bound(self) -> float | None:
+        """The part of the kernels that last shorter than the call that launched them."""
+        known = self.devices.drop_nulls(["launch_bound", "launch_bound_share"])
+        each = known.filter(pl.col("launch_bound_share") > 0)
+        kernels = float((each["launch_bound"] / each["launch_bound_share"]).to_numpy().sum())
+        if known.is_empty():
+            return None
+        return int(known["launch_bound"].sum()) / kernels if kernels else 0.0
 
     @cached_property
     def peaks(self) -> Peaks | None:
