@@ -164,11 +164,12 @@ class Network:
     channels: int = 3
 
     def __post_init__(self) -> None:
+        names = [IMAGES, *(layer.name for layer in self.layers)]
+        if len(set(names)) != len(names):
+            raise NetworkError(f"{self.name}: two layers have the same name")
         known: set[str] = {IMAGES}
         sources = self.sources
         for layer in self.layers:
-            if layer.name in known:
-                raise NetworkError(f"{self.name}: two layers have the same name: {layer.name}")
             for name in sources[layer.name]:
                 if name not in known:
                     raise NetworkError(f"{layer.name}: there is no layer {name!r} before it")

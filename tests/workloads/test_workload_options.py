@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from traceana.describe import Input, Layer
 from workloads.manifest import layer_manifest
-from workloads.options import Device, OptionError, Precision, RunOptions, parse_run_options
+from workloads.options import (
+    Algorithms,
+    Device,
+    Epilogue,
+    HostMemory,
+    Layout,
+    OptionError,
+    Precision,
+    RunOptions,
+    parse_run_options,
+)
+from workloads.support import Framework, served
 
 
 @pytest.mark.parametrize(
@@ -17,10 +29,12 @@ from workloads.options import Device, OptionError, Precision, RunOptions, parse_
         ({"batch": 0}, "--batch must be at least 1, not 0"),
         ({"image_size": -1}, "--image-size must be at least 1"),
         ({"warm_up": -1}, "cannot be negative"),
-        ({"network": "lenet"}, "no network 'lenet'; there are alexnet, alexnet_2012"),
+        ({"network": "lenet"}, "no network 'lenet'; there are alexnet, alexnet_2012, vgg16"),
         ({"precision": Precision.TF32}, "--precision tf32 is for GPUs"),
-        ({"cudnn_benchmark": True}, "--cudnn-benchmark is for GPUs"),
-        ({"pin_memory": True}, "--pin-memory is for GPUs"),
+        ({"algorithms": Algorithms.BENCHMARK}, "--algorithms benchmark is for GPUs"),
+        ({"host_memory": HostMemory.PINNED}, "--host-memory pinned is for GPUs"),
+        ({"processes": 0}, "--processes must be at least 1"),
+        ({"batch": 6, "processes": 4}, "--batch 6 cannot be shared by --processes 4"),
     ],
 )
 def test_contradictions(given: dict[str, Any], message: str) -> None:
@@ -30,9 +44,11 @@ def test_contradictions(given: dict[str, Any], message: str) -> None:
 
 def test_a_command_line_gives_every_field_and_leaves_other_words_alone() -> None:
     words = "--stack --network alexnet_2012 --batch 4 --steps 5 --warm-up 1 --image-size 99"
-    words += " --width-divisor 2 --classes 10 --device cuda --precision amp --channels-last"
-    words += " --cudnn-benchmark --pin-memory --threads 3 --seed 9 --trace x.json"
-    assert parse_run_options(words.split()) == RunOptions(
+    words += " --width-divisor 2 --classes 10 --device cuda --precision amp-fp16 --layout nhwc"
+    words += " --algorithms benchmark --epilogue separate --no-compile --first-data-gradient"
+    words += " --host-memory pinned --processes 2 --threads 3 --seed 9 --trace x.json"
+    parsed = parse_run_options(words.split())
+    assert parsed == RunOptions(
         network="alexnet_2012",
         batch=4,
         steps=5,
@@ -41,13 +57,69 @@ def test_a_command_line_gives_every_field_and_leaves_other_words_alone() -> None
         width_divisor=2,
         classes=10,
         device=Device.CUDA,
-        precision=Precision.AMP,
-        channels_last=True,
-        cudnn_benchmark=True,
-        pin_memory=True,
+        precision=Precision.AMP_FP16,
+        layout=Layout.NHWC,
+        algorithms=Algorithms.BENCHMARK,
+        epilogue=Epilogue.SEPARATE,
+        compile=False,
+        first_data_gradient=True,
+        host_memory=HostMemory.PINNED,
+        processes=2,
         threads=3,
         seed=9,
     )
+    default = RunOptions()
+    assert all(getattr(parsed, each.name) != getattr(default, each.name) for each in fields(parsed))
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "message"),
+    [
+        ("PyTorch", "--epilogue fused", "no ReLU fused to it; add --compile"),
+        ("PyTorch", "--epilogue separate --compile", "leave --epilogue separate out"),
+        ("PyTorch", "--host-memory per-operator --compile", "leave one of the two out"),
+        ("Keras", "--layout nchw", "on the CPU are NHWC; add --compile or use --layout nhwc"),
+        ("Keras", "--host-memory pinned --device cuda", "pins its own buffers"),
+        ("Keras", "--host-memory per-operator", "on a GPU and without --compile only"),
+        ("Keras", "--epilogue separate --compile", "leave --compile or --epilogue out"),
+        ("Keras", "--processes 2 --compile", "--processes goes without --compile"),
+        ("JAX", "--threads 2", "leave --threads out"),
+        ("JAX", "--precision amp-fp16", "use amp-bf16"),
+        ("JAX", "--host-memory per-operator", "no option for --host-memory per-operator"),
+        ("JAX", "--host-memory pinned --device cuda", "no option for --host-memory pinned"),
+        ("JAX", "--no-compile --epilogue separate", "leave --no-compile or --epilogue out"),
+        ("JAX", "--no-compile --processes 2", "leave --no-compile out"),
+    ],
+)
+def test_what_a_framework_cannot_do_is_refused_in_words(
+    framework: str, words: str, message: str
+) -> None:
+    with pytest.raises(OptionError, match=f"^{framework}: .*{message}"):
+        served(parse_run_options(words.split()), Framework(framework))
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout", "compiles"),
+    [
+        (Framework.PYTORCH, Layout.NCHW, False),
+        (Framework.KERAS, Layout.NHWC, False),
+        (Framework.JAX, Layout.NHWC, True),
+    ],
+)
+def test_each_framework_has_its_own_way(
+    framework: Framework, layout: Layout, compiles: bool
+) -> None:
+    found = served(RunOptions(), framework)
+    assert (found.layout, found.compile) == (layout, compiles)
+    other = Layout.NHWC if layout is Layout.NCHW else Layout.NCHW
+    told = served(RunOptions(layout=other, compile=True), framework)
+    assert (told.layout, told.compile) == (other, True)
+
+
+def test_the_layers_of_a_process_have_its_share_of_the_batch() -> None:
+    manifest = layer_manifest(RunOptions(batch=8, processes=4, layout=Layout.NHWC))
+    assert manifest.layers[0].inputs == ((2, 3, 224, 224),)
+    assert manifest.layers[0].layout == "channels_last"
 
 
 def test_the_manifest_lists_the_layers_with_the_batch_first() -> None:

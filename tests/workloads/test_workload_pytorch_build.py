@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
+import msgspec
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.workloads.agreement import SIZES  # noqa: E402
+from traceana.describe import Manifest, describe  # noqa: E402
 from workloads.data import initial_weights, synthetic_batch  # noqa: E402
+from workloads.manifest import layer_manifest  # noqa: E402
 from workloads.network import LocalResponseNorm, Network  # noqa: E402
 from workloads.networks import NETWORKS  # noqa: E402
+from workloads.options import RunOptions  # noqa: E402
 from workloads.pytorch.build import build  # noqa: E402
-from workloads.shapes import layer_shapes, parameter_count  # noqa: E402
+from workloads.shapes import parameter_count  # noqa: E402
 
 SMALL = {"image_size": 67, "width_divisor": 16, "classes": 10}
 
 
+def rows(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the layers without how PyTorch names and holds things."""
+    found = [msgspec.structs.asdict(layer) for layer in manifest.layers]
+    return [
+        {key: value for key, value in row.items() if key not in ("framework_type", "layout")}
+        for row in found
+    ]
+
+
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_modules_have_the_names_shapes_and_parameters_of_the_layers(name: str) -> None:
-    network = NETWORKS[name](**SMALL)
-    model = build(network)
-    values = torch.from_numpy(synthetic_batch(network, 2, seed=0).images)
-    for shape, (path, module) in zip(layer_shapes(network), model.named_children(), strict=True):
-        values = module(values)
-        assert path == shape.layer.name
-        assert tuple(values.shape) == (2, *shape.output)
-        assert sum(each.numel() for each in module.parameters()) == shape.parameters
-    assert sum(each.numel() for each in model.parameters()) == parameter_count(network)
+def test_modules_have_the_names_shapes_and_operations_of_the_layers(name: str) -> None:
+    options = RunOptions(network=name, batch=2, **SIZES[name])
+    network = options.describe_network()
+    shape = (2, network.channels, network.image_size, network.image_size)
+    found, told = describe(build(network), shape), layer_manifest(options)
+    assert found.parameter_count == told.parameter_count == parameter_count(network)
+    assert rows(found) == rows(told)
+
+
+def called(model: Any, images: Any) -> Counter[str]:
+    with torch.profiler.profile() as profiler:
+        model(images)
+    return Counter(event.name for event in profiler.events())
+
+
+@pytest.mark.parametrize("options", [{"separate_bias": True}, {"through_host": True}])
+def test_how_it_is_computed_changes_no_result(options: dict[str, bool]) -> None:
+    network = NETWORKS["resnet18"](image_size=32, width_divisor=16, classes=7)
+    images = torch.from_numpy(synthetic_batch(network, 2, seed=0).images)
+    plain, other = build(network), build(network, **options)
+    torch.testing.assert_close(other(images), plain(images))
+    more = called(other, images) - called(plain, images)
+    if "through_host" in options:
+        assert more["aten::_to_copy"] == 2 * len(network.layers)
+    else:
+        assert (more["aten::mm"], more["aten::add"]) == (1, 1)
 
 
 def test_weights_are_the_shared_ones() -> None:

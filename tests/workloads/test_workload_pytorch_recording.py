@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import traceana
+from workloads.network import Conv
 from workloads.networks import NETWORKS
 from workloads.options import OptionError, RunOptions
 from workloads.pytorch.__main__ import main
@@ -81,15 +83,114 @@ def test_a_layers_work_lies_in_its_ranges(tmp_path: Path) -> None:
     assert inside == [False] * 14 + [True] * 2
 
 
+def test_the_gradient_of_the_images_is_computed_on_request(tmp_path: Path) -> None:
+    one = ["--steps=1", "--warm-up=1", "--ranges=record-function", "--fused-optimizer"]
+    gradients = {}
+    for options in ([], ["--first-data-gradient"]):
+        events = record(tmp_path, *one, *options)
+        (range_,) = (each for each in named(events, "backward: conv1"))
+        (work,) = (
+            each
+            for each in named(events, "aten::convolution_backward")
+            if float(range_["ts"]) < float(each["ts"]) < float(range_["ts"]) + range_["dur"]
+        )
+        gradients[len(options)] = work["args"]["Concrete Inputs"][-1]
+        assert [event["name"] for event in named(events, "aten::_fused_sgd_")]
+        for file in tmp_path.iterdir():
+            file.unlink()
+    assert gradients == {0: "[False, True, True]", 1: "[True, True, True]"}
+
+
+def test_branches_have_their_ranges_and_their_work_in_them(tmp_path: Path) -> None:
+    network = NETWORKS["resnet18"]()
+    words = ["--network=resnet18", "--steps=1", "--warm-up=1", "--ranges=record-function"]
+    events = record(tmp_path, *words)
+    names = [layer.name for layer in network.layers]
+    forward = [event["name"] for event in named(events, "forward: ")]
+    backward = [event["name"] for event in named(events, "backward: ")]
+    assert forward == [f"forward: {name}" for name in names]
+    assert sorted(backward) == sorted(f"backward: {name}" for name in names)
+    convolutions = [layer.name for layer in network.layers if isinstance(layer, Conv)]
+    work = named(events, "ConvolutionBackward0")
+    assert len(work) == len(convolutions)
+    around = {
+        range_["name"].removeprefix("backward: ")
+        for range_ in named(events, "backward: ")
+        if sum(within(each, range_) for each in work) == 1
+    }
+    assert around == set(convolutions)
+
+
+def test_ranges_of_the_forward_pass_alone_run_no_hooks_in_the_other(tmp_path: Path) -> None:
+    words = ["--steps=1", "--warm-up=1", "--ranges=record-function", "--forward-only"]
+    events = record(tmp_path, *words)
+    assert [each["name"] for each in named(events, "forward: ")] == [
+        f"forward: {layer}" for layer in LAYERS
+    ]
+    assert not named(events, "backward: ")
+    assert not named(events, "BackwardHookFunction")
+
+
+def test_a_layer_without_weights_before_any_has_no_backward_range(tmp_path: Path) -> None:
+    words = ["--network=mlp", "--image-size=28", "--steps=1", "--warm-up=1"]
+    events = record(tmp_path, *words, "--ranges=record-function")
+    backward = [event["name"] for event in named(events, "backward: ")]
+    layers = [layer.name for layer in NETWORKS["mlp"]().layers]
+    assert backward == [f"backward: {layer}" for layer in reversed(layers[1:])]
+
+
+def test_two_processes_share_the_batch_and_record_a_file_each(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--network=cifar10_quick", "--image-size=32", "--width-divisor=8", "--classes=10"]
+    words += ["--threads=1", "--batch=4", "--steps=2", "--warm-up=1", "--processes=2"]
+    assert main([*words, "--ranges=record-function", "--trace", str(tmp_path / "x.json")]) == 0
+    assert "cifar10_quick, batch 4, cpu: " in capfd.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"x.rank0.json", "x.rank1.json"}
+    for rank in range(2):
+        trace = json.loads((tmp_path / f"x.rank{rank}.json").read_text("utf-8"))
+        assert trace["distributedInfo"]["rank"] == rank
+        events = trace["traceEvents"]
+        assert named(events, "aten::conv2d")[0]["args"]["Input Dims"][0] == [2, 3, 32, 32]
+        assert len(named(events, "gloo:all_reduce")) >= 2
+    both = traceana.open(tmp_path)
+    assert both.activities["rank"].unique().sort().to_list() == [0, 1]
+
+
+def test_compilation_is_handed_the_whole_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr("torch.compile", lambda model: compiled.append(model) or model)
+    assert main([*TINY, "--steps=1", "--compile", "--epilogue=fused"]) == 0
+    assert [type(model).__name__ for model in compiled] == ["DescribedNetwork"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--precision=amp-bf16"],
+        ["--precision=amp-fp16"],
+        ["--epilogue=separate"],
+        ["--host-memory=per-operator"],
+    ],
+)
+def test_options_that_a_cpu_can_serve(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TINY, "--steps=1", "--warm-up=0", *options]) == 0
+    assert capsys.readouterr().out.endswith(" ms a step\n")
+
+
 def test_shapes_are_recorded(tmp_path: Path) -> None:
-    events = record(tmp_path, "--steps=1", "--warm-up=1", "--channels-last")
+    events = record(tmp_path, "--steps=1", "--warm-up=1", "--layout=nhwc")
     first = named(events, "aten::conv2d")[0]["args"]
     assert first["Input Dims"][:2] == [[1, 3, 67, 67], [4, 3, 11, 11]]
     assert first["Input Strides"][0] == [3 * 67 * 67, 1, 3 * 67, 3]
 
 
 def test_stacks_name_modules_by_class_and_number(tmp_path: Path) -> None:
-    events = record(tmp_path, "--steps=1", "--warm-up=1", "--stack", "--precision=amp")
+    events = record(tmp_path, "--steps=1", "--warm-up=1", "--stack", "--precision=amp-bf16")
     modules = [event["name"] for event in named(events, "nn.Module: ")]
     assert [name for name in modules if "Conv2d" in name] == [
         f"nn.Module: Conv2d_{number}" for number in range(5)
@@ -101,7 +202,7 @@ def test_stacks_name_modules_by_class_and_number(tmp_path: Path) -> None:
 def test_torchscript_names_layers_in_the_module_hierarchy(tmp_path: Path) -> None:
     events = record(tmp_path, "--steps=1", "--warm-up=2", "--torchscript")
     paths = {event["args"].get("Module Hierarchy") for event in named(events, "aten::")}
-    assert "TOP(Sequential)::forward.conv1(Conv2d)::forward." in paths
+    assert "TOP(DescribedNetwork)::forward.conv1(Conv2d)::forward." in paths
 
 
 def test_a_plain_run_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +220,11 @@ def test_a_plain_run_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[
         (["--trace", "/no/such/folder/x.json"], "there is no directory /no/such/folder"),
         (["--trace", "x.json", "--warm-up=0"], "--trace needs --warm-up 1 or more"),
         (["--torchscript", "--ranges=record-function"], "--torchscript runs no hooks"),
+        (["--compile", "--ranges=record-function"], "--compile runs no hooks"),
+        (["--torchscript", "--processes=1", "--compile"], "--torchscript goes without --compile"),
+        (["--forward-only"], "--forward-only is about ranges; add --ranges"),
+        (["--epilogue=fused"], "add --compile"),
+        (["--manifest", "/no/such/folder/x.json"], "there is no directory /no/such/folder"),
         (["--image-size=20"], "does not fit into"),
         (["--precision=tf32"], "--precision tf32 is for GPUs"),
         (["--network=lenet"], "invalid choice: 'lenet'"),

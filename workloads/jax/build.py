@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from workloads.data import initial_weights
 from workloads.jax.layers import Form, Statistics, batch_norm, layer
-from workloads.network import IMAGES, BatchNorm, Network
+from workloads.network import IMAGES, BatchNorm, Dropout, Network
 from workloads.shapes import layer_shapes
 
 Parameters = Mapping[str, Mapping[str, jax.Array]]
@@ -67,8 +67,14 @@ def train_apply(
     values, sources = {IMAGES: images}, network.sources
     after: dict[str, Statistics] = {}
     result = images
+    # Made outside the layers: JAX names what it takes by the function that asks for it.
+    keys = {
+        each.name: jax.random.fold_in(key, number)
+        for number, each in enumerate(network.layers)
+        if isinstance(each, Dropout)
+    }
     with jax.named_scope(network.name):
-        for number, shape in enumerate(layer_shapes(network)):
+        for shape in layer_shapes(network):
             name = shape.layer.name
             inputs = [values[source] for source in sources[name]]
             own = parameters.get(name, {})
@@ -78,6 +84,6 @@ def train_apply(
                         shape.layer, own, inputs[0], averages.get(name), form
                     )
                 else:
-                    result = layer(shape, own, inputs, jax.random.fold_in(key, number), form)
+                    result = layer(shape, own, inputs, keys.get(name), form)
             values[name] = result
     return result, after

@@ -61,9 +61,12 @@ class Form:
 
 
 def layer(
-    shape: LayerShape, own: Own, inputs: Sequence[jax.Array], key: jax.Array, form: Form
+    shape: LayerShape, own: Own, inputs: Sequence[jax.Array], key: jax.Array | None, form: Form
 ) -> jax.Array:
-    """What the layer makes of its inputs; batch normalizations are :func:`batch_norm`'s."""
+    """What the layer makes of its inputs; ``key`` is a dropout's.
+
+    Batch normalizations are :func:`batch_norm`'s.
+    """
     x = inputs[0]
     match shape.layer:
         case Conv() as conv:

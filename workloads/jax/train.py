@@ -33,13 +33,27 @@ def train(options: RunOptions, log: Path | None) -> list[int]:
     folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
     what this machine does not have.
     """
+    step = prepare(options)
+    times: list[int] = []
+    for number in range(-options.warm_up, options.steps):
+        if number == 0 and log is not None:
+            jax.profiler.start_trace(str(log), profiler_options=_without_python())
+        warm = number < 0
+        mark = nullcontext() if warm else jax.profiler.StepTraceAnnotation("train", step_num=number)
+        start = perf_counter_ns()
+        with mark:
+            step()
+        if not warm:
+            times.append(perf_counter_ns() - start)
+    if log is not None:
+        jax.profiler.stop_trace()
+    return times
+
+
+def prepare(options: RunOptions) -> Callable[[], jax.Array]:
+    """What trains once on the whole batch and returns the loss when that is done."""
     set_switches(options)
     own = devices(options)
-    with jax.default_device(own[0]):
-        return _train(options, log, own)
-
-
-def _train(options: RunOptions, log: Path | None, own: list[jax.Device]) -> list[int]:
     network = options.describe_network()
     batch = synthetic_batch(network, options.batch, options.seed)
     nchw = options.layout is Layout.NCHW
@@ -50,22 +64,17 @@ def _train(options: RunOptions, log: Path | None, own: list[jax.Device]) -> list
     parameters = initial_parameters(network, options.seed)
     state = parameters, jax.tree.map(jnp.zeros_like, parameters), initial_averages(network)
     state = jax.device_put(state, everywhere)
-    times: list[int] = []
-    for number in range(-options.warm_up, options.steps):
-        if number == 0 and log is not None:
-            jax.profiler.start_trace(str(log), profiler_options=_without_python())
-        warm = number < 0
-        mark = nullcontext() if warm else jax.profiler.StepTraceAnnotation("train", step_num=number)
-        key = jax.device_put(jax.random.key(number + options.warm_up), everywhere)
-        start = perf_counter_ns()
-        with mark:
-            state, *others = step(state, *jax.device_put((images, batch.labels), split), key)
-            jax.block_until_ready((state, others))
-        if not warm:
-            times.append(perf_counter_ns() - start)
-    if log is not None:
-        jax.profiler.stop_trace()
-    return times
+    numbers = range(options.warm_up + options.steps)
+    keys = iter([jax.device_put(jax.random.key(number), everywhere) for number in numbers])
+
+    def train_once() -> jax.Array:
+        nonlocal state
+        fed = jax.device_put((images, batch.labels), split)
+        state, loss, of_images = step(state, *fed, next(keys))
+        jax.block_until_ready((state, loss, of_images))
+        return loss
+
+    return train_once
 
 
 def _without_python() -> jax.profiler.ProfileOptions:

@@ -25,10 +25,7 @@ def train(options: RunOptions, log: Path | None) -> list[int]:
     folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
     what this machine does not have.
     """
-    set_switches(options)
-    strategy = replicas(options)
-    with nullcontext() if strategy is None else strategy.scope():
-        step = _compiled_step(options, options.describe_network(), strategy)
+    step = prepare(options)
     times: list[int] = []
     for number in range(-options.warm_up, options.steps):
         if number == 0 and log is not None:
@@ -45,8 +42,15 @@ def train(options: RunOptions, log: Path | None) -> list[int]:
     return times
 
 
-def _compiled_step(options: RunOptions, network: Network, strategy: Any) -> Callable[[], float]:
+def prepare(options: RunOptions) -> Callable[[], float]:
     """What trains once on the whole batch and returns the loss when that is done."""
+    set_switches(options)
+    strategy = replicas(options)
+    with nullcontext() if strategy is None else strategy.scope():
+        return _prepared(options, options.describe_network(), strategy)
+
+
+def _prepared(options: RunOptions, network: Network, strategy: Any) -> Callable[[], float]:
     channels_first = options.layout is Layout.NCHW
     model = build(
         network,
