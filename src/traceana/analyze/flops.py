@@ -14,7 +14,7 @@ from traceana.analyze.costs.operators import selected_operators
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
-from traceana.flops.coverage import Tree
+from traceana.flops.coverage import Flags, Tree
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import OperatorCosts, operator_costs
 
@@ -25,6 +25,11 @@ MACS: Final = "1 multiply-accumulate is 2 FLOPs"
 NO_OPERATOR: Final = "(no operator)"
 _NOT_TOLD: Final = "launched by no operator that is in the trace"
 _SEVERAL: Final = "several parts together, counted in their own rows"
+_AROUND: Final = "operators inside it are counted in their own rows, their time is here"
+_PARTLY: Final = (
+    "of the operators inside it some are counted in their own rows, others have no count"
+)
+_HOLDING: Final = "operators inside it have no count"
 _NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
 _PASSIVE: Final = "moves, allocates or views data alone"
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
@@ -82,25 +87,15 @@ def _operators(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
             whole_sum("bytes"),
         )
     )
-    timed = _timed(trace, tree, priced, activities)
-    time = timed.group_by("operator", "part").agg(
-        pl.col("duration").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("kernels")
+    time = (
+        _timed(trace, tree, priced, activities)
+        .group_by("operator", "part", "reason")
+        .agg(pl.col("duration").sum().alias("time_ns"))
     )
     return (
-        counted.join(time, on=["operator", "part"], how="full", nulls_equal=True, coalesce=True)
-        .join(_reasons(priced), on="operator", how="left", maintain_order="left")
-        .with_columns(
-            pl.col("time_ns").fill_null(0),
-            pl.when(pl.col("flops").is_null())
-            .then(
-                pl.when(pl.col("operator") == NO_OPERATOR)
-                .then(pl.lit(_NOT_TOLD))
-                .when(pl.col("operator").is_in(counted["operator"].implode()))
-                .then(pl.lit(_SEVERAL))
-                .otherwise(pl.col("reason").fill_null(_PASSIVE))
-            )
-            .alias("reason"),
-        )
+        counted.with_columns(pl.lit(None, pl.String).alias("reason"))
+        .join(time, on=["operator", "part", "reason"], how="full", nulls_equal=True, coalesce=True)
+        .with_columns(pl.col("time_ns").fill_null(0))
         .select(_COLUMNS)
     )
 
@@ -108,7 +103,10 @@ def _operators(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 def _timed(
     trace: Trace, tree: Tree, priced: OperatorCosts, activities: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return ``operator``, ``part`` and ``duration`` of the work that no instruction tells of."""
+    """Return ``operator``, ``part``, ``duration`` of the work that no instruction tells of.
+
+    Beside them ``reason``: why it is of no part that is counted.
+    """
     rows = activities.filter(pl.col("instruction").is_null())
     is_counted = np.zeros(trace.ops.height, dtype=np.bool_)
     is_counted[priced.costs["op"].to_numpy()] = True
@@ -122,16 +120,26 @@ def _timed(
     gradient = told["direction"].replace_strict(_PART_OF, default=None, return_dtype=pl.String)
     bias = told["category"].is_in(["bias", "reduction"])
     choice = pl.when(pl.lit(bias)).then(pl.lit("bias_grad")).otherwise(pl.lit(gradient))
+    part = (
+        pl.when(pl.col("several") == 1)
+        .then(pl.col("parts").list.first())
+        .when(pl.col("parts").list.contains(choice))
+        .then(choice)
+    )
     return (
         pl.DataFrame({"op": op, "duration": rows["duration"]})
         .join(parts, on="op", how="left", maintain_order="left")
         .select(
             trace.ops["name"].cast(pl.String).gather(op).fill_null(NO_OPERATOR).alias("operator"),
-            pl.when(pl.col("several") == 1)
-            .then(pl.col("parts").list.first())
-            .when(pl.col("parts").list.contains(choice))
-            .then(choice)
-            .alias("part"),
+            part.alias("part"),
+            pl.when(part.is_not_null())
+            .then(None)
+            .when(pl.col("several").is_not_null())
+            .then(pl.lit(_SEVERAL))
+            .when(pl.col("op").is_null())
+            .then(pl.lit(_NOT_TOLD))
+            .otherwise(pl.lit(_reasons(tree, priced, is_counted).gather(op)))
+            .alias("reason"),
             "duration",
         )
     )
@@ -141,11 +149,28 @@ def _gathered(values: Ints, rows: Ints) -> Ints:
     return np.where(rows == NONE, NONE, values[rows]) if len(values) else rows
 
 
-def _reasons(priced: OperatorCosts) -> pl.DataFrame:
-    """Return why operators of a name are not counted, the reason with most time for each."""
-    return priced.uncounted.select(pl.col("name").alias("operator"), "reason").unique(
-        "operator", keep="first", maintain_order=True
-    )
+def _reasons(tree: Tree, priced: OperatorCosts, counted: Flags) -> pl.Series:
+    """Return of each operator that is not counted why it is not."""
+    gap, whole = np.zeros_like(counted), np.zeros_like(counted)
+    gap[priced.gaps["op"].to_numpy()] = True
+    whole[priced.gaps.filter("whole")["op"].to_numpy()] = True
+    computes = np.zeros_like(counted)
+    computes[priced.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
+    of = to_rows(np.where(gap, np.arange(len(gap)), tree.nearest(whole)))
+    own = pl.DataFrame({"op": of}).join(priced.gaps, on="op", how="left", maintain_order="left")
+    none, holding = pl.col("reason").is_not_null(), pl.Series(tree.holding(gap))
+    around = pl.Series(tree.holding(computes))
+    return own.select(
+        pl.when(around & (none | holding))
+        .then(pl.lit(_PARTLY))
+        .when(around)
+        .then(pl.lit(_AROUND))
+        .when(none)
+        .then("reason")
+        .when(holding)
+        .then(pl.lit(_HOLDING))
+        .otherwise(pl.lit(_PASSIVE))
+    ).to_series()
 
 
 def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
@@ -180,10 +205,17 @@ def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _notes(frame: pl.DataFrame) -> tuple[str, ...]:
-    missing = frame.filter(
-        pl.col("flops").is_null() & ~pl.col("reason").is_in([_PASSIVE, _SEVERAL])
+    reason, total = pl.col("reason"), int(frame["time_ns"].sum())
+    elsewhere = (_PASSIVE, _SEVERAL, _AROUND, _PARTLY)
+    left = _percent(frame.filter(pl.col("flops").is_null() & ~reason.is_in(elsewhere)), total)
+    partly = _percent(frame.filter(reason == _PARTLY), total)
+    return (
+        MACS,
+        *([f"{left} of the time is of work without a count"] if left else []),
+        *([f"{partly} of the time is of operators that are counted in part"] if partly else []),
     )
-    total, left = int(frame["time_ns"].sum()), int(missing["time_ns"].sum())
-    if not left:
-        return (MACS,)
-    return (MACS, f"{100 * left / total:.1f} % of the time is of work without a count")
+
+
+def _percent(rows: pl.DataFrame, total: int) -> str | None:
+    time = int(rows["time_ns"].sum())
+    return f"{100 * time / total:.1f} %" if time else None

@@ -25,6 +25,13 @@ COSTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "bytes": pl.Int64,  # compulsory; null where a type or a shape is not known
     "formula": pl.String,
 }
+GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "op": pl.UInt32,  # row of `ops`
+    "reason": pl.String,
+    "whole": pl.Boolean,  # a refused call: it stands for all that is inside it
+    "partly": pl.Boolean,  # operators inside are counted, work of its own is not
+    "time_ns": pl.Int64,  # on the host, without that of the operators counted inside
+}
 UNCOUNTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "name": pl.String,
     "reason": pl.String,
@@ -44,11 +51,13 @@ class OperatorCosts:
     """What the operators of a trace compute, and which of them are left out.
 
     ``costs`` has the columns of :data:`COSTS`, one row an operator and part; operators inside of
-    a counted one have none. ``uncounted`` has those of :data:`UNCOUNTED`, one row a name and
-    reason, the longest first.
+    a counted one have none. ``gaps`` has those of :data:`GAPS`, one row an operator that is left
+    out, and ``uncounted`` those of :data:`UNCOUNTED`, one row a name and reason of them, the
+    longest first.
     """
 
     costs: pl.DataFrame
+    gaps: pl.DataFrame
     uncounted: pl.DataFrame
 
 
@@ -73,9 +82,8 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         .join(priced, on="_call", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTS.items())
     )
-    return OperatorCosts(
-        with_parts(costs, rows, tree), _uncounted(rows, tree, counted, known & ~has_cost)
-    )
+    gaps = _gaps(rows, tree, counted, known & ~has_cost)
+    return OperatorCosts(with_parts(costs, rows, tree), gaps, _uncounted(gaps, rows["name"]))
 
 
 def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -135,7 +143,7 @@ def _output(text: str | None) -> Shape | None:
     return None if text is None else Call.decode("", text).shape(0)
 
 
-def _uncounted(
+def _gaps(
     rows: pl.DataFrame,
     tree: Tree,
     counted: np.ndarray[tuple[int], np.dtype[np.bool_]],
@@ -159,9 +167,18 @@ def _uncounted(
     duration = rows["duration"].cast(pl.Int64).fill_null(0).to_numpy()
     time = np.where(partly, tree.own_time(duration), duration)
     return (
-        rows.select("name", pl.col("_reason").alias("reason"))
-        .with_columns(pl.Series("time_ns", time), pl.Series("partly", partly))
+        rows.select("op", pl.col("_reason").alias("reason"))
+        .with_columns(
+            pl.Series("whole", refused), pl.Series("partly", partly), pl.Series("time_ns", time)
+        )
         .filter(pl.Series(refused | without_formula))
+        .select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
+    )
+
+
+def _uncounted(gaps: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+    return (
+        gaps.with_columns(names.gather(gaps["op"]).alias("name"))
         .group_by("name", "reason", "partly")
         .agg(pl.len().alias("count"), pl.col("time_ns").sum())
         .sort("time_ns", "name", descending=[True, False])

@@ -152,3 +152,49 @@ def test_flops_without_a_kernel_of_theirs_are_in_no_class() -> None:
     result = roofline(attribute(b.build()))
     assert result.totals["flops"] == 0
     assert any("240 FLOPs are in no class" in note for note in result.notes)
+
+
+def _reasons(b: TraceBuilder) -> dict[str, str | None]:
+    frame = flops(attribute(b.build())).frame
+    return dict(frame.filter(pl.col("time_ns") > 0).select("operator", "reason").iter_rows())
+
+
+def test_work_inside_an_operator_that_cannot_be_counted_has_its_reason() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::max_pool2d", process=9, thread=1, start=10, duration=50)
+    b.row("ops", name="aten::max_pool2d_with_indices", process=9, thread=1, start=11, duration=48)
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=20, duration=5,
+          correlation=1)  # fmt: skip
+    b.kernel("max_pool_forward_nchw", 100, 50, correlation=1, process=9, stream=7)
+    assert "no shapes" in str(_reasons(b)["aten::max_pool2d_with_indices"])
+
+
+PRODUCT = {"input_shapes": "[[4, 5], [5, 6]]", "input_types": '["float", "float"]'}
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_on_a_cpu_an_operator_may_hold_the_time_of_counted_ones(also: bool) -> None:
+    b = TraceBuilder()
+    b.row("ops", name="MmBackward0", process=9, thread=1, start=0, duration=1000)
+    b.row("ops", name="aten::mm", process=9, thread=1, start=100, duration=300, **PRODUCT)
+    if also:
+        b.row("ops", name="mine::op", process=9, thread=1, start=500, duration=300)
+    (reason,) = _reasons(b).values()
+    assert reason is not None
+    assert ("others have no count" in reason) is also
+    notes = flops(attribute(b.build())).notes
+    assert (
+        any("100.0 % of the time is of operators that are counted in part" in n for n in notes)
+        is also
+    )
+
+
+def test_on_a_cpu_an_operator_may_hold_the_time_of_those_without_a_count() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="MkldnnRnnLayerBackward0", process=9, thread=1, start=0, duration=1000)
+    b.row("ops", name="aten::mkldnn_rnn_layer_backward", process=9, thread=1, start=100,
+          duration=300)  # fmt: skip
+    assert _reasons(b) == {"MkldnnRnnLayerBackward0": "operators inside it have no count"}
+    assert flops(attribute(b.build())).notes[1:] == (
+        "100.0 % of the time is of work without a count",
+    )
