@@ -59,9 +59,8 @@ def built(work: list[Span], launches: list[int], host: list[Span], steps: list[S
     b.row("ranges", text="recording", kind="span", start=0, duration=END, process=1)
     for number, (one, at) in enumerate(zip(work, launches, strict=False)):
         launch = min(at, one.start)
-        call = b.row(
-            "calls", name="cudaLaunchKernel", start=launch, duration=2, correlation=number, **place
-        )
+        row = {"start": launch, "duration": min(2, END - launch), "correlation": number, **place}
+        call = b.row("calls", name="cudaLaunchKernel", **row)
         within = [i for i, s in enumerate(steps) if s.start <= launch < s.end]
         columns: dict[str, Any] = {"call": call, "stream": 7 + number % 2, "process": 1}
         columns["step"] = within[0] if within else None

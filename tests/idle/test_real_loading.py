@@ -1,0 +1,138 @@
+"""Training steps recorded here: loading made slow on purpose is told from loading that is not.
+
+One small convolution is trained, in PyTorch and in TensorFlow, each in a process of its own under
+its own profiler, with a data set that sleeps for every batch and with one that does not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.idle import devices, idle
+
+SLEEP_S = 0.2
+STEPS = 4
+
+PYTORCH = """
+import sys, time, torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        if number % 8 == 0:
+            time.sleep(sleep)
+        return torch.randn(3, 64, 64), number % 10
+
+out, sleep, steps = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+torch.set_num_threads(1)
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 32, 5), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 5), torch.nn.Flatten(),
+    torch.nn.Linear(32 * 56 * 56, 10),
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = torch.utils.data.DataLoader(Images(), batch_size=8)
+when = schedule(wait=1, warmup=1, active=steps, repeat=1)
+with profile(activities=[ProfilerActivity.CPU], schedule=when) as profiler:
+    for images, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        profiler.step()
+profiler.export_chrome_trace(out + "/run.json")
+"""
+
+KERAS = """
+import os, sys, time
+os.environ["CUDA_VISIBLE_DEVICES"], os.environ["TF_CPP_MIN_LOG_LEVEL"] = "-1", "3"
+import numpy as np, tensorflow as tf
+
+out, sleep, steps = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+
+def batches():
+    random = np.random.default_rng(0)
+    for _ in range(steps + 2):
+        time.sleep(sleep)
+        yield random.standard_normal((8, 64, 64, 3), dtype=np.float32), np.zeros(8, np.int64)
+
+signature = (tf.TensorSpec((8, 64, 64, 3)), tf.TensorSpec((8,), tf.int64))
+data = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
+model = tf.keras.Sequential([
+    tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Flatten(),
+    tf.keras.layers.Dense(10),
+])
+optimizer = tf.keras.optimizers.SGD()
+loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+@tf.function
+def train(images, labels):
+    with tf.GradientTape() as tape:
+        value = loss(labels, model(images, training=True))
+    gradients = tape.gradient(value, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return value
+
+iterator = iter(data)
+for _ in range(2):
+    train(*next(iterator)).numpy()
+tf.profiler.experimental.start(out)
+for number in range(steps):
+    with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+        train(*next(iterator)).numpy()
+tf.profiler.experimental.stop()
+"""
+
+FRAMEWORKS = {"torch": PYTORCH, "tensorflow": KERAS}
+
+
+def recorded(framework: str, sleep: float, folder: Path) -> dict[str, Any]:
+    """Return the figures of one run: steps, their wall time, what of it waits for a batch."""
+    command = [sys.executable, "-c", FRAMEWORKS[framework], str(folder), str(sleep), str(STEPS)]
+    subprocess.run(command, check=True, capture_output=True, timeout=180)
+    trace = traceana.open(folder)
+    assert trace.on_cpu
+    assert trace.steps.height == STEPS
+    causes = idle(trace).frame
+    (place,) = devices(trace).frame.to_dicts()
+    assert place["busy_ns"] + place["idle_ns"] == place["span_ns"]
+    assert causes["time_ns"].sum() == place["idle_ns"]
+    by_step = idle(trace, "step").frame.filter(pl.col("cause") == "data_loader")
+    ranges = idle(trace, "range").frame.filter(pl.col("cause") == "data_loader")
+    return {
+        "share": by_step["time_ns"].sum() / int(trace.steps["duration"].sum()),
+        "waits": by_step["time_ns"].to_list(),
+        "first": causes["cause"][0],
+        "text": ranges["range"][0],
+        "busy": place["busy_ns"],
+    }
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_slow_loading_is_told_from_loading_that_is_not(framework: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"needs {framework}")
+    runs = []
+    for sleep in (SLEEP_S, 0.0):
+        folder = tmp_path / str(sleep)
+        folder.mkdir()
+        runs.append(recorded(framework, sleep, folder))
+    slow, quick = runs
+    assert slow["first"] == "data_loader"
+    assert ("DataLoader" if framework == "torch" else "IteratorGetNext") in slow["text"]
+    # TensorFlow prefetches: a batch that was made while another was computed is not waited for.
+    assert max(slow["waits"]) >= 0.75 * SLEEP_S * 1e9
+    assert slow["share"] > 0.5
+    assert quick["share"] < 0.5 * slow["share"]
+    assert sum(quick["waits"]) < 0.25 * sum(slow["waits"])
+    # What is computed is the same, and is not taken for loading.
+    assert quick["busy"] > 0
+    assert slow["busy"] > 0

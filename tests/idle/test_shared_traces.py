@@ -1,0 +1,119 @@
+"""On every trace at hand busy and idle add up, by cause, operator, range, step and gap."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.idle import devices, idle
+from traceana.analyze.idle.causes import CAUSES
+from traceana.analyze.idle.moments import moments
+from traceana.analyze.selection import select
+from traceana.trace import Trace
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+FILES = [
+    *sorted(path for path in SHARED.glob("*/*") if path.is_file()),
+    *sorted(FIXTURES.glob("*.json.gz")),
+]
+WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_busy_and_idle_add_up(file: Path) -> None:
+    trace = traceana.open(file)
+    found = moments(trace)
+    places = devices(trace, found=found).frame
+    assert places.height
+    assert (places["busy_ns"] + places["idle_ns"] == places["span_ns"]).all()
+    assert (places["kernel_ns"] + places["copy_only_ns"] == places["busy_ns"]).all()
+    by_device = {
+        (rank, device): idle_ns
+        for rank, device, idle_ns in places.select("rank", "device", "idle_ns").iter_rows()
+    }
+    for by in ("cause", "operator", "range", "gap"):
+        frame = idle(trace, by, found=found).frame
+        assert set(frame["cause"]) <= set(CAUSES)
+        sums = frame.group_by("rank", "device").agg(pl.col("time_ns").sum())
+        for rank, device, time_ns in sums.iter_rows():
+            assert time_ns == by_device[rank, device]
+    gaps = found.gaps
+    assert (gaps["explained"] <= gaps["end"] - gaps["start"]).all()
+    assert (gaps["explained"] >= 0).all()
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+def test_the_steps_add_up() -> None:
+    trace = traceana.open(SHARED / WITH_STEPS)
+    by_step = idle(trace, "step").frame
+    for number in trace.steps["number"]:
+        alone = select(trace, steps=[number])
+        (row,) = devices(alone).frame.to_dicts()
+        assert row["span_ns"] == trace.steps.filter(pl.col("number") == number)["duration"].item()
+        assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
+        assert by_step.filter(pl.col("step") == number)["time_ns"].sum() == row["idle_ns"]
+        assert idle(alone).totals["time_ns"] == row["idle_ns"]
+    both = select(trace, steps=trace.steps["number"].head(2).to_list())
+    assert devices(both).frame["span_ns"].item() == trace.steps["duration"].head(2).sum()
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
+    file = SHARED / "nsys" / "transformer_2xh100_after.schema3.25.sqlite"
+    query = " UNION ALL ".join(
+        f"SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_{kind}"
+        for kind in ("KERNEL", "MEMCPY", "MEMSET")
+    )
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        rows = connection.execute(f"{query} ORDER BY start").fetchall()
+    _check_sweep(traceana.open(file), rows)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+def test_busy_time_of_a_kineto_file_is_that_of_its_own_rows() -> None:
+    file = SHARED / "kineto" / "resnet_train_2080ti.json.gz"
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    work = [
+        (int(e["args"]["device"]), int(e["ts"]) * 1000, int(e["ts"] + e["dur"]) * 1000)
+        for e in events
+        if e.get("cat", "").lower() in ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+    ]
+    assert work
+    _check_sweep(traceana.open(file), sorted(work, key=lambda row: row[1]))
+
+
+def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
+    """Hold the busy time of every device against a walk over ``rows`` in order of their start."""
+    busy: dict[int, int] = {}
+    until: dict[int, int] = {}
+    for device, start, end in rows:
+        begins = max(start, until.get(device, start))
+        busy[device] = busy.get(device, 0) + max(end - begins, 0)
+        until[device] = max(end, until.get(device, end))
+    assert dict(devices(trace).frame.select("device", "busy_ns").iter_rows()) == busy
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+def test_what_is_known_of_some_traces() -> None:
+    loading = idle(traceana.open(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame
+    assert loading["cause"][0] == "data_loader"
+    assert loading["share"][0] > 0.4
+    one, other = (
+        dict(
+            idle(traceana.open(SHARED / "kineto" / f"resnet50_train_v100_workers{n}.json.gz"))
+            .frame.select("cause", "time_ns")
+            .iter_rows()
+        )
+        for n in (0, 4)
+    )
+    # The same training with its loading in other processes: it waits for no batch any more.
+    assert one["data_loader"] > 200_000_000
+    assert other.get("data_loader", 0) == 0
