@@ -70,7 +70,7 @@ def _prepared(options: RunOptions, network: Network, strategy: Any) -> Callable[
             if options.first_data_gradient:
                 tape.watch(images)
                 weights.append(images)
-            loss = loss_function(labels, model(images, training=True)) / options.processes
+            loss = loss_function(labels, model(images, training=True))
             scaled = optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, weights)
         trained = len(model.trainable_variables)
