@@ -28,7 +28,7 @@ def most(worth: np.ndarray) -> float:
     square = np.zeros((size, size))
     square[: worth.shape[0], : worth.shape[1]] = np.maximum(worth, 0)
     return max(
-        sum(square[row, column] for row, column in enumerate(order))
+        sum(float(square[row, column]) for row, column in enumerate(order))
         for order in permutations(range(size))
     )
 

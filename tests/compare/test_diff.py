@@ -205,6 +205,35 @@ def test_another_precision_is_told() -> None:
     assert kinds(found) == {"precision", "kernels"}
 
 
+def test_another_shape_and_batch_are_told() -> None:
+    def shaped(trace: Trace, batch: int, size: int) -> Trace:
+        rows = [
+            {
+                "name": "aten::conv2d",
+                "start": number,
+                "duration": 1,
+                "depth": 0,
+                "direction": "forward",
+                "input_shapes": f"[[{batch}, 3, {size}, {size}], [8, 3, 3, 3]]",
+                "layer": number,
+            }
+            for number in range(3)
+        ]
+        return trace.with_tables(ops=pl.DataFrame(rows))
+
+    found = diff(shaped(A, 8, 224), shaped(B, 16, 299))
+    row = changed(found, "shape")
+    assert (row["before"], row["after"], row["layers"]) == ("3x224x224", "3x299x299", 3)
+    assert (changed(found, "batch")["before"], changed(found, "batch")["after"]) == ("8", "16")
+    assert found.per_image == (found.step.median_a / 8, found.step.median_b / 16)
+    (conv1,) = found.layers.filter(pl.col("a") == "conv1").to_dicts()
+    assert conv1["b"] == "conv1"
+    assert conv1["image_a_ns"] == conv1["time_a_ns"] // 8
+    assert conv1["image_b_ns"] == conv1["time_b_ns"] // 16
+    assert (found.layers.filter(pl.col("image_a_ns").is_not_null()).height) == found.layers.height
+    assert diff(A, B).layers["image_a_ns"].null_count() == diff(A, B).layers.height
+
+
 def test_collectives_that_appeared_are_told() -> None:
     found = diff(
         A, training(seed=2, kernels=with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)]))
@@ -242,4 +271,4 @@ def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:
     assert traceana.diff is diff
     for wrong in ({"level": 1.5}, {"minimum_effect": -1.0}, {"statistic": "mode"}):
         with pytest.raises(ValueError, match="no criteria"):
-            diff(A, B, **wrong)  # type: ignore[arg-type]
+            diff(A, B, **wrong)

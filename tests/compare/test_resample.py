@@ -25,11 +25,12 @@ ANY = Criteria(minimum_effect=0.0)
 
 
 def drawn(rng: np.random.Generator, shape: str, count: int) -> pl.Series:
-    times = {
-        "normal": lambda: rng.normal(100, 2, count),
-        "skewed": lambda: 100 * np.exp(0.3 * rng.normal(size=count)),
-        "exponential": lambda: 90 + rng.exponential(10, count),
-    }[shape]()
+    if shape == "normal":
+        times = rng.normal(100, 2, count)
+    elif shape == "skewed":
+        times = 100 * np.exp(0.3 * rng.normal(size=count))
+    else:
+        times = 90 + rng.exponential(10, count)
     return pl.Series(np.rint(times * 1e6).astype(np.int64))
 
 

@@ -51,7 +51,8 @@ class Diff:
         The columns are those of :func:`traceana.compare.views.view`. ``delta_ns`` adds up to the
         difference of the steps' mean device time.
         """
-        return view(self.sample_a, self.sample_b, what, self.pairs, self.criteria)
+        batches = self.side_a.batch, self.side_b.batch
+        return view(self.sample_a, self.sample_b, what, self.pairs, self.criteria, batches)
 
     @property
     def layers(self) -> pl.DataFrame:

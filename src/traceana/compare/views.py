@@ -21,15 +21,22 @@ _KEYS: Final[dict[By, tuple[str, ...]]] = {
 }
 
 
-def view(a: Sample, b: Sample, by: By, pairs: pl.DataFrame, criteria: Criteria) -> pl.DataFrame:
+def view(
+    a: Sample,
+    b: Sample,
+    by: By,
+    pairs: pl.DataFrame,
+    criteria: Criteria,
+    batches: tuple[int | None, int | None] = (None, None),
+) -> pl.DataFrame:
     """Return all work of two runs, most difference first; the rows add up to the step.
 
-    ``pairs`` is that of :func:`layer_rows`. By layer the columns are ``a`` and ``b`` (names),
-    ``role``, ``type_a``, ``type_b``, ``confidence``, ``how``, ``flops_a``, ``flops_b``; by class
-    ``category`` and ``part``; by algorithm ``category`` and, of convolutions, ``algorithm`` and
-    ``pass``; by kernel ``name``, ``category`` and ``part``. Then those of
-    :data:`traceana.compare.rows.SCHEMA`. The rows of idle time and of the remainder are called so
-    in the first column.
+    ``pairs`` is that of :func:`layer_rows`, whose columns are those by layer; by class the first
+    columns are ``category`` and ``part``, by algorithm ``category`` and, of convolutions,
+    ``algorithm`` and ``pass``, by kernel ``name``, ``category`` and ``part``. Then come those of
+    :data:`traceana.compare.rows.SCHEMA`, and by layer ``flops_per_s_a``, ``flops_per_s_b`` (FLOPs
+    over all time of the layer) and, with ``batches`` that differ, ``image_a_ns``, ``image_b_ns``
+    (time over batch, rounded down; else null). The first column names idle time and the remainder.
     """
     if by == "layer":
         rows, place_a, place_b = _by_layer(a, b, pairs)
@@ -42,6 +49,8 @@ def view(a: Sample, b: Sample, by: By, pairs: pl.DataFrame, criteria: Criteria) 
     if by == "layer":
         rest = rest.with_columns(pl.col("a").alias("b"), pl.lit("unattributed").alias("role"))
     named = pl.concat([rows, rest], how="diagonal")
+    if by == "layer":
+        figures = figures.with_columns(_rates(named, figures, batches))
     names = [column for column in named.columns if named.schema[column] == pl.String]
     return (
         named.hstack(figures)
@@ -54,9 +63,12 @@ def view(a: Sample, b: Sample, by: By, pairs: pl.DataFrame, criteria: Criteria) 
 def layer_rows(
     side_a: Side, side_b: Side, alignment: Alignment, a: Sample, b: Sample
 ) -> pl.DataFrame:
-    """Return one row a pair of layers, a layer without partner, and a role: columns of the view.
+    """Return one row a pair of layers, a layer without partner, and a role.
 
-    FLOPs are per step. Roles (optimizer, data …) are paired by their names.
+    Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
+    without partner, that it has none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
+    ``shape_b`` (of the first input of one image, axes by size), ``flops_a``, ``flops_b`` (per
+    step). Roles (optimizer, data …) are paired by their names.
     """
     partner = {pair.a: pair for pair in alignment.pairs}
     paired_b = {pair.b for pair in alignment.pairs}
@@ -74,6 +86,8 @@ def layer_rows(
                 "type_b": None if other is None else other.type,
                 "confidence": confidence,
                 "how": None if pair is None else pair.how,
+                "shape_a": layer.takes,
+                "shape_b": None if other is None else other.takes,
                 "flops_a": _step_flops(layer.flops, side_a),
                 "flops_b": None if other is None else _step_flops(other.flops, side_b),
             }
@@ -86,6 +100,7 @@ def layer_rows(
                     "role": "layer",
                     "type_b": layer.type,
                     "confidence": alignment.alone_b[place],
+                    "shape_b": layer.takes,
                     "flops_b": _step_flops(layer.flops, side_b),
                 }
             )
@@ -106,6 +121,8 @@ def layer_rows(
             "type_b": pl.String,
             "confidence": pl.Float64,
             "how": pl.String,
+            "shape_a": pl.String,
+            "shape_b": pl.String,
             "flops_a": pl.Float64,
             "flops_b": pl.Float64,
         },
@@ -124,6 +141,19 @@ def pair_of(cells: pl.DataFrame, pairs: pl.DataFrame, side: Literal["a", "b"]) -
         maintain_order="left",
     )
     return joined["pair"]
+
+
+def _rates(
+    named: pl.DataFrame, figures: pl.DataFrame, batches: tuple[int | None, int | None]
+) -> list[pl.Series]:
+    found = []
+    apart = None not in batches and batches[0] != batches[1]
+    for side, batch in zip("ab", batches, strict=True):
+        time = figures[f"time_{side}_ns"]
+        rate = named[f"flops_{side}"] / time.replace(0, None) * 1e9
+        image = time // batch if apart and batch else pl.Series([None] * len(time), dtype=pl.Int64)
+        found += [rate.alias(f"flops_per_s_{side}"), image.alias(f"image_{side}_ns")]
+    return found
 
 
 def _by_layer(

@@ -154,6 +154,8 @@ _KINDS: Final[dict[str, Kind]] = {
     "calls_b": Kind.MEAN,
     "flops_a": Kind.FLOPS,
     "flops_b": Kind.FLOPS,
+    "flops_per_s_a": Kind.FLOP_RATE,
+    "flops_per_s_b": Kind.FLOP_RATE,
 }
 
 _ZERO_TELLS: Final = frozenset({"exposed_ns"})

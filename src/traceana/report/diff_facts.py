@@ -19,14 +19,21 @@ _FIGURES: Final = (
     *("p", "verdict"),
 )
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "layer": ("a", "b", "confidence", *_FIGURES),
+    "layer": (
+        *("a", "b", "confidence", *_FIGURES),
+        *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
+    ),
     "class": ("category", "part", *_FIGURES),
     "algorithm": ("category", "algorithm", "pass", *_FIGURES),
     "kernel": ("name", "category", *_FIGURES),
 }
 """The columns of a table of text, by what one row is."""
 
-OPTIONAL: Final = ("p", "category", "calls_a", "calls_b", "confidence", "of_step", "relative")
+OPTIONAL: Final = (
+    *("flops_per_s_a", "flops_per_s_b", "p", "category", "calls_a", "calls_b"),
+    *("image_a_ns", "image_b_ns", "confidence", "of_step", "relative"),
+)
+"""What a narrow terminal goes without, first what goes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ _SENTENCES: Final[dict[str, Callable[[Row], str]]] = {
     "algorithm": _algorithm,
     "bias_apart": lambda row: f"The bias is a kernel of its own {_where(row)}",
     "bias_fused": lambda row: f"The bias is no kernel of its own any more {_where(row)}",
+    "shape": lambda row: f"Another input, {row['before']} -> {row['after']}, {_where(row)}",
     "precision": _precision,
     "tensor_cores": _tensor_cores,
 }

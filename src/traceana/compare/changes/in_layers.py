@@ -1,4 +1,4 @@
-"""Changes inside layers that are on both sides: algorithms, biases, precision."""
+"""Changes inside layers that are on both sides: algorithms, biases, shapes, precision."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def biases(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
     ):
         if of:
             yield _of_layers(kind, a, b, pairs, sorted(of), pl.col("pair").is_in(of) & apart)
+
+
+def shapes(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the layers whose input has another shape: one change a pair of shapes."""
+    other = (
+        pairs.with_row_index("pair")
+        .filter(pl.col("shape_a") != pl.col("shape_b"))
+        .sort("shape_a", "shape_b", "pair")
+    )
+    for (before, after), rows in other.group_by("shape_a", "shape_b", maintain_order=True):
+        of = rows["pair"].to_list()
+        chosen = pl.col("pair").is_in(of)
+        yield _of_layers("shape", a, b, pairs, of, chosen, None, str(before), str(after))
 
 
 def precisions(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:

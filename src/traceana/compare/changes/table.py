@@ -81,6 +81,7 @@ def _all(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
     yield from of_run.layers(a, b, pairs)
     yield from in_layers.algorithms(a, b, pairs)
     yield from in_layers.biases(a, b, pairs)
+    yield from in_layers.shapes(a, b, pairs)
     yield from in_layers.precisions(a, b, pairs)
 
 

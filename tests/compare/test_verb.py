@@ -1,0 +1,161 @@
+"""``traceana diff`` from end to end: views, formats, the gate, baselines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.training import KERNELS, training
+from traceana.cli.main import app
+from traceana.errors import ExitCode
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    runner = CliRunner()
+    return lambda *words: runner.invoke(app, ["diff", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    hostile = {"conv1\x1b[31m|`x`": "Conv2d"}
+    slower = {**KERNELS, "conv2": (("implicit", 700_000),)}
+    return {
+        "a": training(seed=1).save(folder / "a"),
+        "b": training(seed=2).save(folder / "b"),
+        "slower": training(seed=2, kernels=slower).save(folder / "slower"),
+        "one": training(steps=1).save(folder / "one"),
+        "hostile": training(
+            layers=list(hostile.items()), kernels=dict.fromkeys(hostile, KERNELS["conv1"])
+        ).save(folder / "hostile"),
+    }
+
+
+def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
+    result = run(runs["a"], runs["slower"])
+    assert result.exit_code == ExitCode.OK
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 110
+    assert lines[2].startswith("B is slower: +30.")
+    assert "Winograd -> implicit GEMM, in conv2: 399." in result.stdout.replace("\n   ", "")
+
+
+def test_two_runs_alike_are_said_to_be(run: Run, runs: dict[str, Path]) -> None:
+    result = run(runs["a"], runs["b"])
+    assert "the same within noise" in result.stdout
+    assert "Nothing that changes the step." in result.stdout
+
+
+@pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel"])
+@pytest.mark.parametrize("format_", ["table", "csv", "tsv", "json", "md"])
+def test_every_view_comes_in_every_format(
+    run: Run, runs: dict[str, Path], by: str, format_: str
+) -> None:
+    result = run(runs["a"], runs["slower"], "--by", by, "--format", format_)
+    assert result.exit_code == ExitCode.OK
+    assert "slower" in result.stdout or "only in b" in result.stdout
+
+
+def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, Path]) -> None:
+    told = json.loads(run(runs["a"], runs["slower"], "--format", "json").stdout)
+    meta, rows = told["meta"], told["rows"]
+    assert meta["verb"] == "diff"
+    assert meta["a"]["steps"] == meta["b"]["steps"] == 8
+    assert meta["step"]["verdict"] == "slower"
+    assert meta["step"]["median"]["low"] > 0
+    assert sum(row["delta_ns"] for row in rows) == meta["totals"]["delta_ns"]
+    (conv2,) = [row for row in rows if row["a"] == "conv2"]
+    assert {"a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "verdict"} <= set(conv2)
+    assert conv2["verdict"] == "slower"
+    assert told["sections"]["changes"][0]["change"] == "algorithm"
+    assert meta["units"]["time_a_ns"] == meta["units"]["delta_ns"] == "ns"
+
+
+def test_parquet_holds_the_rows(run: Run, runs: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    assert run(runs["a"], runs["b"], "-o", file).exit_code == ExitCode.OK
+    assert "confidence" in pl.read_parquet(file).columns
+
+
+def test_markdown_is_for_a_pull_request(run: Run, runs: dict[str, Path]) -> None:
+    text = run(runs["a"], runs["slower"], "--format", "md").stdout
+    assert text.startswith("# B is slower\n")
+    assert "<details><summary>Layers, per step</summary>\n\n| a | b |" in text
+
+
+def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
+    run: Run, runs: dict[str, Path]
+) -> None:
+    for format_ in ("table", "md", "csv", "tsv", "json"):
+        text = run(runs["a"], runs["hostile"], "--format", format_).stdout
+        assert "\x1b" not in text
+    assert "conv1\\\\x1b\\[31m\\|\\`x\\`" in run(runs["a"], runs["hostile"], "-f", "md").stdout
+
+
+@pytest.mark.parametrize(
+    ("b", "gate", "code"),
+    [
+        ("slower", "3%", ExitCode.SLOWER),
+        ("slower", "0.03", ExitCode.SLOWER),
+        ("slower", "80%", ExitCode.OK),
+        ("b", "0%", ExitCode.OK),
+        ("one", "3%", ExitCode.OK),
+    ],
+)
+def test_the_gate_fails_only_what_is_slower_for_real(
+    run: Run, runs: dict[str, Path], b: str, gate: str, code: ExitCode
+) -> None:
+    result = run(runs["a"], runs[b], "--fail-if-slower", gate)
+    assert result.exit_code == code
+    assert ("B is slower by" in result.stderr) == (code is ExitCode.SLOWER)
+    assert ("not enough steps" in result.stderr) == (b == "one")
+    assert run(runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
+
+
+def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) -> None:
+    saved = run(runs["a"], "--save-baseline", "main")
+    assert saved.exit_code == ExitCode.OK
+    assert saved.stdout == ""
+    assert "B is slower" in run("main", runs["slower"]).stdout
+    assert run(runs["slower"], runs["b"], "--save-baseline", "main").exit_code == ExitCode.OK
+    assert "B is faster" in run("main", runs["a"]).stdout
+
+
+def test_a_baseline_that_is_none_lists_those_there_are(run: Run, runs: dict[str, Path]) -> None:
+    missing = run("main", runs["a"])
+    assert missing.exit_code == ExitCode.NOT_FOUND
+    assert "no baseline was saved yet" in missing.stderr
+    run(runs["a"], "--save-baseline", "main")
+    assert "the baselines are main" in run("mian", runs["a"]).stderr
+    assert run(runs["a"], "--save-baseline", "../x").exit_code == ExitCode.CANNOT_WRITE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--fail-if-slower", "much"],
+        ["--fail-if-slower", "-3%"],
+        ["--fail-if-slower", "nan"],
+        ["--level", "20%"],
+        ["--min-effect", "1%%"],
+        ["--by", "colour"],
+    ],
+)
+def test_options_that_are_none_are_refused(
+    run: Run, runs: dict[str, Path], words: list[str]
+) -> None:
+    assert run(runs["a"], runs["b"], *words).exit_code == ExitCode.USAGE
+
+
+def test_one_run_alone_needs_a_name_to_be_kept_under(run: Run, runs: dict[str, Path]) -> None:
+    assert run(runs["a"]).exit_code == ExitCode.USAGE
