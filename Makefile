@@ -31,6 +31,7 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md
 	$(BIN)/python -m tools.formats
 	$(BIN)/python -m tools.flops
+	$(BIN)/python -m tools.advice
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -71,6 +71,15 @@ def _kernels_per_step(figures: Figures) -> float | None:
     return int(figures.kernels["calls"].sum()) / figures.units if figures.stepped else None
 
 
+def _idle_for(*causes: str) -> Callable[[Figures], float | None]:
+    return lambda figures: _share(figures.idle_ns(*causes), figures.window_ns)
+
+
+def _exposed_communication(figures: Figures) -> float | None:
+    exposed = int(figures.devices["collective_exposed_ns"].fill_null(0).sum())
+    return _share(exposed, figures.window_ns)
+
+
 def _step_time(figures: Figures) -> float | None:
     walls = figures.measured["wall_ns"]
     return float(walls.median()) if len(walls) else None  # type: ignore[arg-type]
@@ -90,6 +99,18 @@ METRICS: Final[tuple[Metric, ...]] = (
         "the same, of copies from or to pageable host memory",
         _pageable,
     ),
+    Metric(
+        "exposed_communication",
+        "share",
+        "time in which a collective runs and no other kernel, of the measured steps",
+        _exposed_communication,
+    ),
+    Metric("data_loading", "share", "idle time for the next batch, of the measured steps",
+           _idle_for("data_loader")),
+    Metric("synchronization", "share", "idle time for synchronizing calls, of the measured steps",
+           _idle_for("synchronization")),
+    Metric("launch_bound", "share", "kernels shorter than the call that launched them, of those "
+           "whose call is known", lambda figures: figures.launch_bound),
     Metric("unclassified", "share", "work of no known class, of all work", _of_work("other")),
     Metric("layout", "share", "layout changes, of all work", _of_work("layout")),
     Metric("collective", "share", "collectives, of all work", _of_work("collective")),

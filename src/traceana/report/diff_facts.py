@@ -53,14 +53,21 @@ class Compared:
     changes: pl.DataFrame
 
 
+def _step(step: Step) -> dict[str, Any]:
+    told = {
+        name: {**asdict(one), "relative": one.relative}
+        for name, one in (("median", step.median), ("mean", step.mean))
+    }
+    return {**told, "statistic": step.statistic, "verdict": step.verdict}
+
+
 def compared(found: Diff) -> Compared:
     """Return what a report shows of ``found``."""
     criteria = found.criteria
-    step = asdict(found.step)
     source = {
         "a": {**source_of(found.trace_a), "steps": found.steps_a, "batch": found.side_a.batch},
         "b": {**source_of(found.trace_b), "steps": found.steps_b, "batch": found.side_b.batch},
-        "step": {**step, "relative": found.step.relative},
+        "step": _step(found.step),
         "image_ns": found.per_image,
         "layers": dict(found.counts),
         "confidence": found.confidence,

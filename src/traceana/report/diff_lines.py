@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from traceana.compare.resample import Interval
+from traceana.compare.verdict import Judged
 from traceana.report import human
 from traceana.report.diff_facts import Compared
 from traceana.report.diff_sentences import arrow, percent, signed
@@ -27,20 +28,24 @@ def head(facts: Compared) -> list[str]:
     """Return lines of plain text: A, B, the verdict, median and mean, images, layers."""
     step = facts.step
     lines = [f"{name}  {_run(run)}" for name, run in zip("AB", facts.runs, strict=True)]
-    relative = "" if step.verdict == "not enough steps" else f": {percent(step.relative)}"
-    p = "" if step.p is None else f" (p = {step.p:.3f}, {step.statistic})"
-    lines.append(f"{VERDICTS[step.verdict]}{relative}{p}")
-    for name, a, b, interval in (
-        ("median", step.median_a, step.median_b, step.median),
-        ("mean", step.mean_a, step.mean_b, step.mean),
-    ):
-        told = f"step, {name:6}  {arrow(round(a), round(b))}"
-        lines.append(told + _interval(interval, facts.level))
+    lines.append(_verdict(step.decides, step.statistic))
+    if step.other.verdict != step.verdict:
+        by = "mean" if step.statistic == "median" else "median"
+        lines.append(f"but by the {by} {_verdict(step.other, by)}: steps differ among themselves")
+    for name, one in (("median", step.median), ("mean", step.mean)):
+        told = f"step, {name:6}  {arrow(round(one.a), round(one.b))}"
+        lines.append(told + _interval(one.interval, facts.level))
     if facts.images is not None:
         a, b = facts.images
         lines.append(f"per image     {arrow(round(a), round(b))} ({percent(b / a - 1)})")
     lines.append(_layers(facts))
     return lines
+
+
+def _verdict(one: Judged, statistic: str) -> str:
+    relative = "" if one.p is None else f": {percent(one.relative)}"
+    p = "" if one.p is None else f" (p = {one.p:.3f}, {statistic})"
+    return f"{VERDICTS[one.verdict]}{relative}{p}"
 
 
 def _run(run: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -13,7 +14,8 @@ from traceana.report.columns import Kind, kind_of, shown
 from traceana.report.text import cut_end
 
 if TYPE_CHECKING:
-    from traceana.advise import Finding, Rule
+    from traceana.advise import Advice, Finding, Rule
+    from traceana.analyze.arrange import Arranged
 
 FRAMEWORKS: Final[dict[str, str]] = {
     "pytorch": "PyTorch",
@@ -51,6 +53,16 @@ def table(findings: Sequence[Finding]) -> pl.DataFrame:
         for finding in findings
     ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def arranged(advice: Advice, table: Arranged) -> Advice:
+    """Return the findings that ``table`` has rows of, in its order; a note on the others."""
+    by_rule = {finding.rule.id: finding for finding in advice.findings}
+    shown = tuple(by_rule[rule] for rule in table.frame["rule"])
+    notes = advice.notes
+    if table.hidden:
+        notes = (f"{human.counted(table.hidden, 'finding')} more: --limit 0 shows all", *notes)
+    return replace(advice, findings=shown, notes=notes)
 
 
 def rules_table(rules: Sequence[Rule]) -> pl.DataFrame:

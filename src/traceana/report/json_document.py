@@ -11,7 +11,7 @@ import polars as pl
 from traceana import __version__
 from traceana.report.columns import unit_of
 from traceana.report.document import JSON_SCHEMA_VERSION, Document
-from traceana.report.findings import table
+from traceana.report.findings import arranged, table
 
 if TYPE_CHECKING:
     from traceana.advise import Finding
@@ -34,7 +34,7 @@ def _object(document: Document) -> dict[str, Any]:
     if document.overview is not None:
         whole["sections"]["findings"] = _findings(document.overview.top_findings)
     if document.advice is not None:
-        whole["rows"] = _findings(document.advice.findings)
+        whole["rows"] = _findings(arranged(document.advice, document.table).findings)
     return whole
 
 

@@ -13,7 +13,7 @@ from traceana.analyze.result import Result
 from traceana.report import human
 from traceana.report.columns import Shown, show
 from traceana.report.document import Document
-from traceana.report.findings import changes, saving, sentence
+from traceana.report.findings import arranged, changes, saving, sentence
 from traceana.report.header import header
 from traceana.report.text import plain
 from traceana.report.transfer_columns import COLUMNS
@@ -30,7 +30,8 @@ def render(document: Document) -> str:
         return _report(document.overview)
     if document.advice is not None:
         framework = document.source.get("framework")
-        return _advice(document.advice, framework, whole=document.records)
+        advice = arranged(document.advice, document.table)
+        return _advice(advice, framework, whole=document.records)
     return _table(document)
 
 

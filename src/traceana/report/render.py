@@ -54,9 +54,11 @@ def _table(document: Document, paper: Paper) -> str:
         return render_diff(document, document.compared, paper)
     if document.advice is not None:
         from traceana.report.advice_screen import render as render_advice
+        from traceana.report.findings import arranged
 
+        advice = arranged(document.advice, document.table)
         framework = document.source.get("framework")
-        return render_advice(document.advice, framework, paper, whole=document.records)
+        return render_advice(advice, framework, paper, whole=document.records)
     from traceana.report.terminal import render as render_terminal
 
     return render_terminal(document, paper)

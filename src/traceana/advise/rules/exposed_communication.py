@@ -25,7 +25,7 @@ def _finds(figures: Figures) -> Found | None:
         {
             "time_ns": figures.each(whole),
             "exposed_ns": figures.each(exposed),
-            "idle_ns": figures.each(waiting),
+            "idle_ns": figures.each(waiting) if waiting else None,
             "share": (exposed + waiting) / figures.window_ns,
         },
         rows.select(
@@ -40,8 +40,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "Of {time_ns} of collectives {exposed_ns} run with no other kernel beside them, and "
-        "{idle_ns} the device is idle for one: {share} of the time."
+        "Of {time_ns} of collectives {exposed_ns} run with no other kernel beside them[, and "
+        "{idle_ns} the device is idle for one]: {share} of the time."
     ),
     estimate=(
         "the time of collectives beside which no other kernel runs, and the idle time whose cause "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -22,13 +23,22 @@ def _finds(figures: Figures) -> Found | None:
     )
     exposed = int(rows["exposed_ns"].sum())
     waited = figures.idle_ns("copy")
-    return waits(
+    found = waits(
         figures,
         "copy",
         more=exposed,
         idle_ns=figures.each(waited) if waited else None,
         exposed_ns=figures.each(exposed) if exposed else None,
         copies_count=int(rows["synchronous"].sum()),
+    )
+    if found is None or rows.is_empty():
+        return found
+    return replace(
+        found,
+        evidence=rows.select(
+            *("call", "direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns"),
+            *("exposed_ns", "bytes_per_s", "synchronous"),
+        ),
     )
 
 

@@ -1,0 +1,261 @@
+"""For each rule a trace in which it holds, and traces in which it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.advise.building import MICROSECOND, WALL, Run, run_of
+from tests.support.synthetic import Scenario, nsys
+from traceana.trace import Trace
+
+Build = Callable[[Path], Trace]
+
+
+def filled(put: Callable[[Run], object], **device: Any) -> Build:
+    return lambda folder: run_of(put, **device)
+
+
+def conv(*algorithms: str, **told: Any) -> Build:
+    return filled(lambda run: run.convolution(*algorithms, **told))
+
+
+def kernels(*named: tuple[str, dict[str, Any]], duration: int = 500_000, **columns: Any) -> Build:
+    def put(run: Run) -> None:
+        for name, classes in named:
+            run.name(name, **classes)
+            run.put(name, duration, **columns)
+
+    return filled(put)
+
+
+def layout_alone(run: Run) -> None:
+    run.name("permute", category="layout", function="transpose")
+    run.put("permute", 500_000)
+
+
+def relu_of(microseconds: int) -> Build:
+    """Return a ReLU of 4 MiB: 9 µs at a V100's bandwidth."""
+
+    def put(run: Run) -> None:
+        run.name("relu", category="activation", function="relu")
+        for _ in range(3):
+            op = run.op("aten::relu", "[[1024,1024]]", '["float"]')
+            run.put("relu", microseconds * MICROSECOND, op=op)
+
+    return filled(put)
+
+
+def added(microseconds: int) -> Build:
+    """Return sums of 256 MiB and more, 894 µs at a V100's bandwidth."""
+
+    def put(run: Run) -> None:
+        op = run.op("aten::add", "[[8192,8192],[8192,8192],[]]", '["float","float","Scalar"]')
+        run.put("plain", microseconds * MICROSECOND, op=op)
+
+    return filled(put)
+
+
+def products_in_a_row(between: bool) -> Build:
+    def put(run: Run) -> None:
+        run.name("sgemm", category="gemm", precision="fp32", batched=False, tensor_core=True)
+        for _ in range(8):
+            run.put("sgemm", 50 * MICROSECOND, grid_x=10)
+            if between:
+                run.put("plain", MICROSECOND)
+
+    return filled(put)
+
+
+def attention(batched: bool) -> Build:
+    gemm = {"category": "gemm", "precision": "fp16", "batched": batched, "tensor_core": True}
+    return kernels(("scores", gemm), ("softmax", {"category": "softmax"}))
+
+
+def sgemm(tensor_core: bool, **device: Any) -> Build:
+    def put(run: Run) -> None:
+        run.name("gemm", category="gemm", precision="fp32", tensor_core=tensor_core)
+        run.put("gemm", 500_000)
+
+    return filled(put, **device)
+
+
+def copies(
+    count: int, size: int, duration: int, memory: str, *, large: bool = False, hidden: bool = False
+) -> Build:
+    def put(run: Run) -> None:
+        begin = run.at
+        for _ in range(count):
+            run.put_copy("h2d", duration, bytes=size, source_memory=memory)
+        if hidden:
+            run.kernel_in_step("plain", begin, run.at - begin, stream=9)
+        if large:
+            run.put_copy("h2d", 200_000, bytes=2_000_000, source_memory="pinned")
+
+    return filled(put)
+
+
+def walls(*times: int) -> Build:
+    def build(folder: Path) -> Trace:
+        run = Run()
+        for wall in times:
+            run.next_step(wall)
+        return run.build()
+
+    return build
+
+
+def scenario(describe: Callable[[Scenario], object]) -> Build:
+    def build(folder: Path) -> Trace:
+        run = Scenario()
+        describe(run)
+        return nsys(run, folder)
+
+    return build
+
+
+def gap(meanwhile: Callable[[Scenario], object] | None, length: int = 50_000) -> Build:
+    """Return two kernels of 100 µs and a gap, in which the host does something."""
+
+    def describe(run: Scenario) -> None:
+        run.launch(at=0, begins=1_000, duration=100_000)
+        if meanwhile is not None:
+            meanwhile(run)
+        at = 101_000 + length
+        run.launch(at=at, begins=at + 200, duration=100_000)
+
+    return scenario(describe)
+
+
+def queued(run: Scenario) -> None:
+    for number in range(10):
+        run.launch(at=1_000 * number, begins=100_000 * (number + 1), duration=100_000)
+
+
+def dispatched(duration: int) -> Build:
+    """Return operators of 20 µs whose call of 5 µs launches a kernel each."""
+
+    def describe(run: Scenario) -> None:
+        end = 0
+        for number in range(20):
+            at = 20_000 * number
+            run.operator("aten::add", at, at + 19_000)
+            end = max(at + 15_500, end)
+            run.launch(at=at + 10_000, begins=end, duration=duration, call=5_000)
+            end += duration
+
+    return scenario(describe)
+
+
+def collective(hidden: bool) -> Build:
+    def describe(run: Scenario) -> None:
+        run.launch(at=0, begins=1_000, duration=100_000 + 50_000 * hidden)
+        run.collective(20, at=500, begins=101_000, duration=50_000)
+
+    return scenario(describe)
+
+
+def copied(synchronous: bool) -> Build:
+    def describe(run: Scenario) -> None:
+        run.launch(at=0, begins=1_000, duration=100_000)
+        begins = 101_000 if synchronous else 50_000
+        run.copy(
+            "d2h", 4_096, at=900, begins=begins, duration=20_000, stream=9, memory="pinned",
+            synchronous=synchronous,
+        )  # fmt: skip
+        run.launch(at=130_000, begins=130_500, duration=100_000)
+
+    return scenario(describe)
+
+
+CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
+    "fast_convolution": (
+        conv("implicit_gemm"),
+        (
+            conv("implicit_gemm", stride=2),
+            conv("implicit_gemm", filters=(64, 1)),
+            conv("implicit_gemm", tensor_core=True),
+            conv("winograd_nonfused"),
+            conv("winograd_nonfused", "fft", "implicit_gemm", duration=200_000),
+        ),
+    ),
+    "costly_transforms": (
+        conv("fft", images=(1, 64, 6), duration=500_000),
+        (conv("winograd"), conv("implicit_gemm", images=(1, 64, 6))),
+    ),
+    "layout_changes": (conv("implicit_gemm", layout=300_000), (filled(layout_alone),)),
+    "first_data_gradient": (
+        conv("implicit_gemm", images=(32, 3, 224), stride=2, direction="dgrad"),
+        (
+            conv("implicit_gemm", images=(32, 3, 224), stride=2, direction="wgrad"),
+            conv("implicit_gemm", images=(32, 64, 56), stride=2, direction="dgrad"),
+        ),
+    ),
+    "unfused_bias_activation": (
+        kernels(
+            ("gemm", {"category": "gemm"}), ("bias", {"category": "bias"}), direction="forward"
+        ),
+        (
+            kernels(
+                ("gemm", {"category": "gemm"}), ("bias", {"category": "bias"}), direction="backward"
+            ),
+            kernels(("relu", {"category": "activation"})),
+        ),
+    ),
+    "slow_bias_activation": (relu_of(100), (relu_of(12), relu_of(1))),
+    "unfused_attention": (attention(True), (attention(False),)),
+    "batchable_gemms": (products_in_a_row(False), (products_in_a_row(True),)),
+    "tensor_cores_unused": (
+        sgemm(False),
+        (sgemm(True), sgemm(False, name="Tesla P100-SXM2-16GB", compute_capability="6.0")),
+    ),
+    "small_batch": (
+        kernels(("k", {"category": "pooling"}), duration=1_000_000, grid_x=4),
+        (
+            kernels(("k", {"category": "pooling"}), duration=1_000_000, grid_x=80),
+            kernels(("k", {"category": "collective"}), duration=1_000_000, grid_x=4),
+        ),
+    ),
+    "algorithm_search": (
+        conv("fft", "winograd_nonfused", "implicit_gemm", duration=300_000),
+        (conv("fft", duration=300_000), conv("gemm", "implicit_gemm", duration=300_000)),
+    ),
+    "small_copies": (
+        copies(100, 1_000, 10_000, "pinned", large=True),
+        (
+            copies(20, 1_000, 10_000, "pinned", large=True),
+            copies(20, 1_000_000, 80_000, "pinned"),
+        ),
+    ),
+    "pageable_copies": (
+        copies(1, 4_000_000, 1_000_000, "pageable"),
+        (
+            copies(1, 4_000_000, 1_000_000, "pinned"),
+            copies(1, 4_000_000, 1_000_000, "pageable", hidden=True),
+        ),
+    ),
+    "synchronous_copies": (copied(True), (copied(False),)),
+    "slow_copies": (
+        copies(1, 4_000_000, 1_000_000, "pinned"),
+        (copies(1, 4_000_000, 300_000, "pinned"), copies(1, 4_000_000, 1_000_000, "pageable")),
+    ),
+    "data_loading": (
+        gap(lambda run: run.data_loader(100_000, 150_000)),
+        (gap(None), gap(lambda run: run.range("validate", 100_000, 150_000))),
+    ),
+    "host_bound": (
+        gap(None),
+        (scenario(queued), gap(lambda run: run.data_loader(100_000, 150_900))),
+    ),
+    "launch_bound": (dispatched(1_000), (dispatched(19_800), dispatched(6_000))),
+    "host_synchronization": (gap(lambda run: run.sync(500, 150_000)), (gap(None),)),
+    "allocation": (gap(lambda run: run.malloc(102_000, 150_000)), (gap(None),)),
+    "exposed_communication": (collective(False), (collective(True),)),
+    "profiler_overhead": (gap(lambda run: run.overhead(102_000, 150_000)), (gap(None),)),
+    "first_step_counted": (
+        walls(3 * WALL, WALL, WALL, WALL),
+        (walls(WALL, WALL, WALL, WALL), walls(WALL)),
+    ),
+    "memory_bound_at_peak": (added(1_000), (added(1_900),)),
+}

@@ -1,0 +1,25 @@
+"""docs/advice.md lists every rule and figure there is."""
+
+from __future__ import annotations
+
+from tools.advice import PAGE, page
+from traceana.advise import RULES
+from traceana.advise.metrics import METRICS
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tools.advice`"
+
+
+def test_ids_are_words_and_each_is_there_once() -> None:
+    for ids in ([rule.id for rule in RULES], [metric.name for metric in METRICS]):
+        assert len(set(ids)) == len(ids)
+        assert all(one.isidentifier() and one.islower() for one in ids)
+
+
+def test_every_rule_says_all_it_has_to_say() -> None:
+    for rule in RULES:
+        texts = (rule.title, rule.says, rule.estimate, rule.doubt, rule.change.pytorch)
+        assert all(texts), rule.id
+        assert rule.change.tensorflow, rule.id
+        assert rule.change.jax, rule.id

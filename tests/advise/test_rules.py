@@ -1,0 +1,36 @@
+"""Each rule has a trace in which it holds and traces in which it must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.advise.cases import CASES, Build
+from traceana.advise import RULES, advise
+from traceana.report.findings import sentence
+
+SILENT = [(rule, build) for rule, (_, silent) in CASES.items() for build in silent]
+
+
+def test_no_rule_is_without_both() -> None:
+    assert sorted(CASES) == sorted(rule.id for rule in RULES)
+    assert all(silent for _, silent in CASES.values())
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
+    advice = advise(CASES[rule][0](tmp_path))
+    (finding,) = [one for one in advice.findings if one.rule.id == rule]
+    saves = finding.rule.kind in ("estimate", "at most")
+    assert (finding.saving_ns > 0) is saves
+    assert 0 <= finding.saving_share <= 1
+    assert finding.evidence.height
+    said = sentence(finding)
+    assert "{" not in said
+    assert "[" not in said
+
+
+@pytest.mark.parametrize(("rule", "build"), SILENT)
+def test_a_rule_is_silent_where_it_does_not_hold(rule: str, build: Build, tmp_path: Path) -> None:
+    assert rule not in {one.rule.id for one in advise(build(tmp_path)).findings}

@@ -1,0 +1,153 @@
+"""Savings in closed form, per step and device; their order; what is said beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.advise.building import STEPS, WALL, Run, run_of
+from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
+from tests.support.traces import TraceBuilder
+from traceana.advise import Advice, Finding, advise
+from traceana.flops.executed import executed
+from traceana.flops.neutral.convolution import Convolution
+from traceana.report.findings import sentence
+
+
+def found(advice: Advice, rule: str) -> Finding:
+    (one,) = [finding for finding in advice.findings if finding.rule.id == rule]
+    return one
+
+
+def of(rule: str, folder: Path) -> Finding:
+    return found(advise(CASES[rule][0](folder)), rule)
+
+
+V100_FP32, V100_FP16 = 15.7, 125.0
+V100_BANDWIDTH = 900e9
+
+
+def test_a_product_that_winograd_fits_saves_the_flops_that_winograd_leaves_out(
+    tmp_path: Path,
+) -> None:
+    layer = Convolution(32, 64, 64, (3, 3), (56, 56), (56, 56), stride=(1, 1), dilation=(1, 1))
+    ways = {
+        name: executed(layer, name).flops  # type: ignore[union-attr]
+        for name in ("winograd", "winograd_nonfused", "fft", "fft_tiling")
+    }
+    direct = 2 * layer.macs
+    finding = of("fast_convolution", tmp_path)
+    row = finding.evidence.row(0, named=True)
+    assert row["executed_flops"] == STEPS * direct
+    assert row["alternative_flops"] == STEPS * ways[row["alternative"]]
+    bound = 700_000 * (1 - min(ways.values()) / direct)
+    assert 0 < finding.saving_ns <= bound
+    # Fused Winograd moves nothing but its operands: arithmetic sets its pace.
+    assert finding.saving_ns >= 700_000 * (1 - ways["winograd"] / direct) - 1
+
+
+def test_tensor_cores_save_what_the_peaks_tell(tmp_path: Path) -> None:
+    finding = of("tensor_cores_unused", tmp_path)
+    assert finding.saving_ns == pytest.approx(500_000 * (1 - V100_FP32 / V100_FP16), abs=2)
+
+
+def test_layout_changes_and_trials_save_all_their_time(tmp_path: Path) -> None:
+    assert of("layout_changes", tmp_path).saving_ns == 300_000
+    assert of("algorithm_search", tmp_path).saving_ns == 600_000
+    assert of("first_data_gradient", tmp_path).saving_ns == 700_000
+
+
+def test_small_copies_save_what_a_large_one_would(tmp_path: Path) -> None:
+    # 1 ms for 100 kB where 2 MB take 0.2 ms: 10 µs.
+    assert of("small_copies", tmp_path).saving_ns == pytest.approx(990_000, abs=1)
+
+
+def test_copies_save_what_no_kernel_hides(tmp_path: Path) -> None:
+    assert of("pageable_copies", tmp_path).saving_ns == 1_000_000
+    finding = of("slow_copies", tmp_path)
+    (row,) = finding.evidence.to_dicts()
+    assert finding.saving_ns == pytest.approx(1_000_000 * (1 - row["peak_share"]), abs=1)
+
+
+def test_products_in_a_row_fill_the_device_together(tmp_path: Path) -> None:
+    # Eight of ten blocks on 80 multiprocessors: batched they take the time of one.
+    finding = found(advise(products_in_a_row(False)(tmp_path)), "batchable_gemms")
+    assert finding.saving_ns == 8 * 50_000 * 7 // 8
+
+
+def test_kernels_of_few_blocks_leave_the_rest_unused(tmp_path: Path) -> None:
+    assert of("small_batch", tmp_path).saving_ns == 1_000_000 * 76 // 80
+
+
+def test_slow_kernels_save_what_their_bytes_do_not_need(tmp_path: Path) -> None:
+    needed = 2 * 4 * 1024 * 1024 / V100_BANDWIDTH * 1e9
+    saving = of("slow_bias_activation", tmp_path).saving_ns
+    assert saving == pytest.approx(3 * (100_000 - needed), rel=1e-3)
+
+
+def test_idle_time_is_saved_whole(tmp_path: Path) -> None:
+    loading = of("data_loading", tmp_path)
+    assert loading.saving_ns == 50_200
+    assert loading.figures["culprit"] == (
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    )
+
+
+def test_a_saving_is_of_a_step_and_device() -> None:
+    def put(run: Run) -> None:
+        run.name("transpose", category="layout")
+        run.convolution("implicit_gemm", stride=2, layout=300_000)
+
+    one = found(advise(run_of(put)), "layout_changes")
+    assert one.saving_ns == 300_000
+    assert one.saving_share == pytest.approx(300_000 / WALL)
+
+
+def test_the_warm_up_is_no_part_of_it() -> None:
+    run = Run()
+    for wall in (5 * WALL, WALL, WALL, WALL):
+        run.next_step(wall)
+        run.put_copy("h2d", 1_000_000 * wall // WALL, bytes=4_000_000, source_memory="pageable")
+    finding = found(advise(run.build()), "pageable_copies")
+    assert finding.saving_ns == 1_000_000
+    assert finding.figures["count"] == 3
+
+
+def test_the_largest_saving_is_first_and_what_saves_nothing_last(tmp_path: Path) -> None:
+    advice = advise(conv("implicit_gemm", layout=1_500_000)(tmp_path))
+    savings = [finding.saving_ns for finding in advice.findings]
+    assert savings == sorted(savings, reverse=True)
+    assert len(savings) > 1
+    assert "overlap" in advice.notes[0]
+
+
+def test_devices_that_are_mostly_idle_are_told_of(tmp_path: Path) -> None:
+    for length, told in ((300_000, True), (50_000, False)):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        notes = advise(gap(None, length)(folder)).notes
+        assert any("are busy" in note for note in notes) is told
+
+
+def test_nothing_to_say_is_said() -> None:
+    assert advise(run_of(lambda run: None)).notes != ()
+    assert advise(TraceBuilder().build()).notes == ("no work: nothing to advise on",)
+
+
+def test_what_is_not_known_is_left_out_of_the_sentence(tmp_path: Path) -> None:
+    def put(run: Run) -> None:
+        run.put_copy("h2d", 1_000_000, bytes=4_000_000, source_memory="pageable")
+
+    known = sentence(found(advise(run_of(put)), "pageable_copies"))
+    unknown = sentence(found(advise(run_of(put, name=None, compute_capability=None)),
+                             "pageable_copies"))  # fmt: skip
+    assert "of the link's peak" in known
+    assert "peak" not in unknown
+    assert "4.00 GB/s" in known
+    assert "4.00 GB/s" in unknown
+
+
+def test_hidden_copies_are_no_finding(tmp_path: Path) -> None:
+    hidden = advise(copies(1, 4_000_000, 1_000_000, "pageable", hidden=True)(tmp_path))
+    assert "pageable_copies" not in {finding.rule.id for finding in hidden.findings}

@@ -1,0 +1,122 @@
+"""``traceana advise``: what it shows, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.advise.building import Run, run_of
+from tests.cli.conftest import Run as Invoke
+from traceana.advise import RULES
+from traceana.errors import ExitCode
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bundle of steps with layout changes and pageable copies."""
+
+    def put(run: Run) -> None:
+        run.convolution("implicit_gemm", stride=2, layout=300_000)
+        run.put_copy("h2d", 500_000, bytes=4_000_000, source_memory="pageable")
+
+    saved: Path = run_of(put).save(tmp_path_factory.mktemp("advise") / "slow")
+    return saved
+
+
+def test_findings_are_numbered_with_saving_estimate_and_the_frameworks_change(
+    run: Invoke, slow: Path
+) -> None:
+    text = run("advise", slow).stdout
+    assert text.startswith("1. tensor_cores_unused  at most ")
+    assert "2. pageable_copies  at most 500.0 µs (5.0 %)" in text
+    assert "3. layout_changes  at most 300.0 µs (3.0 %)" in text
+    assert "DataLoader(pin_memory=True)" in text
+    assert "TensorFlow" not in text, "the trace is PyTorch's"
+    assert "do not add up" in text
+
+
+def test_one_rule_is_shown_whole(run: Invoke, slow: Path) -> None:
+    text = run("advise", slow, "--rule", "layout_changes").stdout
+    assert text.startswith("1. layout_changes")
+    assert "pageable_copies" not in text
+    assert "aten::conv2d" in text, "the evidence"
+    silent = run("advise", slow, "--rule", "allocation")
+    assert silent.exit_code == 0
+    assert silent.stdout == "allocation does not hold in this trace\n"
+
+
+def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
+    whole = json.loads(run("advise", slow, "-f", "json").stdout)
+    assert whole["meta"]["verb"] == "advise"
+    assert whole["meta"]["units"]["saving_ns"] == "ns"
+    by_rule = {row["rule"]: row for row in whole["rows"]}
+    copies = by_rule["pageable_copies"]
+    assert copies["saving_ns"] == 500_000
+    assert copies["saving_share"] == pytest.approx(0.05)
+    assert copies["kind"] == "at most"
+    assert copies["figures"]["count"] == 4
+    assert copies["evidence"][0]["exposed_ns"] == 2_000_000
+    assert {"pytorch", "tensorflow", "jax", "estimate", "doubt", "finding"} <= copies.keys()
+
+
+def test_limit_and_order_hold_in_every_format(run: Invoke, slow: Path) -> None:
+    limited = json.loads(run("advise", slow, "-f", "json", "--limit", "1").stdout)
+    assert [row["rule"] for row in limited["rows"]] == ["tensor_cores_unused"]
+    text = run("advise", slow, "--limit", "1").stdout
+    assert "pageable_copies" not in text
+    assert "2 findings more: --limit 0 shows all" in text
+
+
+@pytest.mark.parametrize("format_", ["csv", "tsv", "md"])
+def test_other_formats(run: Invoke, slow: Path, format_: str) -> None:
+    result = run("advise", slow, "-f", format_)
+    assert result.exit_code == 0
+    assert "pageable" in result.stdout
+
+
+def test_parquet(run: Invoke, slow: Path, tmp_path: Path) -> None:
+    path = tmp_path / "advice.parquet"
+    assert run("advise", slow, "-o", path).exit_code == 0
+    assert pl.read_parquet(path)["rule"].to_list()[1] == "pageable_copies"
+
+
+def test_rules_are_listed_without_a_trace(run: Invoke) -> None:
+    result = run("advise", "--list", "-f", "json")
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["rule"] for row in rows] == [rule.id for rule in RULES]
+    assert run("advise").exit_code == ExitCode.USAGE
+
+
+def test_gates(run: Invoke, slow: Path) -> None:
+    passed = run("advise", slow, "--fail-on", "allocation", "--max", "idle=50%")
+    assert (passed.exit_code, passed.stderr) == (0, "")
+    failed = run(
+        "advise", slow, "--fail-on", "allocation,pageable_copies", "--max", "exposed_copy=1%"
+    )
+    assert failed.exit_code == ExitCode.GATE_FAILED
+    assert failed.stderr.splitlines() == [
+        "traceana: gate: pageable_copies holds",
+        "traceana: gate: exposed_copy is 5.0 %, more than 1.0 %",
+    ]
+    assert failed.stdout == run("advise", slow).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--fail-on", "no_such"), ExitCode.BAD_GATE),
+        (("--max", "no_such=1"), ExitCode.BAD_GATE),
+        (("--max", "idle"), ExitCode.BAD_GATE),
+        (("--rule", "no_such"), ExitCode.NO_SUCH_SELECTION),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(
+    run: Invoke, slow: Path, words: tuple[str, ...], code: ExitCode
+) -> None:
+    result = run("advise", slow, *words)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
