@@ -89,15 +89,24 @@ def test_the_sentence_says_what_the_row_says(file: Path) -> None:
     assert not any("device to host" in note for note in notes), "nothing to say of that row"
 
 
+ROW = {
+    **{"direction": "h2d", "host_memory": "pinned", "count": 4, "small": False, "waits": "no"},
+    **{"time_ns": 1_000_000, "exposed_ns": 0, "mean_bytes": 1e8, "bytes_per_s": 4e11},
+    **{"peak_share": None, "link": None},
+}
+
+
 def test_rows_with_nothing_to_say_have_no_sentence() -> None:
-    row = {
-        "direction": "h2d",
-        "host_memory": "pinned",
-        "count": 1,
-        "small": False,
-        "waits": "no",
-    }
-    assert sentences(pl.DataFrame([row])) == ()
+    assert sentences(pl.DataFrame([ROW])) == ()
+
+
+def test_what_fills_the_link_beside_no_kernel_is_said_and_what_takes_no_time_is_not() -> None:
+    filling = {**ROW, "exposed_ns": 900_000}
+    tiny = {**ROW, "host_memory": "pageable", "small": True, "time_ns": 50}
+    assert sentences(pl.DataFrame([filling, tiny])) == (
+        "4 copies from host to device of 100.0 MB on average at 400.0 GB/s, 900.0 µs of 1.00 ms "
+        "exposed",
+    )
 
 
 def test_steps_are_selected_and_unknown_words_refused(file: Path) -> None:

@@ -12,17 +12,30 @@ from traceana.report import human, words
 Row = dict[str, Any]
 
 MOST: Final = 3
+LEAST_SHARE: Final = 0.01
 
 
 def sentences(frame: pl.DataFrame) -> tuple[str, ...]:
     """Return a sentence on each row of copies over the host's link that has something to say.
 
     ``frame`` is of :func:`traceana.analyze.transfers.transfers` by direction. At most three, most
-    time first: of rows whose copies are small, of pageable memory, or waited for.
+    time first: of rows whose copies are small, of pageable memory, or waited for, or that take most
+    of the link's time with no kernel beside. Rows of under 1 % of that time say nothing.
     """
     rows = frame.filter(pl.col("direction").is_in(HOST_DIRECTIONS)).to_dicts()
-    told = [(row, traits) for row in rows if (traits := _traits(row))]
+    whole = sum(row["time_ns"] for row in rows)
+    told = [
+        (row, traits)
+        for row in rows
+        if row["time_ns"] >= LEAST_SHARE * whole
+        and ((traits := _traits(row)) or _leads(row, whole))
+    ]
     return tuple(_sentence(row, traits) for row, traits in told[:MOST])
+
+
+def _leads(row: Row, whole: int) -> bool:
+    exposed = row["exposed_ns"] or 0
+    return bool(whole) and row["time_ns"] > whole / 2 and exposed > row["time_ns"] / 2
 
 
 def _traits(row: Row) -> list[str]:
@@ -48,4 +61,4 @@ def _sentence(row: Row, traits: list[str]) -> str:
     if row["exposed_ns"] is not None:
         exposed, whole = human.duration(row["exposed_ns"]), human.duration(row["time_ns"])
         says += f", {exposed} of {whole} exposed"
-    return f"{says}: {', '.join(traits)}"
+    return f"{says}: {', '.join(traits)}" if traits else says
