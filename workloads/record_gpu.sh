@@ -5,14 +5,15 @@
 #   sh workloads/record_gpu.sh --output DIR     somewhere else
 #   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
 #                                               directory: tiny runs, no use as fixtures
-#   … --only NAME                               the one recording of this name
+#   … --only NAME                               the one recording of this name; may be repeated
 #   … --open                                    without namespaces (room.py), should CUDA not be
 #                                               found in them; recordings then name the host
 #
-# PYTHON names the interpreter (python3). Stops after ten minutes. nsys is used where it is
-# installed (and the namespaces it needs can be made, see room.py), and so is ncu, for one step and
-# the metrics of measurements.py; it needs leave to read the GPU's counters (root, or the driver's
-# NVreg_RestrictProfilingToAdminUsers=0). Recordings of JAX and Keras are of the CPU alone.
+# AlexNet, GoogLeNet and ResNet-50, in fp32, tf32 and channels_last, by PyTorch and, where there is a
+# JAX that finds the GPU, by JAX; AlexNet in some more ways. PYTHON names the interpreter (python3).
+# Stops after ten minutes. nsys is used where it is installed (and the namespaces it needs can be
+# made, see room.py), and so is ncu, for one step and the metrics of measurements.py; it needs leave
+# to read the GPU's counters (root, or the driver's NVreg_RestrictProfilingToAdminUsers=0).
 # As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.
 set -eu
 
@@ -39,7 +40,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --device) device=$2 ;;
         --output) output=$2 ;;
-        --only) only=$2 ;;
+        --only) only="$only --only $2" ;;
     esac
     shift 2
 done
@@ -67,7 +68,8 @@ if [ $plan = gpu ] && command -v nvidia-smi >/dev/null; then
 fi
 cd "$repository"
 set -- --plan $plan --output "$output"
-[ -z "$only" ] || set -- "$@" --only "$only"
+# shellcheck disable=SC2086  # words, and no recording has a space in its name
+set -- "$@" $only
 [ -z "$open" ] || set -- "$@" --open
 status=0
 timeout 600 "$python" -m workloads.record_fixtures "$@" || status=$?

@@ -10,11 +10,14 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+import traceana
 from traceana.describe import read
 from workloads.manifest import layer_manifest
-from workloads.options import RunOptions
+from workloads.network import Conv, Linear
+from workloads.options import RunOptions, parse_run_options
 from workloads.provenance import stem
 from workloads.recordings import PLANS
 from workloads.room import HOST_NAME
@@ -22,18 +25,27 @@ from workloads.room import HOST_NAME
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
 KINETO = sorted(FOLDER.glob("*.json.gz"))
 NSYS = sorted(FOLDER.glob("*.sqlite"))
-RECORDINGS = KINETO + NSYS + sorted(FOLDER.glob("*.csv"))
+TOP = KINETO + NSYS + sorted(FOLDER.glob("*.csv"))
+NETWORKS = sorted((FOLDER / "networks").glob("*.gz"))
+RECORDINGS = TOP + NETWORKS
 
 # Folders of people and of machines; what the recording's own room and nsys bring is beside it.
-PRIVATE = re.compile(rb"/(?:home|root|Users|work|workspace|mnt|data|scratch)/|PIP_|SSL_CERT|@[a-z]")
+PRIVATE = re.compile(
+    rb"/(?:home|root|Users|work|workspace|mnt|data|scratch)/|PIP_|SSL_CERT|\w@[a-z]{3}"
+)
 TEMPORARY = re.compile(rb"/tmp/(?!nvidia/nsight_systems/)")
 
 by_name = pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.name)
 
 
 def sidecar(file: Path, kind: str) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((FOLDER / f"{stem(file)}.{kind}.json").read_text("utf-8"))
+    path = file.with_name(f"{stem(file)}.{kind}.json")
+    facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return facts
+
+
+def options_of(file: Path) -> RunOptions:
+    return parse_run_options(sidecar(file, "provenance")["commands"][0].split())
 
 
 def content(file: Path) -> bytes:
@@ -42,16 +54,24 @@ def content(file: Path) -> bytes:
 
 def test_there_is_a_recording_for_each_of_the_cpu_plan() -> None:
     for recording in PLANS["cpu"]:
-        assert list(FOLDER.glob(f"{recording.name}*{recording.suffix}")), recording.name
+        pattern = f"{recording.name}*{recording.suffix}"
+        (file,) = (FOLDER / recording.folder).glob(pattern) if recording.folder else (None,)
+        assert file is not None or list(FOLDER.glob(pattern)), recording.name
 
 
-def test_nothing_lies_there_unexplained() -> None:
+@pytest.mark.parametrize(
+    ("folder", "recordings"),
+    [(FOLDER, TOP), (FOLDER / "networks", NETWORKS)],
+    ids=["top", "networks"],
+)
+def test_nothing_lies_there_unexplained(folder: Path, recordings: list[Path]) -> None:
     table = (FOLDER / "README.md").read_text("utf-8")
-    stems = {stem(file) for file in RECORDINGS}
-    expected = {file.name for file in RECORDINGS} | {"README.md"}
+    stems = {stem(file) for file in recordings}
+    expected = {file.name for file in recordings}
     expected |= {f"{name}.{kind}.json" for name in stems for kind in ("provenance", "layers")}
-    assert {path.name for path in FOLDER.iterdir() if path.is_file()} == expected
-    for file in RECORDINGS:
+    found = {path.name for path in folder.iterdir() if path.is_file()}
+    assert found - {"README.md"} == expected
+    for file in recordings:
         assert f"| `{file.name}` |" in table
 
 
@@ -64,15 +84,16 @@ def test_provenance(file: Path) -> None:
     assert facts["licence"] == "Apache-2.0"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["recorded"])
     assert facts["commands"]
-    assert facts["versions"]["torch"]
+    packages = facts["versions"].keys()
+    assert packages & {"torch", "tensorflow-cpu", "jaxlib"}
     assert facts["recorder"]["version"]
     assert facts["cpu"]["model"]
 
 
 @by_name
 def test_the_layers_beside_it_are_those_of_its_options(file: Path) -> None:
-    options = RunOptions(**sidecar(file, "provenance")["options"])
-    assert read(FOLDER / f"{stem(file)}.layers.json") == layer_manifest(options)
+    beside = file.with_name(f"{stem(file)}.layers.json")
+    assert read(beside) == layer_manifest(options_of(file))
 
 
 @by_name
@@ -80,6 +101,29 @@ def test_no_machine_is_named(file: Path) -> None:
     for data in (content(file), json.dumps(sidecar(file, "provenance")).encode()):
         assert PRIVATE.search(data) is None
         assert TEMPORARY.search(data) is None
+
+
+@pytest.mark.parametrize("file", NETWORKS, ids=lambda file: file.name)
+def test_networks_with_branches_name_their_layers(file: Path) -> None:
+    """Both directions of every layer that multiplies have their time, in four steps."""
+    network = options_of(file).describe_network()
+    trace = traceana.open(file)
+    assert trace.steps.height == 4
+    multiplied = [each.name for each in network.layers if isinstance(each, Conv | Linear)]
+    assert len(multiplied) in (54, 58)
+    # TensorFlow numbers the scopes of a model that is built a second time.
+    paths = trace.layers["path"].str.replace_all(r"_1(\.|$)", "$1")
+    names = paths.str.strip_prefix(f"{network.name}.")
+    rows = trace.activities.select(
+        names.gather(trace.activities["layer"]).alias("layer"),
+        pl.col("direction").cast(pl.String),
+        "duration",
+    )
+    spent = rows.drop_nulls().group_by("layer", "direction").agg(pl.col("duration").sum())
+    time = {(layer, direction): ns for layer, direction, ns in spent.iter_rows()}
+    for layer in multiplied:
+        for direction in ("forward", "backward"):
+            assert time.get((layer, direction), 0) > 0, (layer, direction)
 
 
 @pytest.mark.parametrize("file", KINETO, ids=lambda file: file.name)

@@ -22,6 +22,7 @@ from workloads.record_fixtures import main
 from workloads.recorder import Recorder
 from workloads.recordings import PLANS, Recording, Tool
 from workloads.room import HOST_NAME, Room, RoomError, find_room
+from workloads.support import Framework, served
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
 NSYS = shutil.which("nsys")
@@ -45,6 +46,46 @@ def test_the_gpu_script_on_the_cpu(options: tuple[str, ...], tmp_path: Path) -> 
     assert made == {f"{name}.{end}" for end in ("json.gz", "layers.json", "provenance.json")}
     trace = json.loads(gzip.decompress((tmp_path / "new" / f"{name}.json.gz").read_bytes()))
     assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
+
+
+def test_the_gpu_script_records_jax_too(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    name = "alexnet-smoke-jax-channels_last"
+    done = run_script("--device", "cpu", "--only", name, "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    made = {path.name for path in tmp_path.iterdir()}
+    ends = ("xplane.pb.gz", "layers.json", "provenance.json")
+    assert made == {f"{name}.{end}" for end in ends}
+    assert f"1 recorded, 0 failed; they are in {tmp_path}" in done.stdout
+    facts = json.loads((tmp_path / f"{name}.provenance.json").read_text("utf-8"))
+    assert facts["recorder"]["name"] == "jax.profiler"
+    assert facts["output"].startswith("alexnet, batch 1, cpu: ")
+
+
+def test_the_gpu_plan_has_every_network_precision_and_layout() -> None:
+    names = {recording.name for recording in PLANS["gpu"]}
+    for network in ("alexnet", "googlenet", "resnet50"):
+        for framework in ("", "jax-"):
+            for way in ("fp32", "tf32", "channels_last"):
+                assert f"{network}-gpu-{framework}{way}" in names
+    for recording in PLANS["gpu"]:
+        framework = {"pytorch": "PyTorch", "jax": "JAX"}[recording.tool.workload]
+        served(parse_run_options(recording.arguments), Framework(framework))
+
+
+def test_without_a_gpu_nothing_is_tried_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_gpu(self: Room, command: list[str], *_: object) -> str:
+        assert command[:2] == ["python", "-c"]
+        raise RoomError("no GPU")
+
+    monkeypatch.setattr(Room, "run", no_gpu)
+    assert main(["--plan", "gpu", "--output", str(tmp_path), "--open"]) == 0
+    printed = capsys.readouterr().out
+    assert "alexnet-gpu-fp32: passed over, torch.profiler finds no GPU here" in printed
+    assert "0 recorded, 0 failed" in printed
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +207,7 @@ def test_ncu_is_told_what_to_measure(says: str, message: str | None, tmp_path: P
             recorder.record(recording)
         assert not list(output.iterdir())
         return
-    made = recorder.record(recording)
+    (made,) = recorder.record(recording)
     assert made.name == "alexnet-gpu-ncu-2099.1.csv"
     facts = json.loads((output / "alexnet-gpu-ncu-2099.1.provenance.json").read_text())
     assert facts["recorder"] == {"name": "ncu", "version": "2099.1.0.0"}
@@ -184,7 +225,7 @@ def test_nsys_records_the_ranges(tmp_path: Path) -> None:
     pytest.importorskip("nvtx")
     assert NSYS is not None
     (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
-    made = Recorder(tmp_path, find_room(), {Tool.NSYS: Path(NSYS)}).record(recording)
+    (made,) = Recorder(tmp_path, find_room(), {Tool.NSYS: Path(NSYS)}).record(recording)
     database = sqlite3.connect(made)
     query = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId ORDER BY start"
     texts = [text for (text,) in database.execute(query)]
