@@ -110,3 +110,22 @@ def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
         assert result.exit_code == ExitCode.NO_WORK
         assert json.loads(result.stdout)["rows"] == []
         assert "the file holds no device work" in json.loads(result.stdout)["meta"]["notes"]
+
+
+@pytest.mark.parametrize("verb", ["info", "report", "kernels", "layers", "flops", "transfers"])
+def test_every_verb_refuses_a_layer_manifest_that_it_cannot_read(
+    run: Run, bundle: Path, tmp_path: Path, verb: str
+) -> None:
+    damaged = tmp_path / "damaged.layers.json"
+    damaged.write_text("[]", encoding="utf-8")
+    for model in (damaged, tmp_path / "missing.layers.json"):
+        result = run(verb, bundle, "--model", model)
+        assert result.exit_code == run("layers", bundle, "--model", model).exit_code != 0
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+
+
+def test_the_peaks_of_this_cpu_are_of_no_use_for_another_device(run: Run, bundle: Path) -> None:
+    result = run("layers", bundle, "--calibrate")
+    assert result.exit_code == ExitCode.USAGE
+    assert "this machine's CPU" in " ".join(result.stderr.replace("│", " ").split())

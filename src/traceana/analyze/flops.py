@@ -9,12 +9,13 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.costs.frame import whole_sum
+from traceana.analyze.costs.gaps import COUNTED, PARTLY, reasons
 from traceana.analyze.costs.instructions import executions
 from traceana.analyze.costs.operators import selected_operators
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
-from traceana.flops.coverage import Flags, Tree
+from traceana.flops.coverage import Tree
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import OperatorCosts, operator_costs
 
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 MACS: Final = "1 multiply-accumulate is 2 FLOPs"
+NO_SHAPES: Final = (
+    "no FLOPs: the trace tells no shapes of what has a formula (those of a layer manifest are "
+    "in traceana layers)"
+)
 NO_OPERATOR: Final = "(no operator)"
 _NOT_TOLD: Final = "launched by no operator that is in the trace"
 _SEVERAL: Final = "several parts together, counted in their own rows"
-_AROUND: Final = "operators inside it are counted in their own rows, their time is here"
-_PARTLY: Final = (
-    "of the operators inside it some are counted in their own rows, others have no count"
-)
-_HOLDING: Final = "operators inside it have no count"
 _NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
-_PASSIVE: Final = "moves, allocates or views data alone"
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
@@ -138,7 +137,7 @@ def _timed(
             .then(pl.lit(_SEVERAL))
             .when(pl.col("op").is_null())
             .then(pl.lit(_NOT_TOLD))
-            .otherwise(pl.lit(_reasons(tree, priced, is_counted).gather(op)))
+            .otherwise(pl.lit(reasons(tree, priced).gather(op)))
             .alias("reason"),
             "duration",
         )
@@ -147,30 +146,6 @@ def _timed(
 
 def _gathered(values: Ints, rows: Ints) -> Ints:
     return np.where(rows == NONE, NONE, values[rows]) if len(values) else rows
-
-
-def _reasons(tree: Tree, priced: OperatorCosts, counted: Flags) -> pl.Series:
-    """Return of each operator that is not counted why it is not."""
-    gap, whole = np.zeros_like(counted), np.zeros_like(counted)
-    gap[priced.gaps["op"].to_numpy()] = True
-    whole[priced.gaps.filter("whole")["op"].to_numpy()] = True
-    computes = np.zeros_like(counted)
-    computes[priced.costs.filter(pl.col("flops") > 0)["op"].to_numpy()] = True
-    of = to_rows(np.where(gap, np.arange(len(gap)), tree.nearest(whole)))
-    own = pl.DataFrame({"op": of}).join(priced.gaps, on="op", how="left", maintain_order="left")
-    none, holding = pl.col("reason").is_not_null(), pl.Series(tree.holding(gap))
-    around = pl.Series(tree.holding(computes))
-    return own.select(
-        pl.when(around & (none | holding))
-        .then(pl.lit(_PARTLY))
-        .when(around)
-        .then(pl.lit(_AROUND))
-        .when(none)
-        .then("reason")
-        .when(holding)
-        .then(pl.lit(_HOLDING))
-        .otherwise(pl.lit(_PASSIVE))
-    ).to_series()
 
 
 def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
@@ -206,11 +181,12 @@ def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 
 def _notes(frame: pl.DataFrame) -> tuple[str, ...]:
     reason, total = pl.col("reason"), int(frame["time_ns"].sum())
-    elsewhere = (_PASSIVE, _SEVERAL, _AROUND, _PARTLY)
+    elsewhere = (*COUNTED, _SEVERAL)
     left = _percent(frame.filter(pl.col("flops").is_null() & ~reason.is_in(elsewhere)), total)
-    partly = _percent(frame.filter(reason == _PARTLY), total)
+    partly = _percent(frame.filter(reason == PARTLY), total)
     return (
         MACS,
+        *([] if (frame["flops"] > 0).any() else [NO_SHAPES]),
         *([f"{left} of the time is of work without a count"] if left else []),
         *([f"{partly} of the time is of operators that are counted in part"] if partly else []),
     )

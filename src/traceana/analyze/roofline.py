@@ -19,6 +19,7 @@ from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
 from traceana.flops.hlo import instruction_flops
+from traceana.flops.operators import operator_costs
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
@@ -42,9 +43,9 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     """
     activities = work(trace)
     if activities.is_empty():
-        return Result(pl.DataFrame(), {}, (why_no_work(trace),))
+        return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     tree = Tree.of(trace.ops)
-    costs = priced(trace, tree)
+    costs = priced(trace, tree, operator_costs(trace.ops))
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
     rows = _rows(trace, activities, tree, costs["op"])
     charged = pl.concat(
@@ -66,9 +67,13 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     totals = sums(frame, "calls", "time_ns", "flops")
     homeless = int(charged["flops"].sum()) - totals["flops"]
     return Result(
-        frame.select(_COLUMNS),
+        frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         totals,
-        (MACS, *_on_homeless(homeless), whose if peaks is None else peaks.source),
+        (
+            MACS,
+            *_on_homeless(homeless),
+            whose if of_trace is not None or peaks is None else peaks.source,
+        ),
     )
 
 
@@ -81,10 +86,22 @@ def _on_homeless(flops: int) -> tuple[str, ...]:
     )
 
 
-_COLUMNS: Final = (
-    *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
-    *("flops_per_s", "of_peak", "over_peak", "bytes", "intensity", "bound", "of_attainable"),
-)
+_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+    "category": pl.String,
+    "part": pl.String,
+    "calls": pl.Int64,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "flops": pl.Int64,
+    "executed_flops": pl.Int64,
+    "flops_per_s": pl.Float64,
+    "of_peak": pl.Float64,
+    "over_peak": pl.String,
+    "bytes": pl.Int64,
+    "intensity": pl.Float64,
+    "bound": pl.String,
+    "of_attainable": pl.Float64,
+}
 
 
 def _rows(

@@ -56,7 +56,8 @@ def flops(
     """FLOPs and compulsory bytes of each operator, and the operators that are not counted.
 
     1 multiply-accumulate is 2 FLOPs. Shapes are the trace's own: record_shapes=True in
-    torch.profiler, HLO in XPlane. Of nested operators the outermost counts.
+    torch.profiler, HLO in XPlane. (Those of a layer manifest are in traceana layers.) Of nested
+    operators the outermost counts.
     """
     from traceana.analyze.flops import flops as analysis
     from traceana.analyze.formulas import formulas

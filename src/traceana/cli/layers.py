@@ -96,6 +96,11 @@ def layers(
     model = layer_manifest(files, reading)
     peaks = None
     if calibrate:
+        if not trace.on_cpu:
+            raise typer.BadParameter(
+                "it measures this machine's CPU, and the work of this trace ran on another device",
+                param_hint="--calibrate",
+            )
         from traceana.flops.peaks.calibrate import calibrated
 
         peaks = calibrated(again=True)

@@ -30,6 +30,9 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     steps = None if reading.step is None else numbers(reading.step, "--step")
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
+    if reading.model is not None:
+        # A manifest that cannot be read is an error of verbs too that need no shapes.
+        layer_manifest(files, reading)
     (first, *others) = files
     with _progress(first.name) as progress:
         trace = open_any(

@@ -16,6 +16,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.attribute import attribute
 from traceana.classify import classify_names, rules_in_use
+from traceana.flops.peaks import Peaks
 from traceana.refine import refine
 from traceana.trace import Trace
 
@@ -122,7 +123,9 @@ def test_a_class_has_the_flops_of_the_operators_that_are_mostly_of_it() -> None:
     assert row["flops"] == FORWARD
     assert row["executed_flops"] == layers(trace).frame["executed_flops"].item()
     assert row["flops_per_s"] == pytest.approx(FORWARD / 1e-6)
-    assert roofline(TraceBuilder().build()).frame.is_empty()
+    empty = roofline(TraceBuilder().build()).frame
+    assert empty.is_empty()
+    assert empty.schema == roofline(trace).frame.schema
 
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
@@ -195,6 +198,34 @@ def test_on_a_cpu_an_operator_may_hold_the_time_of_those_without_a_count() -> No
     b.row("ops", name="aten::mkldnn_rnn_layer_backward", process=9, thread=1, start=100,
           duration=300)  # fmt: skip
     assert _reasons(b) == {"MkldnnRnnLayerBackward0": "operators inside it have no count"}
-    assert flops(attribute(b.build())).notes[1:] == (
-        "100.0 % of the time is of work without a count",
-    )
+    _, no_flops, share = flops(attribute(b.build())).notes
+    assert no_flops.startswith("no FLOPs")
+    assert share == "100.0 % of the time is of work without a count"
+
+
+def test_the_rate_of_a_layer_is_over_the_time_of_what_is_counted() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    b.row("ops", name="mine::op", process=9, thread=1, start=70, duration=50)
+    for number, (start, time) in enumerate([(20, 100), (80, 300)]):
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=start, duration=5,
+              correlation=number)  # fmt: skip
+        b.kernel("k", 1000 * (number + 1), time, correlation=number, process=9, stream=7)
+    result = layers(attribute(b.build()), by="type")
+    assert "75.0 % of the time is of work without a count" in result.notes
+    row = result.frame.filter(pl.col("flops") > 0).row(0, named=True)
+    assert row["flops_per_s"] == pytest.approx(2 * 4 * 5 * 6 / 100e-9)
+
+
+def test_peaks_of_another_machine_are_not_said_to_be_used() -> None:
+    b = TraceBuilder()
+    b.row("devices", device=0, name="Tesla V100-SXM2-16GB")
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=20, duration=5,
+          correlation=1)  # fmt: skip
+    b.kernel("k", 100, 50, correlation=1, process=9, stream=7)
+    trace = attribute(b.build())
+    other = Peaks("other", "measured", "elsewhere", {}, None)
+    for result in (layers(trace, peaks=other), roofline(trace, peaks=other)):
+        assert any("V100" in note for note in result.notes)
+        assert "elsewhere" not in result.notes

@@ -12,7 +12,7 @@ from traceana.analyze.work import work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Flags, Tree
 from traceana.flops.episodes import executed_by_episode
-from traceana.flops.operators import operator_costs
+from traceana.flops.operators import OperatorCosts
 from traceana.flops.parts import PART
 
 if TYPE_CHECKING:
@@ -24,14 +24,15 @@ CONVOLUTION: Final = r"^conv"
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
-def operator_charges(trace: Trace) -> pl.DataFrame:
+def operator_charges(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
     """Return the costs of the operators that the selected work was launched by.
+
+    ``tree`` and ``told`` are those of all operators.
 
     An operator counts if work is of it, or of one inside or around it: around, on a CPU, where
     an operator's time can stand for all that is inside it.
     """
-    tree = Tree.of(trace.ops)
-    costs = priced(trace, tree)
+    costs = priced(trace, tree, told)
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
     return summed(
         costs.with_columns(
@@ -41,13 +42,13 @@ def operator_charges(trace: Trace) -> pl.DataFrame:
     )
 
 
-def priced(trace: Trace, tree: Tree) -> pl.DataFrame:
+def priced(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
     """Return what each counted operator and part computes, with ``executed_flops`` beside.
 
-    The other columns are those of :data:`traceana.flops.operators.COSTS`; ``tree`` is that of the
-    operators.
+    The other columns are those of :data:`traceana.flops.operators.COSTS`; ``tree`` and ``told`` are
+    those of all operators.
     """
-    costs = operator_costs(trace.ops).costs
+    costs = told.costs
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs["op"].to_numpy()] = True
     executed = _executed(trace, tree.nearest(counted))

@@ -17,23 +17,28 @@ PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
 """``dgrad`` and ``wgrad`` are those of convolutions and products; ``backward`` is all else."""
 
 
-def located(trace: Trace) -> pl.DataFrame:
+def located(trace: Trace, without_count: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
 
-    Columns: ``direction`` (forward, backward, optimizer or null), ``pass`` (of :data:`PASSES`, or
-    null), ``category``, ``part``, ``precision``, ``tensor_core``, ``calls``, ``time_ns``,
-    ``launched_ns`` (of what an operator or instruction is known of) and those of
+    ``without_count`` tells of each row of ``work(trace)`` whether it is known to have no count of
+    FLOPs. Columns: ``direction`` (forward, backward, optimizer or null), ``pass`` (of
+    :data:`PASSES`, or null), ``category``, ``part``, ``precision``, ``tensor_core``, ``calls``,
+    ``time_ns``, ``launched_ns`` (of what an operator or instruction is known of), ``uncounted_ns``
+    (of these, what has no count) and those of
     :func:`traceana.analyze.measured.measured_sums`.
     """
     keys = (*SOURCE, "layer", "direction")
     launched = pl.col("op").is_not_null() | pl.col("instruction").is_not_null()
+    missing = pl.lit(False) if without_count is None else pl.col("missing")
+    rows = work(trace)
     by_source = (
-        work(trace)
+        (rows if without_count is None else rows.with_columns(missing=without_count))
         .group_by(keys)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.col("duration").sum().alias("time_ns"),
             pl.col("duration").filter(launched).sum().alias("launched_ns"),
+            pl.col("duration").filter(launched & missing).sum().alias("uncounted_ns"),
         )
         .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col("direction").cast(pl.String))

@@ -57,8 +57,9 @@ def with_costs(
         charged = _with_pass(charged, frame, [key for key in keys if key != "direction"])
     sums = charged.group_by(keys).agg(whole_sum(column) for column in COUNTS)
     launched, time = pl.col("launched_ns").sum(), pl.col("time_ns").sum()
+    counted = launched - pl.col("uncounted_ns").sum()
     over = work.group_by(keys).agg(
-        pl.when(launched > 0).then(launched).otherwise(time).alias("_over")
+        pl.when(launched > 0).then(counted).otherwise(time).alias("_over")
     )
     joined = frame.join(sums, on=keys, how="left", nulls_equal=True).join(
         over, on=keys, how="left", nulls_equal=True

@@ -59,7 +59,8 @@ def layers(
     """
     told = shapes(trace, model) if costs else None
     names = places(_described(trace.layers, told), by, depth)
-    work = placed(located(trace), names)
+    charged = charges(trace, model) if costs else None
+    work = placed(located(trace, None if charged is None else charged.without_count), names)
     keys = [*KEYS, *(["direction"] if direction else [])]
     if direction:
         work = work.with_columns(pl.col("pass").alias("direction"))
@@ -80,15 +81,14 @@ def layers(
         .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
     )
     notes: tuple[str, ...] = ()
-    if told is not None:
-        charged = charges(trace, model)
+    if told is not None and charged is not None:
         of_trace, whose = machine(trace)
         frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
         frame = _with_shapes(frame, told, names)
         notes = (
             ()
             if frame.is_empty()
-            else (*charged.notes, *_on_peaks(frame, whose if peaks is None else peaks.source))
+            else (*charged.notes, *_on_costs(frame, work, of_trace, whose, peaks))
         )
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
@@ -133,13 +133,24 @@ def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     return placed(charged.rename({"layer": "layer_row"}), names)
 
 
-def _on_peaks(frame: pl.DataFrame, whose: str) -> tuple[str, ...]:
+def _on_costs(
+    frame: pl.DataFrame, work: pl.DataFrame, of_trace: Peaks | None, whose: str, peaks: Peaks | None
+) -> tuple[str, ...]:
     """Return the notes on FLOPs and rates."""
     if not (frame["flops"] > 0).any():
         return ("no FLOPs: neither the trace nor a layer manifest tells shapes (--model)",)
     over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].to_list()
-    doubt = (f"above the peak, unexplained: {', '.join(over)}",) if over else ()
-    return (MACS, whose, *doubt)
+    missing, time = int(work["uncounted_ns"].sum()), int(work["time_ns"].sum())
+    return (
+        MACS,
+        *(
+            [f"{100 * missing / time:.1f} % of the time is of work without a count"]
+            if missing
+            else []
+        ),
+        whose if of_trace is not None or peaks is None else peaks.source,
+        *([f"above the peak, unexplained: {', '.join(over)}"] if over else []),
+    )
 
 
 def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
