@@ -101,9 +101,9 @@ def test_turned_around_everything_is_mirrored(by: By) -> None:
     )
     assert there.by(by).select(columns).sort(keys).equals(mirrored.select(columns).sort(keys))
     assert there.step.verdict == turned[back.step.verdict]
-    assert there.step.median is not None
-    assert back.step.median is not None
-    assert there.step.median.low == -back.step.median.high
+    assert there.step.median.interval is not None
+    assert back.step.median.interval is not None
+    assert there.step.median.interval.low == -back.step.median.interval.high
     one, other_way = ((found.changes["change"].sort().to_list()) for found in (there, back))
     swapped = {"bias_apart": "bias_fused"}
     assert sorted(swapped.get(kind, kind) for kind in one) == other_way
@@ -225,7 +225,7 @@ def test_another_shape_and_batch_are_told() -> None:
     row = changed(found, "shape")
     assert (row["before"], row["after"], row["layers"]) == ("3x224x224", "3x299x299", 3)
     assert (changed(found, "batch")["before"], changed(found, "batch")["after"]) == ("8", "16")
-    assert found.per_image == (found.step.median_a / 8, found.step.median_b / 16)
+    assert found.per_image == (found.step.median.a / 8, found.step.median.b / 16)
     (conv1,) = found.layers.filter(pl.col("a") == "conv1").to_dicts()
     assert conv1["b"] == "conv1"
     assert conv1["image_a_ns"] == conv1["time_a_ns"] // 8

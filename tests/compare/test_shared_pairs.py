@@ -98,7 +98,7 @@ def test_the_same_work_with_more_workers_is_the_data_loader() -> None:
     assert found.changes["change"].to_list()[:2] == ["data_loader", "idle"]
     assert found.changes["verdict"].to_list()[:2] == ["faster", "faster"]
     idle = found.layers.row(by_predicate=pl.col("a") == IDLE, named=True)
-    whole = found.step.mean_b - found.step.mean_a
+    whole = found.step.mean.b - found.step.mean.a
     # All that the step gained, the device idles less; its own work differs by 2 of 100 ms.
     assert idle["delta_ns"] == pytest.approx(whole, rel=0.1)
     # What is said of kernels is true: cuDNN's search chose others in some convolutions.

@@ -72,7 +72,7 @@ def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, P
     assert meta["verb"] == "diff"
     assert meta["a"]["steps"] == meta["b"]["steps"] == 8
     assert meta["step"]["verdict"] == "slower"
-    assert meta["step"]["median"]["low"] > 0
+    assert meta["step"]["median"]["interval"]["low"] > 0
     assert sum(row["delta_ns"] for row in rows) == meta["totals"]["delta_ns"]
     (conv2,) = [row for row in rows if row["a"] == "conv2"]
     assert {"a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "verdict"} <= set(conv2)

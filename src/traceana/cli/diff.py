@@ -196,7 +196,7 @@ def _show(output: Output, found: Diff, by: By | None) -> None:
 
 def _gated(found: Diff, gate: float) -> ExitCode:
     """Return how the gate ends, and say so where it does not let B pass, or cannot tell."""
-    step = found.step
+    step = found.step.decides
     if step.verdict == "not enough steps":
         typer.echo("traceana: not enough steps to tell whether B is slower: passed", err=True)
     if step.verdict == "slower" and step.relative > gate:

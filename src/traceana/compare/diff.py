@@ -102,10 +102,7 @@ class Diff:
         a, b = self.side_a.batch, self.side_b.batch
         if not a or not b or a == b:
             return None
-        step = self.step
-        if step.statistic == "median":
-            return step.median_a / a, step.median_b / b
-        return step.mean_a / a, step.mean_b / b
+        return self.step.decides.a / a, self.step.decides.b / b
 
     def about(self, which: Literal["a", "b"]) -> dict[str, Any]:
         """Return of one run ``file``, ``devices``, ``framework``, ``steps`` and ``marked``."""

@@ -59,7 +59,7 @@ def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
         wide = -student_quantile(1 - tail, fewest - 1) * sqrt(fewest / (fewest - 1))
         tail = NormalDist().cdf(wide)
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    told = _statistic(second, of) - _statistic(first, of)
+    told = statistic(second, of) - statistic(first, of)
     if np.array_equal(first, second):
         # Neither order comes first: the interval is the same in both.
         high = (high - low) / 2
@@ -178,7 +178,8 @@ def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Float
     return np.asarray((low + values[np.minimum((above * size).astype(np.int64), size - 1)]) / 2)
 
 
-def _statistic(values: Floats, of: Statistic) -> float:
+def statistic(values: Floats, of: Statistic) -> float:
+    """Return the median or the mean."""
     return float(np.median(values) if of == "median" else values.mean())
 
 

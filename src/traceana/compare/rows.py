@@ -72,7 +72,9 @@ def whole(a: Sample, b: Sample, rows_a: Series, rows_b: Series, criteria: Criter
         column = f"time_{side}_ns"
         rest = _available(sample) - int(frame[column].head(frame.height - 1).sum())
         frame = frame.with_columns(pl.when(last).then(rest).otherwise(column).alias(column))
-    return _with_deltas(frame, _available(a))
+    # What is over or under the sum is no share of anything.
+    none = pl.when(last).then(None).otherwise("relative").alias("relative")
+    return _with_deltas(frame, _available(a)).with_columns(none)
 
 
 def compared(

@@ -10,11 +10,13 @@ import numpy as np
 import polars as pl
 
 from traceana.compare.resample import (
+    Floats,
     Interval,
     Statistic,
     difference,
     permutation_p,
     smallest_p,
+    statistic,
 )
 
 Verdict = Literal["faster", "slower", "same", "not enough steps", "only in a", "only in b"]
@@ -43,56 +45,71 @@ class Criteria:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The step's time on both sides (ns), and what is said of the difference.
+class Judged:
+    """What is said of one statistic of the steps' times: its values (ns), and their difference.
 
-    ``median`` and ``mean`` are intervals of the difference, null without enough steps; ``p`` is
-    that of the statistic that decides.
+    ``interval`` and ``p`` are null without enough steps.
     """
 
-    median_a: float
-    median_b: float
-    mean_a: float
-    mean_b: float
-    median: Interval | None
-    mean: Interval | None
+    a: float
+    b: float
+    interval: Interval | None
     p: float | None
     verdict: Verdict
-    statistic: Statistic = "median"
 
     @property
     def relative(self) -> float:
-        """The difference of the statistic that decides, over that of a."""
-        a, b = (
-            (self.median_a, self.median_b)
-            if self.statistic == "median"
-            else (self.mean_a, self.mean_b)
-        )
-        return b / a - 1 if a else 0.0
+        """The difference over a."""
+        return self.b / self.a - 1 if self.a else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The wall time of the step on both sides; ``statistic`` is the one that decides."""
+
+    median: Judged
+    mean: Judged
+    statistic: Statistic
+
+    @property
+    def decides(self) -> Judged:
+        """What is said of the statistic that decides."""
+        return self.median if self.statistic == "median" else self.mean
+
+    @property
+    def other(self) -> Judged:
+        """What is said of the other one."""
+        return self.mean if self.statistic == "median" else self.median
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is said of the step."""
+        return self.decides.verdict
 
 
 def judge_step(a: pl.Series, b: pl.Series, criteria: Criteria) -> Step:
-    """Return what is said of the wall times of the steps of two runs.
-
-    The verdict is of the criteria's statistic: real if its interval is without 0, no more than
-    1 - level of the relabellings of the steps have as large a difference, and the effect is large
-    enough.
-    """
+    """Return what is said of the wall times of the steps of two runs."""
     x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
-    told = (float(np.median(x)), float(np.median(y)), float(x.mean()), float(y.mean()))
+    return Step(
+        _judged(x, y, "median", criteria), _judged(x, y, "mean", criteria), criteria.statistic
+    )
+
+
+def _judged(x: Floats, y: Floats, of: Statistic, criteria: Criteria) -> Judged:
+    """Return what is said of one statistic.
+
+    It is real if its interval is without 0, no more than 1 - level of the relabellings of the steps
+    have as large a difference, and the effect is large enough.
+    """
+    a, b = statistic(x, of), statistic(y, of)
     if not criteria.enough(len(x), len(y)):
-        return Step(*told, None, None, None, "not enough steps", criteria.statistic)
-    median = difference(x, y, "median", criteria.level)
-    mean = difference(x, y, "mean", criteria.level)
-    p = permutation_p(x, y, criteria.statistic)
-    by_median = criteria.statistic == "median"
-    chosen, of_a, of_b = (median, *told[:2]) if by_median else (mean, *told[2:])
-    apart = chosen.low > 0 or chosen.high < 0
-    real = apart and p <= 1 - criteria.level + 1e-12 and criteria.effect(of_a, of_b)
-    verdict: Verdict = "same"
-    if real:
-        verdict = "slower" if chosen.difference > 0 else "faster"
-    return Step(*told, median, mean, p, verdict, criteria.statistic)
+        return Judged(a, b, None, None, "not enough steps")
+    interval = difference(x, y, of, criteria.level)
+    p = permutation_p(x, y, of)
+    apart = interval.low > 0 or interval.high < 0
+    if not apart or p > 1 - criteria.level + 1e-12 or not criteria.effect(a, b):
+        return Judged(a, b, interval, p, "same")
+    return Judged(a, b, interval, p, "slower" if interval.difference > 0 else "faster")
 
 
 def log_ratio(a: float, b: float) -> float:
