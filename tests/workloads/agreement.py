@@ -20,7 +20,7 @@ from workloads.network import Network
 from workloads.networks import NETWORKS
 
 # Small, but with several pixels left at the end: statistics of a few numbers amplify rounding.
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "alexnet": {"image_size": 67, "width_divisor": 16},
     "alexnet_2012": {"image_size": 67, "width_divisor": 16},
     "vgg16": {"image_size": 32, "width_divisor": 16},

@@ -161,7 +161,12 @@ def test_compilation_is_handed_the_whole_network(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled: list[Any] = []
-    monkeypatch.setattr("torch.compile", lambda model: compiled.append(model) or model)
+
+    def compile_(model: Any) -> Any:
+        compiled.append(model)
+        return model
+
+    monkeypatch.setattr("torch.compile", compile_)
     assert main([*TINY, "--steps=1", "--compile", "--epilogue=fused"]) == 0
     assert [type(model).__name__ for model in compiled] == ["DescribedNetwork"]
 
