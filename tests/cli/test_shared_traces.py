@@ -30,7 +30,7 @@ FILES = [
     *sorted((ROOT / "fixtures").glob("*.sqlite")),
     *sorted(file for file in (ROOT / "fixtures").glob("*.json.gz") if ".layers." not in file.name),
 ]
-LINES_OF_A_SCREEN = 52
+LINES_OF_A_SCREEN = 53
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)

@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
-from traceana.analyze.convolutions import convolutions
+from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.idle import devices, idle
 from traceana.analyze.idle.moments import moments
@@ -131,8 +131,7 @@ class Figures:
     @cached_property
     def tries_algorithms(self) -> bool:
         """Whether convolutions of any step, warm-up too, were computed by trial."""
-        table = convolutions(self._trace).frame if self.stepped else self.convolutions
-        return bool((table["tried"] > 0).any())
+        return tries_algorithms(self._trace)
 
     @cached_property
     def products(self) -> pl.DataFrame:

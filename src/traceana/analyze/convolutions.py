@@ -54,6 +54,12 @@ def convolutions(trace: Trace) -> Result:
     return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
 
 
+def tries_algorithms(trace: Trace) -> bool:
+    """Tell whether any call computed its convolution by three algorithms or more, in any step."""
+    by_call = trace.episodes.drop_nulls("op").group_by("op", "direction")
+    return bool((by_call.agg(pl.col("algorithm").n_unique())["algorithm"] >= _TRIALS).any())
+
+
 def _each(trace: Trace) -> pl.DataFrame:
     """Return one row a convolution that ran."""
     executed = executed_by_episode(trace.ops, trace.episodes)

@@ -55,7 +55,12 @@ def read(
 
 def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
     """Return ``operator`` (row of ``ops``) and :data:`SHAPE` of those ``wanted`` that tell them."""
-    named = with_hints(ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op"))
+    # All that hints look at are convolutions, their gradients and the nodes around these.
+    names = ops.select(pl.col("name").unique()).filter(
+        pl.col("name").cast(pl.String).str.contains("(?i)conv")
+    )
+    rows = ops.with_row_index("op").join(names, on="name", how="semi", maintain_order="left")
+    named = with_hints(rows.with_columns(pl.col("name").cast(pl.String)))
     calls = named.filter(pl.col("op").is_in(wanted.drop_nulls().implode())).select("op", *CALL)
     distinct = calls.select(CALL).unique()
     told = pl.DataFrame([_row(*call) for call in distinct.iter_rows()], schema=SHAPE, orient="row")

@@ -21,8 +21,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "The device is idle for {idle_ns}, {share} of the time, while the host is in calls that "
-        "allocate or free memory of the driver[, mostly in {culprit}]."
+        "The device is idle for {idle_ns} while the host allocates or frees memory of the driver"
+        "[, mostly in {culprit}]."
     ),
     estimate="all the idle time whose cause is allocation.",
     doubt=(

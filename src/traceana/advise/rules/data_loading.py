@@ -20,10 +20,7 @@ RULE: Final = Rule(
     title="steps that wait for the next batch",
     finds=_finds,
     kind="at most",
-    says=(
-        "Nothing is computed for {idle_ns} while the next batch is waited for, {share} of the time"
-        "[ ({culprit})]."
-    ),
+    says=("Nothing is computed for {idle_ns} while the next batch is waited for[ ({culprit})]."),
     estimate="all the idle time whose cause is loading: batches made ahead cost none of it.",
     doubt="The host needs cores to make batches ahead; with none to spare nothing is gained.",
     change=Change(

@@ -40,8 +40,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "Of {time_ns} of collectives {exposed_ns} run with no other kernel beside them[, and "
-        "{idle_ns} the device is idle for one]: {share} of the time."
+        "{exposed_ns} of {time_ns} of collectives run with no other kernel beside them[; another "
+        "{idle_ns} the device is idle for one]."
     ),
     estimate=(
         "the time of collectives beside which no other kernel runs, and the idle time whose cause "

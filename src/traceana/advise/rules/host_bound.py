@@ -29,8 +29,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "The device is idle for {idle_ns}, {share} of the time, in {count} gaps: the host was busy "
-        "with other things than launching[, mostly in {culprit}]."
+        "The host was busy with other things than launching[, mostly {culprit},] in {count} gaps "
+        "of the device: {idle_ns} idle."
     ),
     estimate="all the idle time in which the host had not begun to launch and waited for nothing.",
     doubt=(

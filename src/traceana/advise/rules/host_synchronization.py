@@ -21,8 +21,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "The host waits for the device[ in {culprit}], and the device then for the host: idle for "
-        "{idle_ns}, {share} of the time, in {count} gaps."
+        "The host waits for the device[, mostly in {culprit}], and the device then for the host: "
+        "{idle_ns} idle in {count} gaps."
     ),
     estimate="all the idle time whose cause is a synchronizing call.",
     doubt="A benchmark that synchronizes each step on purpose measures this too.",

@@ -42,8 +42,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="at most",
     says=(
-        "The device is idle for {idle_ns}, {share} of the time, while the host dispatches: "
-        "{launches_count} launches, {launch_bound_share} of the kernels shorter than their launch."
+        "The device is idle for {idle_ns} while the host dispatches {launches_count} launches; "
+        "{launch_bound_share} of the kernels are shorter than the call that launches them."
     ),
     estimate=(
         "all the idle time in which the host was in an operator that had not launched yet, or in "

@@ -16,7 +16,7 @@ _MUCH: Final = 0.05
 
 
 def _finds(figures: Figures) -> Found | None:
-    if figures.on_cpu or figures.roofline.is_empty():
+    if figures.on_cpu or figures.peaks is None:
         return None
     rows = figures.roofline.filter(
         (pl.col("bound") == "memory") & (pl.col("of_attainable") >= _NEAR)

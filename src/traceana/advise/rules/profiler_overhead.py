@@ -23,8 +23,8 @@ RULE: Final = Rule(
     finds=_finds,
     kind="measuring",
     says=(
-        "The device is idle for {idle_ns}, {share} of the time, in {count} gaps for the profiler's "
-        "own overhead: without it steps are that much shorter."
+        "The device is idle for {idle_ns} ({share}) for the profiler's own overhead, in {count} "
+        "gaps: without it steps are that much shorter."
     ),
     estimate="nothing to save: the idle time whose cause is overhead that the profiler recorded.",
     doubt="Only the overhead that the profiler itself records is seen.",

@@ -17,7 +17,7 @@ _LONG_NS: Final = 10_000
 
 
 def _finds(figures: Figures) -> Found | None:
-    if figures.on_cpu:
+    if figures.on_cpu or figures.peaks is None:
         return None
     reached = pl.col("of_attainable")
     rows = figures.roofline.filter(
