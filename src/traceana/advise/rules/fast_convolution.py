@@ -16,6 +16,8 @@ _PRODUCTS: Final = (
     *("implicit_gemm", "implicit_precomp_gemm", "gemm", "direct"),
     *("algo_0", "algo_1", "algo_3"),
 )
+_LARGEST: Final = 2**63 - 1
+"""Extents that a trace makes up can have counts beyond what a table holds."""
 _GAIN: Final = 0.8
 """Another algorithm must take less than this part of the time: estimates are not better."""
 
@@ -62,6 +64,8 @@ def _better(row: dict[str, Any], bandwidth: float | None) -> dict[str, Any] | No
         return None
     ways = []
     for way in fast_ways(row):
+        if max(way.flops * row["count"], way.workspace or 0) > _LARGEST:
+            continue
         computing = way.flops * row["count"] / rate
         moving = 0.0 if bandwidth is None else way.moved_bytes * row["count"] * 1e9 / bandwidth
         ways.append((max(computing, moving), way))
