@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.support.synthetic import Scenario
 from tests.support.synthetic.records import Event
 
-CALL, LATENCY, RETURN = 100, 3, 7
+CALL, LATENCY, RETURN = 100, 1, 7
 """How long a call takes that waits for nothing; from there to the begin of work on a free stream;
 from the end of what a call waited for to its return."""
 
@@ -51,7 +51,7 @@ class Machine:
                 start, before, reason = other.end, other, why
         made = Work(start, start + duration, returned, kind, before, reason)
         self._last[stream] = made
-        self.moments += [made.end, returned + LATENCY]
+        self.moments += [made.end, returned, returned + LATENCY]
         if kind == "kernel":
             self.run.launch(stream, at=at, begins=start, duration=duration, call=CALL)
         else:
