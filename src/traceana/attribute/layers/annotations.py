@@ -26,7 +26,7 @@ _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 
 WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm|mm|bmm|matmul|"
-    r"(?:native_)?(?:batch|layer|group)_norm|embedding|scaled_dot_product_attention|lstm|gru)$"
+    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
 )
 """Operators of which a layer has one: a range around many of them is no layer."""
 
