@@ -13,6 +13,11 @@ _ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$
 """TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
 
 
+_PART_OF_ANY: Final = "pointwise"
+"""Its operators are parts of layers of any kind: a normalization that a framework writes out is
+named after one of them."""
+
+
 class Type(NamedTuple):
     """The word for a type, and the kind of layer that it is; null where it is in no vocabulary."""
 
@@ -40,7 +45,7 @@ def plain_word(written: str) -> str:
 def _vocabulary() -> dict[str, Type]:
     text = files("traceana.compare.align").joinpath("types.toml").read_text(encoding="utf-8")
     return {
-        word: Type(type_, kind)
+        word: Type(type_, None if kind == _PART_OF_ANY else kind)
         for kind, types in tomllib.loads(text).items()
         for type_, words in types.items()
         for word in words
