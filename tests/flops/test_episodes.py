@@ -102,3 +102,13 @@ def test_winograd_of_resnet_50_executes_less_than_half(name: str) -> None:
     assert (2 * winograd["executed_flops"] < winograd["direct_flops"]).all()
     gemm = both.filter(pl.col("algorithm").is_in(["implicit_gemm", "algo_0"]))
     assert (gemm["executed_flops"] == gemm["direct_flops"]).all()
+
+
+def test_what_is_beyond_64_bits_is_refused() -> None:
+    ops = Ops()
+    huge = ops.add("aten::conv2d", [[2**40, 3, 2**40, 8], *CONV[1:]], STRIDES)
+    result = executed_by_episode(
+        ops.frame(), episodes((huge, "gemm", "fprop"), (huge, "unknown", "fprop"))
+    )
+    assert result["executed_flops"].to_list() == [None, None]
+    assert set(result["reason"]) == {"the count is beyond 64 bits"}

@@ -13,7 +13,7 @@ from traceana.flops.conv_shapes import CALL, NAMES, read
 from traceana.flops.coverage import Tree
 from traceana.flops.executed import Direction, executed
 from traceana.flops.hints import with_hints
-from traceana.flops.model import Refusal
+from traceana.flops.model import LARGEST, Refusal
 
 EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "episode": pl.UInt32,  # row of `episodes`
@@ -28,6 +28,7 @@ EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 _STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
+_BEYOND: Final = "the count is beyond 64 bits"
 _KEY: Final = (*CALL, "algorithm", "direction")
 
 
@@ -97,6 +98,8 @@ def _executed(
         return _refused(found.reason, None)
     conv, size = found
     flops = 2 * conv.macs
+    if flops > LARGEST:
+        return _refused(_BEYOND, None)
     way = next((one for one in get_args(Direction) if one == direction), None)
     if algorithm is None or way is None:
         return _refused("the algorithm or the direction is not known", flops)
@@ -106,6 +109,8 @@ def _executed(
     result = executed(conv, algorithm, way, size=size or 4)
     if isinstance(result, Refusal):
         return _refused(result.reason, flops)
+    if max(result.flops, result.workspace or 0) > LARGEST:
+        return _refused(_BEYOND, flops)
     return (
         flops,
         result.flops,

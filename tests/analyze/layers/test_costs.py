@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -16,6 +17,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.attribute import attribute
 from traceana.classify import classify_names, rules_in_use
+from traceana.describe import Manifest, find
 from traceana.flops.peaks import Peaks
 from traceana.refine import refine
 from traceana.trace import Trace
@@ -229,3 +231,59 @@ def test_peaks_of_another_machine_are_not_said_to_be_used() -> None:
     for result in (layers(trace, peaks=other), roofline(trace, peaks=other)):
         assert any("V100" in note for note in result.notes)
         assert "elsewhere" not in result.notes
+
+
+def _input_shapes(*operators: tuple[str, str]) -> list[str | None]:
+    """Return the inputs of layers with one operator each, each with a kernel."""
+    b = TraceBuilder()
+    for number, (name, shapes) in enumerate(operators):
+        at = 100 * number
+        b.row("ranges", text=f"nn.Module: M_{number}", kind="module", process=9, thread=1, start=at,
+              duration=90)  # fmt: skip
+        b.row("ops", name="aten::add_", process=9, thread=1, start=at + 1, duration=5,
+              input_shapes="[[], [], []]")  # fmt: skip
+        b.row("ops", name=name, process=9, thread=1, start=at + 10, duration=50,
+              input_shapes=shapes)  # fmt: skip
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=at + 20, duration=5,
+              correlation=number)  # fmt: skip
+        b.kernel("k", 1000 + at, 50, correlation=number, process=9, stream=7)
+    frame = layers(attribute(b.build())).frame
+    return frame.filter(pl.col("role") == "layer")["input_shape"].to_list()
+
+
+def test_the_input_of_a_layer_is_what_its_first_operator_takes() -> None:
+    assert _input_shapes(
+        ("aten::batch_norm", "[[2, 3, 4, 4], [3], [3], [3], [3], [], [], [], []]"),
+        ("aten::embedding", "[[100, 32], [2, 16], [], [], []]"),
+        # Of TorchScript, with a value of the interpreter's in front.
+        ("aten::relu", "[[9, 9], [2, 3]]"),
+    ) == ["[2, 3, 4, 4]", "[2, 16]", "[2, 3]"]
+
+
+def _with_manifest(file: str, change: tuple[str, str]) -> tuple[str, ...]:
+    beside = find(FIXTURES / file)
+    assert beside is not None
+    text = beside.read_text("utf-8")
+    model = msgspec.json.decode(text.replace(*change), type=Manifest)
+    return layers(traceana.open(FIXTURES / file), model=model).notes
+
+
+def test_a_manifest_of_another_batch_or_model_is_told() -> None:
+    recorded, other = "alexnet-cpu-ranges.json.gz", "another batch or model"
+    assert not any(other in note for note in _with_manifest(recorded, ("", "")))
+    assert any(other in note for note in _with_manifest(recorded, ("[8, ", "[4, ")))
+    notes = _with_manifest(recorded, ('"conv1"', '"stem.first"'))
+    assert not any("not in the trace" in note for note in notes)  # by type and order
+
+
+def test_layers_of_a_manifest_that_are_not_in_the_trace_are_told() -> None:
+    notes = _with_manifest("alexnet-cpu-torchscript.json.gz", ("", ""))
+    assert any("layers of the manifest are not in the trace" in note for note in notes)
+
+
+def test_counts_of_a_manifest_beyond_64_bits_are_left_out() -> None:
+    notes = _with_manifest(
+        "alexnet-cpu-nsys-2024.2.sqlite",
+        ('"position": 0,', '"position": 0, "calls": 1000000000000000,'),
+    )
+    assert any("19 layers" in note for note in notes)

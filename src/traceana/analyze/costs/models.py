@@ -11,7 +11,7 @@ from traceana.analyze.work import work
 from traceana.describe.manifest import Layer, Manifest
 from traceana.flops.layers import Layer as Shapes
 from traceana.flops.layers import layer_costs
-from traceana.flops.model import Refusal
+from traceana.flops.model import LARGEST, Refusal
 from traceana.flops.parts import PART
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def model_charges(
                 cost.part != "forward" and "backward" in directions
             ):
                 count = times * layer.calls
+                if max(cost.flops, cost.bytes or 0) * count > LARGEST:
+                    continue
                 size = None if cost.bytes is None else cost.bytes * count
                 executed = None if cost.kind.startswith("conv") else cost.flops * count
                 rows.append(
@@ -66,8 +68,13 @@ def model_charges(
                 )  # fmt: skip
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
-    note = (f"the shapes of {layers} are from the layer manifest",) if used else ()
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), note
+    note = [f"the shapes of {layers} are from the layer manifest"] if used else []
+    absent = len(model.layers) - len(partner)
+    if absent:
+        note.append(
+            f"{absent} of the {len(model.layers)} layers of the manifest are not in the trace"
+        )
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), tuple(note)
 
 
 def _seen(trace: Trace) -> dict[int, set[str]]:

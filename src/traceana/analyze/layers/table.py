@@ -57,7 +57,7 @@ def layers(
     :data:`traceana.analyze.layers.rates.COLUMNS`. Order of execution,
     roles last.
     """
-    told = shapes(trace, model) if costs else None
+    told, on_shapes = shapes(trace, model) if costs else (None, ())
     names = places(_described(trace.layers, told), by, depth)
     charged = charges(trace, model) if costs else None
     work = placed(located(trace, None if charged is None else charged.without_count), names)
@@ -88,7 +88,7 @@ def layers(
         notes = (
             ()
             if frame.is_empty()
-            else (*charged.notes, *_on_costs(frame, work, of_trace, whose, peaks))
+            else (*on_shapes, *charged.notes, *_on_costs(frame, work, of_trace, whose, peaks))
         )
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
