@@ -18,6 +18,7 @@ from traceana.analyze.roofline import roofline
 from traceana.attribute import attribute
 from traceana.classify import classify_names, rules_in_use
 from traceana.describe import Manifest, find
+from traceana.describe.manifest import Layer, manifest
 from traceana.flops.peaks import Peaks
 from traceana.refine import refine
 from traceana.trace import Trace
@@ -287,3 +288,32 @@ def test_counts_of_a_manifest_beyond_64_bits_are_left_out() -> None:
         ('"position": 0,', '"position": 0, "calls": 1000000000000000,'),
     )
     assert any("19 layers" in note for note in notes)
+
+
+def test_a_manifest_counts_the_steps_in_which_a_layer_ran_on_the_selected_devices() -> None:
+    from traceana.analyze.selection import select
+
+    b = TraceBuilder()
+    for process, runs in ((1, 3), (2, 1)):
+        for step in range(3):
+            at = step * 10_000
+            b.row("ranges", text=f"ProfilerStep#{step}", kind="step", process=process,
+                  thread=process, start=at, duration=9_000)  # fmt: skip
+            if step >= runs:
+                continue
+            correlation = 10 * process + step
+            b.row("ranges", text="nn.Module: Linear_0", kind="module", process=process,
+                  thread=process, start=at + 5, duration=90)  # fmt: skip
+            b.row("ops", name="aten::linear", process=process, thread=process, start=at + 10,
+                  duration=50)  # fmt: skip
+            b.row("calls", name="cudaLaunchKernel", process=process, thread=process, start=at + 20,
+                  duration=5, correlation=correlation)  # fmt: skip
+            b.kernel("sgemm_128x64_nn", at + 100, 50, correlation=correlation, process=process,
+                     device=process, stream=7)  # fmt: skip
+    layer = Layer(path="fc", type="Linear", framework_type="Linear", position=0, inputs=((4, 5),),
+                  outputs=((4, 6),), parameters={"weight": (6, 5)})  # fmt: skip
+    model = manifest(network="n", framework=None, inputs=(), layers=(layer,))
+    trace, once = attribute(b.build()), 2 * 4 * 5 * 6
+    for devices, steps in ((None, 4), ([1], 3), ([2], 1)):
+        chosen = select(trace, devices=devices)
+        assert layers(chosen, model=model).totals["flops"] == steps * once

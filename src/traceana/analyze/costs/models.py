@@ -34,16 +34,16 @@ def model_charges(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return the costs of layers that ``told`` has none of, and notes.
 
-    A layer runs its forward pass once a step, and its backward pass where it has time in that
-    direction. The first layer of a model has no gradient of its input unless one was computed.
+    A layer runs its forward pass once in each step in which it has selected work of that direction,
+    and its backward pass likewise. The first layer with parameters is taken to have no gradient of
+    its input.
     """
     seen = _seen(trace)
     partner = paired(trace.layers, model)
     known = set(told.filter(pl.col("flops") > 0)["layer"].drop_nulls())
     rows: list[tuple[object, ...]] = []
-    times = trace.steps.height
     wanted = {row: layer for row, layer in partner.items() if row not in known and row in seen}
-    if wanted and not times:
+    if wanted and not trace.steps.height:
         return pl.DataFrame(schema=_SCHEMA), (
             "the layer manifest is not used: without steps it is not known how often a layer ran",
         )
@@ -54,9 +54,7 @@ def model_charges(
         if isinstance(costs, Refusal):
             continue
         for cost in costs:
-            if (cost.part == "forward" and "forward" in directions) or (
-                cost.part != "forward" and "backward" in directions
-            ):
+            if times := directions.get("forward" if cost.part == "forward" else "backward"):
                 count = times * layer.calls
                 if max(cost.flops, cost.bytes or 0) * count > LARGEST:
                     continue
@@ -77,17 +75,20 @@ def model_charges(
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), tuple(note)
 
 
-def _seen(trace: Trace) -> dict[int, set[str]]:
-    """Return by layer the directions in which it has selected work; unknown counts as forward."""
-    directions = (
+def _seen(trace: Trace) -> dict[int, dict[str, int]]:
+    """Return by layer and direction in how many steps it has selected work.
+
+    Work of no direction counts as forward. A step is one of one process.
+    """
+    steps = (
         work(trace)
-        .select("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
+        .group_by("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
+        .agg(pl.col("step").drop_nulls().n_unique())
         .drop_nulls("layer")
-        .unique()
     )
-    found: dict[int, set[str]] = {}
-    for row, direction in directions.iter_rows():
-        found.setdefault(row, set()).add(direction)
+    found: dict[int, dict[str, int]] = {}
+    for row, direction, count in steps.iter_rows():
+        found.setdefault(row, {})[direction] = count
     return found
 
 
