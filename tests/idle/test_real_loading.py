@@ -130,7 +130,6 @@ def test_slow_loading_is_told_from_loading_that_is_not(framework: str, tmp_path:
     assert ("DataLoader" if framework == "torch" else "IteratorGetNext") in slow["text"]
     # TensorFlow prefetches: a batch that was made while another was computed is not waited for.
     assert max(slow["waits"]) >= 0.75 * SLEEP_S * 1e9
-    assert slow["share"] > 0.5
     assert quick["share"] < 0.5 * slow["share"]
     assert sum(quick["waits"]) < 0.25 * sum(slow["waits"])
     # What is computed is the same, and is not taken for loading.
