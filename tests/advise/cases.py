@@ -240,6 +240,15 @@ CASES: Final[dict[str, tuple[Build, tuple[Build, ...]]]] = {
         copies(1, 4_000_000, 1_000_000, "pinned"),
         (copies(1, 4_000_000, 300_000, "pinned"), copies(1, 4_000_000, 1_000_000, "pageable")),
     ),
+    "exposed_copies": (
+        copies(1, 4_000_000, 300_000, "pinned"),
+        (
+            copies(1, 4_000_000, 300_000, "pinned", hidden=True),
+            copies(1, 4_000_000, 300_000, "pageable"),
+            copies(100, 1_000, 10_000, "pinned"),
+            copies(1, 4_000_000, 10_000, "pinned"),
+        ),
+    ),
     "data_loading": (
         gap(lambda run: run.data_loader(100_000, 150_000)),
         (gap(None), gap(lambda run: run.range("validate", 100_000, 150_000))),

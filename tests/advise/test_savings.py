@@ -70,6 +70,16 @@ def test_copies_save_what_no_kernel_hides(tmp_path: Path) -> None:
     assert finding.saving_ns == pytest.approx(1_000_000 * (1 - row["peak_share"]), abs=1)
 
 
+def test_fast_copies_that_no_kernel_hides_cost_their_time(tmp_path: Path) -> None:
+    finding = of("exposed_copies", tmp_path)
+    assert finding.saving_ns == 300_000
+    assert finding.figures["kernel_ns"] == 8_000_000
+    assert sentence(finding) == (
+        "300.0 µs of 300.0 µs of copies run with no kernel beside them: 4 copies, host to device "
+        "of 4.00 MB on average at 13.33 GB/s; kernels take 8.00 ms."
+    )
+
+
 def test_products_in_a_row_fill_the_device_together(tmp_path: Path) -> None:
     # Eight of ten blocks on 80 multiprocessors: batched they take the time of one.
     finding = found(advise(products_in_a_row(False)(tmp_path)), "batchable_gemms")
