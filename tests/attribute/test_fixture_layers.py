@@ -59,3 +59,13 @@ def test_nsys_iterations_are_the_steps(name: str) -> None:
         rows = placed.filter(pl.col("path") == layer, pl.col("step").is_not_null())
         assert sorted(rows["direction"].cast(pl.String)) == ["backward"] * 3 + ["forward"] * 3
     assert trace.on_cpu
+
+
+@pytest.mark.parametrize("network", ["googlenet", "resnet50"])
+def test_keras_scopes_name_the_network_s_layers_and_nothing_else(network: str) -> None:
+    """Also where the graph optimizer rewrote sums, and the model's scopes are numbered."""
+    trace = attribute(read(FIXTURES / "networks" / f"{network}-cpu-keras.xplane.pb.gz"))
+    found = trace.layers.filter(pl.col("role") == "layer")["path"].to_list()
+    named = layers_of(f"networks/{network}-cpu-keras")
+    # The manifest knows the layers by their last names.
+    assert {path.removeprefix(f"{network}.") for path in found} == {*named, "loss"}

@@ -35,6 +35,10 @@ def told(
         ("replica_3/bert/layer_5/dropout_1/dropout/random_uniform/RandomUniform",
          "bert.layer_5.dropout_1", None),
         ("cond_4/then/_48/net/fc/MatMul", "net.fc", None),
+        ("net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Leaf_0_Add", "net.sum", None),
+        ("ConstantFolding/gradient_tape/net/fc/MatMul/MatMul", "net.fc", "backward"),
+        ("gradient_tape/net/bn/batchnorm/add_1/Sum", "net.bn", "backward"),
+        ("gradient_tape/net/bn/moments/mean/truediv/Mul", "net.bn", "backward"),
         ("jit(step)/jit(main)/jvp(AlexNet)/conv1/conv_general_dilated", "AlexNet.conv1", None),
         ("jit(step)/jvp(conv1)/conv_general_dilated", "conv1", None),
         ("jit(step)/transpose(jvp(conv1))/conv_general_dilated", "conv1", "backward"),
@@ -60,6 +64,17 @@ def test_numbers_of_a_model_built_twice_are_taken_off_and_no_others() -> None:
     assert [path for path, *_ in twice] == ["net.conv", "net.fc"]
     blocks = told(["stage_1/conv_1/Conv2D", "stage_1/conv_2/Conv2D", "stage_2/conv_1/Conv2D"])
     assert [path for path, *_ in blocks] == ["stage_1.conv_1", "stage_1.conv_2", "stage_2.conv_1"]
+
+
+def test_what_the_graph_optimizer_rewrote_keeps_no_number_on_the_others() -> None:
+    twice = told(
+        [
+            "net_1/bn_1/batchnorm/add",
+            "gradient_tape/net_1/bn_1/batchnorm/add_1/Sum",
+            "net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Add",
+        ]
+    )
+    assert [path for path, *_ in twice] == ["net.bn", "net.bn", "net.sum"]
 
 
 def test_an_operator_s_own_name_is_no_layer() -> None:

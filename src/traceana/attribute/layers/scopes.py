@@ -29,8 +29,12 @@ _TF_FLOW: Final = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+)/"
 )
 _TF_BACKWARD: Final = frozenset({"gradient_tape", "gradients"})
+_TF_REWRITTEN: Final = frozenset({"ArithmeticOptimizer", "ConstantFolding", "ConstantFoldingCtrl"})
+"""Scopes of operators that TensorFlow's graph optimizer (Grappler) put in the place of others."""
+_TF_FUNCTION: Final = re.compile(r"moments|batchnorm|\w+_grad")
+"""Scopes of functions whose operators, and what is named after these, are all of one layer."""
 _TF_INNER: Final = re.compile(
-    r"convolution|(?:stateless_)?random_uniform|moments|batchnorm|einsum|Tensordot|\w+_grad|"
+    r"convolution|(?:stateless_)?random_uniform|einsum|Tensordot|"
     # Operators that others were fused with, so that they are in the trace as scopes alone.
     r"Conv[123]D(?:Transpose)?|convolution_transpose|MatMul|BiasAdd|Add|Reshape|Shape|Cast|Squeeze|"
     r"ExpandDims|Transpose|Relu6?|Elu|Tanh|Sigmoid|Softmax|LogSoftmax|(?:Max|Avg)Pool(?:\dd|\dD)?|"
@@ -91,7 +95,11 @@ def _place(scope: str) -> tuple[tuple[str, ...], bool]:
     components = _COMPONENT.findall(scope)
     if components and (first := _WRAPPED.fullmatch(components[0])) and first[1] in _CALLS:
         return _place_jax(components)
-    parts = [part for part in _TF_FLOW.sub("", scope).split("/") if part]
+    parts = [
+        part
+        for part in _TF_FLOW.sub("", scope).split("/")
+        if part and _SUFFIX.sub("", part) not in _TF_REWRITTEN
+    ]
     backward = any(part in _TF_BACKWARD for part in parts[:1])
     return tuple(parts[1:] if backward else parts), backward
 
@@ -112,6 +120,8 @@ def _place_jax(components: list[str]) -> tuple[tuple[str, ...], bool]:
 def _path(parts: tuple[str, ...], operators: set[str], names: set[str]) -> tuple[str, ...]:
     """Return the layer's path: without the operator, and the scopes that operators open."""
     path = parts[:-1]
+    functions = (i for i, part in enumerate(path) if _TF_FUNCTION.fullmatch(_SUFFIX.sub("", part)))
+    path = path[: next(functions, len(path))]
     while path and (
         _TF_INNER.fullmatch(_SUFFIX.sub("", path[-1]))
         or _SUFFIX.sub("", path[-1]) in operators
