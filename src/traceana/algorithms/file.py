@@ -1,0 +1,94 @@
+"""The file of an algorithm study: written whole, read strictly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from traceana.algorithms.model import FORMAT, VERSION, AlgorithmStudy
+from traceana.errors import (
+    CannotWriteError,
+    CorruptError,
+    IsDirectoryError,
+    NotFoundError,
+    UnknownFormatError,
+    UnreadableError,
+)
+
+
+class _Header(msgspec.Struct):
+    format: str
+    version: int
+
+
+def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
+    """Read the file of an algorithm study.
+
+    Raises :class:`UnknownFormatError` where it is none or of another version, :class:`CorruptError`
+    where it is damaged or contradicts itself, and ``NotFoundError``, ``IsDirectoryError`` or
+    ``UnreadableError`` where it cannot be read.
+    """
+    source = Path(path)
+    content = _content(source)
+    try:
+        header = msgspec.json.decode(content, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UnknownFormatError(f"{source} is no algorithm study; {_WRITE}") from None
+    if header.format != FORMAT:
+        raise UnknownFormatError(f"{source} is no algorithm study; {_WRITE}")
+    if header.version != VERSION:
+        raise UnknownFormatError(
+            f"{source} is an algorithm study of version {header.version}, not {VERSION}; "
+            "measure anew"
+        )
+    try:
+        return msgspec.json.decode(content, type=AlgorithmStudy)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptError(f"{source} is a damaged algorithm study: {error}") from None
+
+
+def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
+    """Write ``study`` to ``path``, a measurement a line; never half. Raises CannotWriteError."""
+    target = Path(path)
+    beside = target.with_name(f"{target.name}.partial")
+    try:
+        beside.write_text(to_json(study), encoding="utf-8")
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CannotWriteError(
+            f"{target}: the algorithm study cannot be written ({error.strerror}): give another path"
+        ) from error
+
+
+def to_json(study: AlgorithmStudy) -> str:
+    """Return the file's text."""
+    fields = msgspec.to_builtins(study)
+    rows = {name: fields.pop(name) for name in ("layers", "measurements")}
+    lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
+    for name, values in rows.items():
+        listed = ",\n".join(f"  {_json(value)}" for value in values)
+        lines.append(f" {_json(name)}: [\n{listed}\n ]" if listed else f" {_json(name)}: []")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+_WRITE = "write one with python -m workloads.algorithms"
+
+
+def _content(source: Path) -> bytes:
+    try:
+        return source.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(f"{source}: no such file; give an algorithm study") from None
+    except IsADirectoryError:
+        raise IsDirectoryError(f"{source} is a directory; give the algorithm study in it") from None
+    except OSError as error:
+        raise UnreadableError(
+            f"{source}: the algorithm study cannot be read ({error.strerror})"
+        ) from error
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

@@ -1,0 +1,153 @@
+"""What a study of convolution algorithms measured. See ``docs/algorithms.md``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from traceana.classify.schema import ALGORITHMS
+from traceana.flops.executed import Direction
+from traceana.flops.model import UncountableError
+from traceana.flops.neutral.convolution import Convolution
+
+FORMAT: Final = "traceana-algorithms"
+VERSION: Final = 1
+"""Raised whenever a field changes its name, type or meaning; fields may be added without."""
+
+Extent = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**32)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Pair = tuple[Positive, Positive]
+
+Status = Literal["ok", "unsupported", "out_of_memory", "failed", "wrong", "left_out"]
+"""``unsupported``: the library does not offer it for this shape. ``wrong``: it ran, and its result
+is not that of a direct sum. ``left_out``: it was not run, for the reason that is told."""
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """A two-dimensional convolution of one image: extents are (height, width).
+
+    ``padding`` is one pair (before, after) a dimension.
+    """
+
+    path: str
+    in_channels: Positive
+    out_channels: Positive
+    input: Pair
+    output: Pair
+    kernel: Pair
+    stride: Pair
+    padding: tuple[tuple[Extent, Extent], tuple[Extent, Extent]]
+    dilation: Pair
+    groups: Positive = 1
+
+    def __post_init__(self) -> None:
+        """Raise :class:`ValueError` where the extents are of no convolution."""
+        try:
+            self.convolution(1)
+        except UncountableError as error:
+            raise ValueError(f"layer {self.path!r}: {error}") from None
+        for side in (0, 1):
+            before, after = self.padding[side]
+            reach = self.dilation[side] * (self.kernel[side] - 1) + 1
+            room = self.input[side] + before + after - reach
+            if room < 0 or room // self.stride[side] + 1 != self.output[side]:
+                raise ValueError(f"layer {self.path!r}: the output does not follow from the input")
+
+    def convolution(self, batch: int) -> Convolution:
+        """Return the extents of the layer at this batch size, for ``traceana.flops``."""
+        return Convolution(
+            batch=batch,
+            in_channels=self.in_channels,
+            out_channels=self.out_channels,
+            window=self.kernel,
+            output=self.output,
+            input=self.input,
+            groups=self.groups,
+            stride=self.stride,
+            dilation=self.dilation,
+        )
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One algorithm of one layer in one direction at one batch size.
+
+    ``algorithm`` is of :data:`traceana.classify.schema.ALGORITHMS`, ``name`` the library's own name
+    and ``implementation`` that of what it chose to run, where it tells. ``times_ns`` are the timed
+    runs in their order, there if ``status`` is ``ok`` and only then; ``reason`` is there if it is
+    not. ``search_ns`` is what the library's own search took for the algorithm. ``reorder_ns`` are
+    runs of what brings the operands from plain memory into the implementation's layouts and the
+    result back, 0 where it works in plain memory; ``reorder_bytes`` is the size of the copies.
+    ``error`` is the largest difference from a direct sum in double precision, in units of the
+    square root of the sum of the squared products.
+    """
+
+    layer: str
+    direction: Direction
+    batch: Positive
+    algorithm: str
+    name: str
+    status: Status
+    implementation: str | None = None
+    reason: str | None = None
+    times_ns: tuple[Count, ...] = ()
+    search_ns: Count | None = None
+    workspace_bytes: Count | None = None
+    reorder_ns: tuple[Count, ...] = ()
+    reorder_bytes: Count | None = None
+    math_type: str | None = None
+    deterministic: bool | None = None
+    error: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise :class:`ValueError` where the fields contradict each other."""
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"unknown algorithm {self.algorithm!r}")
+        if (self.status == "ok") != bool(self.times_ns):
+            raise ValueError("times are there if the status is ok, and only then")
+        if (self.status == "ok") != (self.reason is None):
+            raise ValueError("a reason is there if the status is not ok, and only then")
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What the algorithms ran on; ``threads`` is of a CPU, ``memory_bytes`` of a GPU."""
+
+    kind: Literal["cpu", "gpu"]
+    name: str
+    memory_bytes: Count | None = None
+    threads: Positive | None = None
+
+
+class AlgorithmStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of one run.
+
+    ``layout`` is the order of the axes in memory, ``own`` where each implementation has its own.
+    ``tolerance`` bounds ``error``. ``versions`` are of the software besides the library itself.
+    ``ended`` says why the run stopped before all was measured, ``None`` where all was.
+    """
+
+    format: Literal["traceana-algorithms"] = FORMAT
+    version: int = VERSION
+    library: Literal["cuDNN", "oneDNN"]
+    library_version: str
+    device: Device
+    network: str
+    precision: Literal["fp32", "tf32"]
+    layout: Literal["nchw", "nhwc", "own"]
+    warm_up: Count
+    tolerance: float
+    recorded: str
+    versions: dict[str, str]
+    ended: str | None
+    layers: tuple[Layer, ...]
+    measurements: tuple[Measurement, ...]
+
+    def __post_init__(self) -> None:
+        """Raise :class:`ValueError` where a measurement is of no layer, or two layers are alike."""
+        paths = {layer.path for layer in self.layers}
+        if len(paths) != len(self.layers):
+            raise ValueError("two layers have the same path")
+        for each in self.measurements:
+            if each.layer not in paths:
+                raise ValueError(f"there is no layer {each.layer!r}")
