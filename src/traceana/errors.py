@@ -31,6 +31,9 @@ class ExitCode(IntEnum):
     SKIPPED_FILES = 22
     NO_TIMELINE = 23
     COUNTERS_UNUSABLE = 24
+    NOT_A_RUN = 25
+    UNFINISHED_RUN = 26
+    RUN_WITHOUT_TRACE = 27
     LEDGER_NOT_EMPTY = 30
     GATE_FAILED = 31
     BAD_RULES = 40
@@ -104,6 +107,24 @@ class CountersError(TraceanaError):
     """What was named as counters holds none of Nsight Compute, or cannot be joined."""
 
     exit_code = ExitCode.COUNTERS_UNUSABLE
+
+
+class NotARunError(TraceanaError):
+    """A folder is no run or sweep of ``record``, or not one; or a file of it is damaged."""
+
+    exit_code = ExitCode.NOT_A_RUN
+
+
+class UnfinishedRunError(TraceanaError):
+    """The folder is of a recording that goes on, or was cut off."""
+
+    exit_code = ExitCode.UNFINISHED_RUN
+
+
+class RunWithoutTraceError(TraceanaError):
+    """The run died before there was a trace, or was recorded without a profiler."""
+
+    exit_code = ExitCode.RUN_WITHOUT_TRACE
 
 
 class CorruptError(TraceanaError):

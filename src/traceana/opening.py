@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from traceana.errors import CountersError, NotFoundError
+from traceana.errors import CountersError, NotARunError, NotFoundError
 from traceana.ingest.progress import Progress, silent
 from traceana.trace import Trace
 
@@ -21,7 +21,8 @@ def open_trace(
     rules: str | os.PathLike[str] | None = None,
     counters: str | os.PathLike[str] | None = None,
 ) -> Trace:
-    """Open a trace file of any format, a saved bundle, or the recordings of a distributed run.
+    """Open a trace file of any format, a saved bundle, a folder that ``traceana record`` made, or
+    the recordings of a distributed run.
 
     The latter are a list of files, or a folder that holds them: one Trace with the rank of every
     row, the times aligned by each file's epoch.
@@ -48,6 +49,12 @@ def open_trace(
         trace = open_bundle(source)
     elif others:
         trace = read_ranks(str(source.parent), sources, _timeline, progress, found_in_folder=False)
+    elif recorded := _recorded(source):
+        trace = (
+            _read(recorded[0], progress)
+            if len(recorded) == 1
+            else read_ranks(str(source), recorded, _timeline, progress, found_in_folder=False)
+        )
     elif source.is_dir():
         trace = read_ranks(str(source), find(source), _timeline, progress, found_in_folder=True)
     else:
@@ -60,6 +67,26 @@ def open_trace(
         trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
         trace = refine(trace, loaded)
     return trace if counters is None else _measured(trace, Path(counters), progress)
+
+
+def _recorded(source: Path) -> list[Path]:
+    """Return the traces of the recorded run ``source``, nothing where it is none.
+
+    Raises where it holds several runs, one that goes on, or one without a trace.
+    """
+    from traceana.runs.find import is_run, runs_below
+    from traceana.runs.read import read_run, refuse_partial
+
+    if not source.is_dir():
+        return []
+    refuse_partial(source)
+    if is_run(source):
+        return read_run(source).traces()
+    if below := runs_below(source):
+        raise NotARunError(
+            f"{source} holds {len(below)} recorded runs: name one of them, the first is {below[0]}"
+        )
+    return []
 
 
 def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:

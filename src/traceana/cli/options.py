@@ -14,7 +14,8 @@ TraceFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="A trace of any format, a saved bundle, or the files (or folder) of one run's ranks.",
+        help="A trace of any format, a recorded run, a saved bundle, or the files (or folder) of "
+        "one run's ranks.",
         show_default=False,
     ),
 ]

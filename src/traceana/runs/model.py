@@ -1,0 +1,187 @@
+"""What the JSON files of a run's folder hold. See ``docs/record.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from statistics import fmean, median
+from typing import Annotated, Final
+
+import msgspec
+
+VERSION: Final = 1
+"""Raised whenever a field changes its name, type or meaning; fields may be added without."""
+
+RUN_FILE: Final = "run.json"
+SWEEP_FILE: Final = "sweep.json"
+ENVIRONMENT_FILE: Final = "environment.json"
+TIMING_FILE: Final = "timing.json"
+LAYERS_FILE: Final = "layers.json"
+PARTIAL: Final = ".partial"
+"""Ends the name of a run's folder while the run is going on."""
+
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Value = bool | int | float | str | None
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class Profiler(StrEnum):
+    """What recorded the trace."""
+
+    TORCH = "torch"
+    TENSORFLOW = "tensorflow"
+    JAX = "jax"
+    NSYS = "nsys"
+    NONE = "none"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A training run of the repository's own networks.
+
+    ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``; ``batch`` the images a step of all processes
+    together; ``options`` every option by its name (``image_size``), with the value that was used.
+    """
+
+    framework: str
+    network: str
+    batch: Count
+    options: dict[str, Value] = {}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``. It is written last: a folder without it is no run.
+
+    ``reason`` is None, or what ended the run: ``out of memory``, an exit status, a signal.
+    ``workload`` is None for a script of the user's own. ``point`` has the run's values on the axes
+    of its sweep, as they were given. ``traces`` are names of files in the folder, one a rank where
+    there are ranks; ``started_at`` is UTC in ISO 8601; ``exit_status`` is the command's, negative
+    for a signal, None where it was never started. ``notes`` say what could not be had.
+    """
+
+    version: int = VERSION
+    status: Status
+    reason: str | None = None
+    workload: Workload | None = None
+    point: dict[str, str] = {}
+    argv: tuple[str, ...]
+    profiler: Profiler
+    traces: tuple[str, ...] = ()
+    started_at: str
+    exit_status: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The duration of each step in ns, in order, of the first process.
+
+    Of a script of the user's own the first step's begin is not known, so it is not in
+    ``warm_up_ns``. ``synchronized`` tells that each time ends when the device was done with the
+    step. Else the host may have run ahead, and only the sum is right.
+    """
+
+    steps_ns: tuple[Nanoseconds, ...]
+    warm_up_ns: tuple[Nanoseconds, ...] = ()
+    synchronized: bool = True
+
+    @property
+    def step_ns(self) -> float | None:
+        """Time of one step: the median, or the mean where only the sum is right."""
+        return (median if self.synchronized else fmean)(self.steps_ns) if self.steps_ns else None
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """``timing.json``: the steps without a profiler, and beside it.
+
+    ``images_per_step`` is the batch of all processes, None where it is not known. ``overhead`` is
+    what the profiler adds to a step, as a share of the step without it.
+    """
+
+    version: int = VERSION
+    images_per_step: Count | None = None
+    without_profiler: StepTimes | None = None
+    with_profiler: StepTimes | None = None
+    overhead: float | None = None
+
+
+def overhead(without: StepTimes | None, beside: StepTimes | None) -> float | None:
+    """What the profiler adds to a step, as a share of the step without it; None if unknown."""
+    plain = None if without is None else without.step_ns
+    profiled = None if beside is None else beside.step_ns
+    return None if not plain or profiled is None else profiled / plain - 1
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU, as ``nvidia-smi`` names it."""
+
+    name: str
+    memory_bytes: Count | None = None
+    driver: str | None = None
+    compute_capability: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """``environment.json``: on what the run was made.
+
+    ``packages`` are versions by distribution (``torch``, ``keras``, ``numpy``); ``libraries`` those
+    of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` as far as the framework tells; ``threads`` are the
+    framework's own, within an operator; ``variables`` those environment variables that change what
+    is computed or where; ``options`` the words that ``record`` was given.
+    """
+
+    version: int = VERSION
+    traceana: str
+    python: str | None = None
+    system: str
+    machine: str
+    cpu: str
+    cpu_cores: Count
+    memory_bytes: Count | None = None
+    threads: Count | None = None
+    packages: dict[str, str] = {}
+    libraries: dict[str, str] = {}
+    gpus: tuple[Gpu, ...] = ()
+    profiler_version: str | None = None
+    variables: dict[str, str] = {}
+    options: tuple[str, ...] = ()
+
+
+class Axis(msgspec.Struct, frozen=True, kw_only=True):
+    """An option that a sweep varies, and its values in order, as they were given."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a sweep: the name of its folder, and its value on each axis."""
+
+    folder: str
+    values: dict[str, str]
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """``sweep.json``: written before the first run, so runs of it may be missing still.
+
+    ``points`` are the product of the ``axes``, the last of them varying fastest; ``argv`` are the
+    words that ``record`` was given for each of them.
+    """
+
+    version: int = VERSION
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+    argv: tuple[str, ...]
+    profiler: str
+    started_at: str
+
+
+def is_plain_name(names: Sequence[str]) -> bool:
+    """Whether ``names`` are names of files in one folder, and lead nowhere else."""
+    return all(name not in ("", ".", "..") and not set(name) & set("/\\\0") for name in names)

@@ -1,0 +1,170 @@
+"""Folders of recorded runs: what is read, what is found, what is refused and in which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traceana
+from tests.cli.conftest import Run as Command
+from tests.cli.conftest import run as run
+from traceana.errors import (
+    NotARunError,
+    NotFoundError,
+    RunWithoutTraceError,
+    TraceanaError,
+    UnfinishedRunError,
+)
+from traceana.runs import Status, StepTimes, find_runs, read_run, read_sweep
+from traceana.runs.model import overhead
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+
+
+def make_run(folder: Path, **changed: Any) -> Path:
+    """Write the folder of a run with the trace of a fixture in it."""
+    folder.mkdir(parents=True)
+    facts: dict[str, Any] = {
+        "version": 1,
+        "status": "complete",
+        "argv": ["python", "train.py"],
+        "profiler": "torch",
+        "traces": ["trace.json.gz"],
+        "started_at": "2026-01-01T00:00:00Z",
+        "exit_status": 0,
+        **changed,
+    }
+    for name in facts["traces"]:
+        if name == Path(name).name:
+            (folder / name).symlink_to(FIXTURE)
+    (folder / "run.json").write_text(json.dumps(facts))
+    return folder
+
+
+def make_sweep(folder: Path, batches: list[int], made: list[int]) -> Path:
+    folder.mkdir()
+    points = [{"folder": f"batch={n}", "values": {"batch": str(n)}} for n in batches]
+    axes = [{"name": "batch", "values": [str(n) for n in batches]}]
+    facts = {"version": 1, "axes": axes, "points": points, "argv": [], "profiler": "torch"}
+    started = {"started_at": "2026-01-01T00:00:00Z"}
+    (folder / "sweep.json").write_text(json.dumps({**facts, **started}))
+    for number in made:
+        make_run(folder / f"batch={number}")
+    return folder
+
+
+def test_a_run_opens_as_its_trace_does(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    assert traceana.open(folder).activities.equals(traceana.open(FIXTURE).activities)
+    assert read_run(folder).run.status is Status.COMPLETE
+    assert read_run(folder).timing() is None
+
+
+def test_every_verb_takes_a_run(tmp_path: Path, run: Command) -> None:
+    folder = make_run(tmp_path / "run")
+    for verb in ("report", "info", "layers", "kernels"):
+        assert run(verb, folder).exit_code == 0
+    assert run("diff", folder, FIXTURE).exit_code == 0
+
+
+def test_ranks_of_a_run_are_one_trace(tmp_path: Path) -> None:
+    names = ["trace.rank0.json.gz", "trace.rank1.json.gz"]
+    trace = traceana.open(make_run(tmp_path / "run", traces=names))
+    assert sorted(trace.activities["rank"].unique()) == [0, 1]
+
+
+def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", traces=["../other/trace.json"])
+    with pytest.raises(NotARunError, match="outside its folder"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "is damaged"),
+        ('{"version": 1}', "is damaged"),
+        ('{"version": 7}', "of version 7, not 1"),
+        ('{"version": 1, "status": "well"}', "is damaged"),
+        ("\x80", "is damaged"),
+    ],
+)
+def test_a_damaged_run_is_told_in_one_line(tmp_path: Path, content: str, says: str) -> None:
+    (make_run(tmp_path / "run") / "run.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(NotARunError, match=says) as raised:
+        traceana.open(tmp_path / "run")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        ("failed", "out of memory", "its run was failed \\(out of memory\\)"),
+        ("complete", None, "recorded without a profiler"),
+    ],
+)
+def test_a_run_without_a_trace_says_why(
+    tmp_path: Path, status: str, reason: str | None, says: str
+) -> None:
+    folder = make_run(tmp_path / "run", status=status, reason=reason, traces=[])
+    with pytest.raises(RunWithoutTraceError, match=says):
+        traceana.open(folder)
+    assert [one.run.reason for one in find_runs([folder])] == [reason]
+
+
+def test_a_recording_that_goes_on_is_no_run(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run.partial")
+    for opens in (traceana.open, read_run, lambda path: find_runs([path])):
+        with pytest.raises(UnfinishedRunError, match="goes on or was cut off"):
+            opens(folder)
+    make_run(tmp_path / "whole")
+    assert [one.folder.name for one in find_runs([tmp_path])] == ["whole"]
+
+
+def test_runs_of_a_sweep_come_in_its_order(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "sweep", [1, 2, 10, 16], made=[1, 2, 10])
+    assert [one.folder.name for one in find_runs([sweep])] == ["batch=1", "batch=2", "batch=10"]
+    assert [point.values["batch"] for point in read_sweep(sweep).points] == ["1", "2", "10", "16"]
+
+
+def test_runs_are_found_in_folders_of_runs_and_sweeps_once(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "b", [1, 2], made=[1, 2])
+    alone = make_run(tmp_path / "a")
+    (tmp_path / "notes").mkdir()
+    found = find_runs([tmp_path, alone, tmp_path / "b" / "batch=2"])
+    assert [one.folder.name for one in found] == ["a", "batch=1", "batch=2"]
+
+
+def test_a_verb_wants_one_run_of_many(tmp_path: Path, run: Command) -> None:
+    sweep = make_sweep(tmp_path / "sweep", [1, 2], made=[1, 2])
+    for folder in (sweep, tmp_path):
+        done = run("report", folder)
+        assert done.exit_code == 25
+        assert "holds 2 recorded runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: None, NotFoundError),
+        (lambda path: path.mkdir(), NotARunError),
+        (lambda path: path.write_text(""), NotARunError),
+    ],
+)
+def test_folders_without_runs_are_refused(
+    tmp_path: Path, make: Any, error: type[TraceanaError]
+) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(error):
+        find_runs([tmp_path / "x"])
+
+
+def test_the_time_of_a_step_is_the_median_unless_only_the_sum_is_right() -> None:
+    assert StepTimes(steps_ns=(1, 2, 9)).step_ns == 2
+    assert StepTimes(steps_ns=(1, 2, 9), synchronized=False).step_ns == 4
+    assert StepTimes(steps_ns=()).step_ns is None
+    assert overhead(StepTimes(steps_ns=(100,)), StepTimes(steps_ns=(125,))) == 0.25
+    assert overhead(None, StepTimes(steps_ns=(125,))) is None
