@@ -46,7 +46,7 @@ class Diff:
     notes: tuple[str, ...]
 
     def by(self, what: By) -> pl.DataFrame:
-        """Return all work by layer, class, algorithm or kernel.
+        """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
         The columns are those of :func:`traceana.compare.views.view`. ``delta_ns`` adds up to the
         difference of the steps' mean device time.

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.facts import span_ns
 from traceana.analyze.intervals import Busy
-from traceana.analyze.layers.located import PASSES
-from traceana.analyze.layers.places import placed, places
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.work import work
+from traceana.compare.cells import cells
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -35,10 +33,9 @@ class Sample:
     ``steps`` has a row a step (:data:`STEPS`): ``wall_ns`` (of several processes the longest),
     ``available_ns`` (wall time times the devices that the step used, added up over processes),
     ``work_ns`` (durations of the work that it launched), ``busy_ns`` (union of all work in the
-    step's window, over its devices), ``calls``. ``cells`` has the work of the steps: ``step`` (row
-    of ``steps``), ``layer``, ``role``, ``category``, ``part``, ``pass``, ``name``, ``kind``,
-    ``copy_kind``, ``host_memory``, ``precision``, ``tensor_core``, ``calls``, ``time_ns``,
-    ``bytes``. ``marked`` is False where the trace has no steps: it is then one, the whole of it.
+    step's window, over its devices), ``calls``. ``cells`` has the work of the steps
+    (:func:`traceana.compare.cells.cells`), their ``step`` the row of ``steps``. ``marked`` is False
+    where the trace has no steps: it is then one, the whole of it.
     """
 
     steps: pl.DataFrame
@@ -83,12 +80,8 @@ def sample(trace: Trace, *, whole: bool = False) -> Sample:
         for row, number in enumerate(trace.steps["number"])
         if row in set(measured.rows)
     }
-    chosen = work(trace).with_columns(
-        pl.col("step").replace_strict(step_of, default=None, return_dtype=pl.UInt32)
-    )
-    return Sample(
-        by_number, _cells(trace, chosen.filter(pl.col("step").is_not_null())), True, measured.notes
-    )
+    step = work(trace)["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
+    return Sample(by_number, cells(trace, step), True, measured.notes)
 
 
 def _whole(trace: Trace) -> Sample:
@@ -104,50 +97,6 @@ def _whole(trace: Trace) -> Sample:
         "busy_ns": sum(busy.total(at) for at in busy.by_place),
         "calls": activities.height,
     }
-    chosen = activities.with_columns(pl.lit(0, pl.UInt32).alias("step"))
+    step = pl.zeros(activities.height, pl.UInt32, eager=True)
     note = "the trace marks no steps: all of it is compared as one"
-    return Sample(pl.DataFrame([row], schema=STEPS), _cells(trace, chosen), False, (note,))
-
-
-def _cells(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    memory = pl.col("source_memory").cast(pl.String), pl.col("destination_memory").cast(pl.String)
-    host = pl.coalesce(
-        pl.when(side.is_in(["pageable", "pinned", "managed"])).then(side) for side in memory
-    )
-    keys = (*SOURCE, "layer", "direction", "step", "host_memory")
-    summed = (
-        activities.with_columns(host.alias("host_memory"))
-        .group_by(keys)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.col("bytes").sum(),
-        )
-        .with_columns(pl.col("direction").cast(pl.String))
-    )
-    told = described(summed.select(SOURCE), trace)
-    gradient = told["direction"].is_in(["dgrad", "wgrad"]) & told["category"].is_in(
-        ["conv", "gemm"]
-    )
-    rows = classified(summed, trace).with_columns(
-        told["name"],
-        told["precision"],
-        told["tensor_core"],
-        pl.when(gradient).then(told["direction"]).otherwise("direction").cast(PASSES).alias("pass"),
-    )
-    return placed(rows.rename({"layer": "layer_row"}), places(trace.layers, "layer", None)).select(
-        "step",
-        "layer",
-        "role",
-        "category",
-        "part",
-        "pass",
-        "name",
-        pl.col("kind", "copy_kind").cast(pl.String),
-        "host_memory",
-        "precision",
-        "tensor_core",
-        "calls",
-        "time_ns",
-        "bytes",
-    )
+    return Sample(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))

@@ -1,24 +1,19 @@
-"""The work of two runs by layer, class, algorithm or kernel: what is one row."""
+"""The work of two runs by layer, class, kernel, product or copy: what is one row."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import polars as pl
 
 from traceana.compare.align import Alignment, Side
+from traceana.compare.keys import KEYS, Kind, keyed
 from traceana.compare.rows import IDLE, REMAINDER, series, whole
 from traceana.compare.samples import Sample
 from traceana.compare.verdict import Criteria
 
-By = Literal["layer", "class", "algorithm", "kernel"]
-VIEWS: Final[tuple[By, ...]] = get_args(By)
-
-_KEYS: Final[dict[By, tuple[str, ...]]] = {
-    "class": ("category", "part"),
-    "algorithm": ("category", "algorithm", "pass"),
-    "kernel": ("name", "category", "part"),
-}
+By = Literal["layer"] | Kind
+VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
 
 
 def view(
@@ -31,12 +26,13 @@ def view(
 ) -> pl.DataFrame:
     """Return all work of two runs, most difference first; the rows add up to the step.
 
-    ``pairs`` is that of :func:`layer_rows`, whose columns are those by layer; by class the first
-    columns are ``category`` and ``part``, by algorithm ``category`` and, of convolutions,
-    ``algorithm`` and ``pass``, by kernel ``name``, ``category`` and ``part``. Then come those of
-    :data:`traceana.compare.rows.SCHEMA`, and by layer ``flops_per_s_a``, ``flops_per_s_b`` (FLOPs
+    ``pairs`` is that of :func:`layer_rows`, whose columns are those by layer; otherwise the first
+    columns are :data:`traceana.compare.keys.KEYS`. Then come those of
+    :data:`traceana.compare.rows.SCHEMA`; by layer ``flops_per_s_a``, ``flops_per_s_b`` (FLOPs
     over all time of the layer) and, with ``batches`` that differ, ``image_a_ns``, ``image_b_ns``
-    (time over batch, rounded down; else null). The first column names idle time and the remainder.
+    (time over batch, rounded down; else null); by transfer ``bytes_a``, ``bytes_b`` (mean per step,
+    rounded down; null where the size of a copy is not known), ``bytes_per_s_a`` and
+    ``bytes_per_s_b``. The first column names idle time and the remainder.
     """
     if by == "layer":
         rows, place_a, place_b = _by_layer(a, b, pairs)
@@ -51,6 +47,8 @@ def view(
     named = pl.concat([rows, rest], how="diagonal")
     if by == "layer":
         figures = figures.with_columns(_rates(named, figures, batches))
+    elif by == "transfer":
+        figures = figures.hstack(_moved(a, place_a, b, place_b, figures.height))
     names = [column for column in named.columns if named.schema[column] == pl.String]
     return (
         named.hstack(figures)
@@ -162,9 +160,9 @@ def _by_layer(
     return pairs, pair_of(a.cells, pairs, "a"), pair_of(b.cells, pairs, "b")
 
 
-def _by_keys(a: Sample, b: Sample, by: By) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
-    keys = _KEYS[by]
-    cells = [_keyed(sample.cells).select(keys) for sample in (a, b)]
+def _by_keys(a: Sample, b: Sample, by: Kind) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
+    keys = KEYS[by]
+    cells = [keyed(sample.cells, by).select(keys) for sample in (a, b)]
     rows = pl.concat(cells).unique().sort(keys, nulls_last=True)
     numbered = rows.with_row_index("row")
     places = [
@@ -174,12 +172,24 @@ def _by_keys(a: Sample, b: Sample, by: By) -> tuple[pl.DataFrame, pl.Series, pl.
     return rows, places[0], places[1]
 
 
-def _keyed(cells: pl.DataFrame) -> pl.DataFrame:
-    conv = pl.col("category") == "conv"
-    return cells.with_columns(
-        pl.when(conv).then("part").alias("algorithm"),
-        pl.when(conv).then(pl.col("pass").cast(pl.String)).alias("pass"),
-    )
+def _moved(
+    a: Sample, place_a: pl.Series, b: Sample, place_b: pl.Series, count: int
+) -> list[pl.Series]:
+    """Return the bytes per step and the throughput of each of ``count`` rows, on both sides."""
+    size, time = pl.col("bytes"), pl.col("time_ns")
+    found = []
+    for side, sample, place in (("a", a, place_a), ("b", b, place_b)):
+        cells = sample.cells.select("copy", "bytes", "time_ns", place.alias("row"))
+        sized = size.is_not_null() & pl.col("copy").is_not_null()
+        known = cells.filter(sized.all().over("row"))
+        rows = known.group_by("row").agg(size.sum(), time.sum())
+        every = pl.select(pl.int_range(count, dtype=pl.UInt32).alias("row"))
+        figures = every.join(rows, on="row", how="left", maintain_order="left").select(
+            (size // sample.count).alias(f"bytes_{side}"),
+            pl.when(time > 0).then(size * 1e9 / time).alias(f"bytes_per_s_{side}"),
+        )
+        found += figures.get_columns()
+    return found
 
 
 def _step_flops(flops: float | None, side: Side) -> float | None:

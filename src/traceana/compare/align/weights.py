@@ -5,11 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-import polars as pl
-
+from traceana.analyze.layers.operands import operands
 from traceana.compare.align.vocabulary import type_of
-from traceana.flops.call import Call
-from traceana.flops.model import UncountableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,37 +14,21 @@ if TYPE_CHECKING:
     from traceana.describe.manifest import Layer
     from traceana.trace import Trace
 
-_WEIGHTED: Final = frozenset(("conv", "linear", "norm"))
-"""Kinds whose operators take the weight as their second input, in PyTorch."""
+_WEIGHTED: Final = frozenset(("conv", "linear", "norm", "embedding"))
+"""Kinds whose operators take a weight."""
 
 
 def weights(trace: Trace, described: Mapping[int, Layer]) -> dict[int, int]:
     """Return by row of ``layers`` the number of elements of its weight, where that is known.
 
-    ``described`` are the layers of a manifest; without one the second input of the layer's first
-    outermost forward operator tells it, where that is an operator with a weight.
+    ``described`` are the layers of a manifest; without one the layer's first operator tells it,
+    where that is one with a weight.
     """
-    first = (
-        trace.ops.filter(
-            pl.col("layer").is_not_null()
-            & pl.col("input_shapes").is_not_null()
-            & (pl.col("direction") == "forward").fill_null(True)
-        )
-        .sort("depth", "start", maintain_order=True)
-        .unique("layer", keep="first", maintain_order=True)
-        .select("layer", pl.col("name").cast(pl.String), "input_shapes")
-    )
     found: dict[int, int] = {}
-    for row, name, text in first.iter_rows():
-        known = type_of(name)
-        if known is None or known.kind not in _WEIGHTED:
-            continue
-        try:
-            shape = Call.decode("", text).shape(1)
-        except UncountableError:
-            continue
-        if shape:
-            found[row] = prod(shape)
+    for row, one in operands(trace).items():
+        known = type_of(one.operator)
+        if one.weight and known is not None and known.kind in _WEIGHTED:
+            found[row] = prod(one.weight)
     for row, layer in described.items():
         if "weight" in layer.parameters:
             found[row] = prod(layer.parameters["weight"])
