@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from traceana.analyze.work import work
 from traceana.compare.align import Alignment, Side, align, side
 from traceana.compare.changes import changes
 from traceana.compare.changes.model import Half
+from traceana.compare.devices import devices
 from traceana.compare.loading import loading
 from traceana.compare.pairs_file import forced_pairs
 from traceana.compare.samples import Sample, sample
@@ -111,7 +111,7 @@ class Diff:
         )
         return {
             "file": trace.meta.source,
-            "devices": _devices(trace),
+            "devices": devices(trace),
             "framework": trace.meta.framework,
             "steps": one.count,
             "marked": one.marked,
@@ -174,17 +174,6 @@ def diff(
         changes(half_a, half_b, rows, criteria),
         (*notes, *_doubts(trace_a, trace_b, sample_a, sample_b, criteria)),
     )
-
-
-def _devices(trace: Trace) -> str | None:
-    """Return the names of the devices that worked, with their numbers."""
-    used = work(trace).select("rank", "device").drop_nulls("device").unique()
-    if trace.on_cpu:
-        return "CPU"
-    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
-    names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
-    counted = names.group_by(pl.col("name").fill_null("GPU of unknown name")).len().sort("name")
-    return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
 
 def _half(trace: Trace, one: Sample, of: Side, pair: pl.Series) -> Half:

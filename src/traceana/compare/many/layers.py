@@ -1,0 +1,125 @@
+"""Forward and backward time of each layer in several runs (Kim et al. 2017, Figure 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.analyze.result import with_share
+from traceana.compare.many.aligned import aligned
+from traceana.compare.many.run import Run
+from traceana.compare.many.table import ITEM, RATIO, RUN, Table, with_ratio
+from traceana.compare.many.work import basis, unmarked
+
+_KEYS: Final = ("layer", "type", "role")
+_TIMES: Final = ("forward_ns", "backward_ns", "other_ns", "time_ns")
+
+
+def layers(runs: Sequence[Run]) -> Table:
+    """Return all work by layer, the layers of all runs aligned.
+
+    The items are ``layer`` (its name in the first run that has it, or in parentheses what is no
+    layer), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run), ``confidence``
+    (probability that it belongs to the item; null for what is no layer, and in the run that the
+    others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (neither) and
+    ``time_ns`` of the whole recording, ``step_calls``, ``step_forward_ns``, ``step_backward_ns``,
+    ``step_other_ns``, ``step_ns`` (means over the measured steps, rounded down), ``share``,
+    ``ratio``. In the order of the model; the rows of a run add up to all its work.
+    """
+    items = _items(runs)
+    labels = tuple(run.label for run in runs)
+    rows = pl.concat(
+        [
+            items.filter(pl.col(RUN) == run.label).join(_times(run), on=["path", "role"])
+            for run in runs
+        ]
+    )
+    time, _ = basis(runs)
+    prefix = "step_" if time == "step_ns" else ""
+    frame = with_ratio(rows, labels, time).select(
+        *(RUN, ITEM, *_KEYS, "path", "confidence", "calls", *_TIMES),
+        *("step_calls", "step_forward_ns", "step_backward_ns", "step_other_ns", "step_ns"),
+        *("share", RATIO),
+    )
+    figures = (f"{prefix}forward_ns", f"{prefix}backward_ns", time, "confidence", RATIO)
+    none = [f"{run.label}: no layers in it" for run in runs if not run.side.layers]
+    return Table(frame, _KEYS, figures, time, labels, (*unmarked(runs), *none))
+
+
+def _items(runs: Sequence[Run]) -> pl.DataFrame:
+    """Return ``run``, ``item``, the keys, ``path`` and ``confidence`` of each layer and role."""
+    found: list[dict[str, Any]] = []
+    rows = aligned(runs)
+    for item, row in enumerate(rows):
+        there = [(runs[at], row[at]) for at in sorted(row)]
+        seen = [run.side.layers[one.place] for run, one in there]
+        named = {
+            "layer": seen[0].label,
+            "type": next((layer.type for layer in seen if layer.type is not None), None),
+            "role": "layer",
+        }
+        found += [
+            {RUN: run.label, ITEM: item, **named, "path": own.label, "confidence": one.confidence}
+            for (run, one), own in zip(there, seen, strict=True)
+        ]
+    roles = [
+        set(run.whole.cells.filter(pl.col("role") != "layer").select("layer", "role").iter_rows())
+        for run in runs
+    ]
+    for item, (label, role) in enumerate(sorted(set().union(*roles)), start=len(rows)):
+        named = {"layer": label, "type": None, "role": role, "path": label, "confidence": None}
+        found += [
+            {RUN: run.label, ITEM: item, **named}
+            for run, own in zip(runs, roles, strict=True)
+            if (label, role) in own
+        ]
+    text = dict.fromkeys((RUN, *_KEYS, "path"), pl.String)
+    return pl.DataFrame(found, schema={**text, ITEM: pl.Int64, "confidence": pl.Float64})
+
+
+def _times(run: Run) -> pl.DataFrame:
+    """Return calls and times of each layer and role, named as in the run (``path``)."""
+    keys = [pl.col("layer").alias("path"), "role"]
+    frame = run.whole.cells.group_by(keys).agg(_summed())
+    if not run.measured.marked:
+        return with_share(frame).with_columns(
+            pl.lit(None, pl.Float64 if one == "calls" else pl.Int64).alias(_of_step(one))
+            for one in ("calls", *_TIMES)
+        )
+    steps = run.measured.count
+    means = (
+        run.measured.cells.group_by(keys)
+        .agg(_summed())
+        .select(
+            "path",
+            "role",
+            (pl.col("calls") / steps).alias("step_calls"),
+            *((pl.col(one) // steps).alias(_of_step(one)) for one in _TIMES),
+        )
+    )
+    told = [_of_step(one) for one in ("calls", *_TIMES)]
+    rest = pl.col("step_ns") - pl.col("step_forward_ns") - pl.col("step_backward_ns")
+    return (
+        with_share(frame)
+        .join(means, on=["path", "role"], how="left")
+        .with_columns(pl.col(told).fill_null(0))
+        .with_columns(rest.alias("step_other_ns"))
+    )
+
+
+def _summed() -> list[pl.Expr]:
+    time, direction = pl.col("time_ns"), pl.col("direction")
+    forward, backward = (time.filter(direction == one).sum() for one in ("forward", "backward"))
+    return [
+        pl.col("calls").sum(),
+        forward.alias("forward_ns"),
+        backward.alias("backward_ns"),
+        (time.sum() - forward - backward).alias("other_ns"),
+        time.sum(),
+    ]
+
+
+def _of_step(column: str) -> str:
+    return "step_ns" if column == "time_ns" else f"step_{column}"

@@ -1,0 +1,140 @@
+"""What several runs are and what a step of each consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.analyze.idle.launches import launches
+from traceana.compare.devices import devices
+from traceana.compare.many.run import Run
+from traceana.compare.many.table import RATIO, RUN, Table
+from traceana.compare.many.work import WHOLE, marked
+from traceana.compare.samples import Sample
+
+_KERNELS: Final = ("kernel", "op", "graph")
+_MOST_LIBRARIES: Final = 4
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    RUN: pl.String,
+    "file": pl.String,
+    "framework": pl.String,
+    "devices": pl.String,
+    "libraries": pl.String,
+    "steps": pl.Int64,
+    "batch": pl.Int64,
+    "layers": pl.Int64,
+    "wall_ns": pl.Int64,
+    "mean_wall_ns": pl.Int64,
+    "image_ns": pl.Int64,
+    RATIO: pl.Float64,
+    "image_ratio": pl.Float64,
+    "kernels": pl.Float64,
+    "launches": pl.Float64,
+    "copies": pl.Float64,
+    "work_ns": pl.Int64,
+    "idle_ns": pl.Int64,
+    "idle_share": pl.Float64,
+    "flops": pl.Float64,
+    "flops_per_s": pl.Float64,
+}
+
+
+def summary(runs: Sequence[Run]) -> Table:
+    """Return one row a run: what it is, and what a step of it takes.
+
+    ``file``, ``framework``, ``devices``, ``libraries``
+        The last are those of its kernels, most time first, comma-separated. Null: not known.
+    ``steps``, ``batch``, ``layers``
+        Measured steps (null where none is marked), images per step where the layers' inputs tell,
+        layers that did work.
+    ``wall_ns``, ``mean_wall_ns``, ``image_ns``
+        Median and mean of the step's wall time; the median over the batch; all rounded down.
+    ``ratio``, ``image_ratio``
+        ``wall_ns`` and ``image_ns`` over those of the first run.
+    ``kernels``, ``launches``, ``copies``
+        Mean numbers per step; launches are calls that launched work, on all devices, null where the
+        trace has none.
+    ``work_ns``, ``idle_ns``, ``idle_share``
+        Means: the durations of the work; the time in which the devices that a step used did
+        nothing, added up over them, and its part of their time.
+    ``flops``, ``flops_per_s``
+        Of the layers, per step, a multiply-accumulate being two; and over ``mean_wall_ns``, so that
+        idle time counts. Null where the trace and its manifest tell no shapes.
+
+    Where not all runs mark steps, each is one step from its first to the end of its last work.
+    """
+    whole = not marked(runs)
+    rows = [_row(run, run.whole if whole else run.measured, whole=whole) for run in runs]
+    for row in rows:
+        for ratio, of in ((RATIO, "wall_ns"), ("image_ratio", "image_ns")):
+            row[ratio] = row[of] / rows[0][of] if row[of] is not None and rows[0][of] else None
+    figures = tuple(column for column in SCHEMA if column != RUN)
+    labels = tuple(run.label for run in runs)
+    notes = (WHOLE,) if whole else ()
+    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, notes)
+
+
+def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
+    steps, cells = one.steps, one.cells
+    walls = steps["wall_ns"]
+    mean = int(walls.sum()) // one.count
+    median = int(walls.median() or 0)  # type: ignore[arg-type]
+    available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
+    batch = run.side.batch
+    flops = _flops(run, whole=whole)
+    kind = pl.col("kind")
+    return {
+        RUN: run.label,
+        "file": run.trace.meta.source,
+        "framework": run.trace.meta.framework,
+        "devices": devices(run.trace) or None,
+        "libraries": _libraries(run),
+        "steps": run.measured.count if run.measured.marked else None,
+        "batch": batch,
+        "layers": len(run.side.layers),
+        "wall_ns": median,
+        "mean_wall_ns": mean,
+        "image_ns": median // batch if batch and not whole else None,
+        "kernels": _calls(cells, kind.is_in(_KERNELS)) / one.count,
+        "launches": _launches(run, whole=whole),
+        "copies": _calls(cells, kind == "memcpy") / one.count,
+        "work_ns": int(steps["work_ns"].sum()) // one.count,
+        "idle_ns": (available - busy) // one.count,
+        "idle_share": (available - busy) / available if available else None,
+        "flops": flops,
+        "flops_per_s": flops / mean * 1e9 if flops is not None and mean else None,
+    }
+
+
+def _calls(cells: pl.DataFrame, chosen: pl.Expr) -> int:
+    return int(cells.filter(chosen)["calls"].sum())
+
+
+def _launches(run: Run, *, whole: bool) -> float | None:
+    found = launches(run.trace)
+    column = found["launches" if whole else "step_launches"]
+    return None if column.null_count() == len(column) else float(column.sum())
+
+
+def _libraries(run: Run) -> str | None:
+    kernels = run.whole.cells.filter(
+        pl.col("kind").is_in(_KERNELS) & pl.col("library").is_not_null()
+    )
+    ordered = (
+        kernels.group_by("library")
+        .agg(pl.col("time_ns").sum())
+        .sort(["time_ns", "library"], descending=[True, False])
+    )
+    return ", ".join(ordered["library"].head(_MOST_LIBRARIES)) or None
+
+
+def _flops(run: Run, *, whole: bool) -> float | None:
+    """Return the FLOPs of the layers, per step or of the whole recording."""
+    side = run.side
+    known = [layer.flops for layer in side.layers if layer.flops is not None]
+    if not known:
+        return None
+    steps = max(run.trace.steps["number"].n_unique(), 1) if whole else 1
+    return sum(known) * (side.batch or 1) * steps
