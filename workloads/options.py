@@ -165,7 +165,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--first-data-gradient",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=default.first_data_gradient,
         help="compute the gradient of the images, which nobody needs",
     )
     choice("host-memory", HostMemory, "that the device is fed from (%(default)s)")

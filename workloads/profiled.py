@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from workloads.manifest import layer_manifest
-from workloads.network import NetworkError
-from workloads.options import OptionError, RunOptions, add_run_options, run_options
-from workloads.support import Framework, served
+from workloads.command import add_output_options, carry_out
+from workloads.options import RunOptions, add_run_options
+from workloads.step_times import StepTimes
+from workloads.support import Framework
 
 
 def run(
     framework: Framework,
     description: str | None,
-    train: Callable[[RunOptions, Path | None], list[int]],
+    train: Callable[[RunOptions, Path | None], StepTimes],
     words: list[str] | None = None,
 ) -> int:
     """Run the command; returns the exit code (2: options that cannot be served).
 
-    ``train`` records into the folder that it is given and returns the steps' times in ns.
+    ``train`` records into the folder that it is given.
     """
     program = f"python -m workloads.{framework.lower()}"
     parser = argparse.ArgumentParser(program, description=description)
@@ -28,20 +28,6 @@ def run(
     add_run_options(parser)
     add = parser.add_argument_group("its recording").add_argument
     add("--log", type=Path, metavar="FOLDER", help="record into FOLDER/plugins/profile/")
-    add("--manifest", type=Path, metavar="FILE", help="write the layers with their shapes as JSON")
+    add_output_options(parser)
     arguments = parser.parse_args(words)
-    try:
-        options = served(run_options(arguments), framework)
-        times = train(options, arguments.log)
-    except (OptionError, NetworkError) as error:
-        parser.error(str(error))
-    if arguments.manifest is not None:
-        layer_manifest(options).write(arguments.manifest)
-    print(summary(options, times))
-    return 0
-
-
-def summary(options: RunOptions, times: Sequence[int]) -> str:
-    """What a run prints: the time of each step, given in ns."""
-    milliseconds = ", ".join(f"{time / 1e6:.2f}" for time in times)
-    return f"{options.network}, batch {options.batch}, {options.device}: {milliseconds} ms a step"
+    return carry_out(parser, arguments, framework, lambda options: train(options, arguments.log))

@@ -16,27 +16,30 @@ from workloads.keras.build import build
 from workloads.keras.switches import replicas, set_switches
 from workloads.network import Network
 from workloads.options import HostMemory, Layout, Precision, RunOptions
+from workloads.step_times import StepTimes
 
 
-def train(options: RunOptions, log: Path | None) -> list[int]:
-    """Train by SGD with momentum on one batch over and over; returns each step's time in ns.
+def train(options: RunOptions, log: Path | None) -> StepTimes:
+    """Train by SGD with momentum on one batch over and over.
 
     Every step copies the images to the device. The steps after the warm-up are recorded into the
     folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
     what this machine does not have.
     """
     step = prepare(options)
-    times: list[int] = []
+    times = StepTimes()
     for number in range(-options.warm_up, options.steps):
         if number == 0 and log is not None:
             tf.profiler.experimental.start(str(log))
-        warm = number < 0
-        mark = nullcontext() if warm else tf.profiler.experimental.Trace("train", step_num=number)
+        mark = (
+            nullcontext()
+            if number < 0
+            else tf.profiler.experimental.Trace("train", step_num=number)
+        )
         start = perf_counter_ns()
         with mark:
             step()
-        if not warm:
-            times.append(perf_counter_ns() - start)
+        times.add(number, perf_counter_ns() - start)
     if log is not None:
         tf.profiler.experimental.stop()
     return times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from workloads.pytorch.ranges import Ranges, make_marker, mark_backward, mark_fo
 from workloads.pytorch.record import cuda_profiler, make_profiler, trace_once, write_trace
 from workloads.pytorch.train import own_share, prepare, train
 from workloads.shapes import layer_shapes
+from workloads.step_times import StepTimes
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Recording:
         return self.trace.with_name(f"{name}.rank{rank}{self.trace.name.removeprefix(name)}")
 
 
-def run(options: RunOptions, recording: Recording) -> list[int]:
-    """Train as ``options`` say and return the time of each step in ns, the first process's.
+def run(options: RunOptions, recording: Recording) -> StepTimes:
+    """Train as ``options`` say and return the times of the steps, the first process's.
 
     Raises :class:`OptionError` or NetworkError for what cannot be run.
     """
@@ -82,8 +83,8 @@ def run(options: RunOptions, recording: Recording) -> list[int]:
     prepare(options)
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(_process, (options, recording, folder), options.processes)
-        times: list[int] = json.loads(Path(folder, "times.json").read_text("utf-8"))
-    return times
+        times = json.loads(Path(folder, "times.json").read_text("utf-8"))
+    return StepTimes(**times)
 
 
 def _process(rank: int, options: RunOptions, recording: Recording, folder: str) -> None:
@@ -98,7 +99,7 @@ def _process(rank: int, options: RunOptions, recording: Recording, folder: str) 
     )
     times = _trained(prepare(options), options, recording, rank, recording.of_rank(rank))
     if rank == 0:
-        Path(folder, "times.json").write_text(json.dumps(times), "utf-8")
+        Path(folder, "times.json").write_text(json.dumps(asdict(times)), "utf-8")
     distributed.destroy_process_group()
 
 
@@ -108,7 +109,7 @@ def _trained(
     recording: Recording,
     rank: int,
     trace: Path | None,
-) -> list[int]:
+) -> StepTimes:
     marker = make_marker(recording.ranges)
     model: nn.Module = described
     if recording.ranges is not Ranges.NONE:

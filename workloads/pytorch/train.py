@@ -22,6 +22,7 @@ from workloads.options import (
 )
 from workloads.pytorch.build import DescribedNetwork, build
 from workloads.pytorch.ranges import Marker, range_
+from workloads.step_times import StepTimes
 
 _AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
 
@@ -72,14 +73,13 @@ def train(
     step_done: Callable[[], None],
     *,
     fused: bool = False,
-) -> list[int]:
+) -> StepTimes:
     """Train ``model`` by SGD with momentum on one batch over and over.
 
     ``marker`` gets a range around every step (``warm-up N``, then ``iteration N``, N from 0) and
     around its ``forward``, ``loss``, ``backward`` and ``optimizer``. ``step_done`` is called after
     each step, ``fused`` makes the optimizer one operator. Every step copies the images to the
-    device. Returns the time of each step after the warm-up in ns, the device being waited for at
-    its end.
+    device and ends when that is done.
     """
     images, labels = torch.from_numpy(batch.images), torch.from_numpy(batch.labels)
     if options.layout is Layout.NHWC:
@@ -110,7 +110,7 @@ def train(
             scaler.step(optimizer)
             scaler.update()
 
-    times: list[int] = []
+    times = StepTimes()
     for number in range(-options.warm_up, options.steps):
         warm = number < 0
         text = f"warm-up {number + options.warm_up}" if warm else f"iteration {number}"
@@ -119,8 +119,7 @@ def train(
             step()
             if options.device is Device.CUDA:
                 torch.cuda.synchronize()
-        if not warm:
-            times.append(perf_counter_ns() - start)
+        times.add(number, perf_counter_ns() - start)
         step_done()
     return times
 

@@ -1,0 +1,66 @@
+"""What the command lines of all frameworks have in common: options in, layers and times out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from workloads.manifest import layer_manifest
+from workloads.network import NetworkError
+from workloads.options import OptionError, RunOptions, run_options
+from workloads.step_times import StepTimes
+from workloads.support import Framework, served
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the options for what is written beside a trace."""
+    add = parser.add_argument_group("files beside a recording").add_argument
+    add("--manifest", type=Path, metavar="FILE", help="write the layers with their shapes as JSON")
+    add("--report", type=Path, metavar="FILE", help="write options and step times as JSON")
+
+
+def carry_out(
+    parser: argparse.ArgumentParser,
+    arguments: argparse.Namespace,
+    framework: Framework,
+    train: Callable[[RunOptions], StepTimes],
+) -> int:
+    """Train as ``arguments`` say; returns the exit code.
+
+    Options that cannot be served end the process with code 2 and the parser's message. The report
+    is there before the first step: what dies on the way has left its options.
+    """
+    report: Path | None = arguments.report
+    manifest: Path | None = arguments.manifest
+    facts: dict[str, object] = {"framework": framework.value}
+    try:
+        for file in (manifest, report):
+            if file is not None and not file.parent.is_dir():
+                raise OptionError(f"{file}: there is no directory {file.parent}")
+        options = served(run_options(arguments), framework)
+        facts |= {"options": asdict(options)}
+        _write(report, facts)
+        times = train(options)
+    except (OptionError, NetworkError) as error:
+        if report is not None and report.parent.is_dir():
+            _write(report, {**facts, "refused": str(error)})
+        parser.error(str(error))
+    _write(report, {**facts, "times": asdict(times)})
+    if manifest is not None:
+        layer_manifest(options).write(manifest)
+    print(summary(options, times))
+    return 0
+
+
+def summary(options: RunOptions, times: StepTimes) -> str:
+    """What a run prints: the time of each step after the warm-up."""
+    milliseconds = ", ".join(f"{time / 1e6:.2f}" for time in times.steps_ns)
+    return f"{options.network}, batch {options.batch}, {options.device}: {milliseconds} ms a step"
+
+
+def _write(report: Path | None, facts: dict[str, object]) -> None:
+    if report is not None:
+        report.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
