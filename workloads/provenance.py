@@ -45,7 +45,7 @@ def write_provenance(
         "options": asdict(options),
         "output": output,
         "versions": {"python": platform.python_version(), **_versions()},
-        "cpu": {"model": _cpu_model(), "machine": platform.machine()},
+        "cpu": {"model": cpu_model(), "machine": platform.machine()},
         "gpu": _gpu(),
     }
     path = provenance_path(recording)
@@ -76,7 +76,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """The name that the CPU gives itself."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -1,0 +1,1 @@
+"""Time every convolution algorithm that cuDNN or oneDNN offers, with its workspace."""

@@ -1,0 +1,87 @@
+"""Time every algorithm that a library has for a network's convolutions, with its workspace.
+
+python -m workloads.algorithms --library onednn --network alexnet --batch 1,2,4 --out alexnet.json
+python -m workloads.algorithms --library cudnn --network vgg16 --batch 64 --out vgg16.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from traceana.algorithms.file import write
+from traceana.describe import Manifest, read
+from traceana.errors import ExitCode, TraceanaError
+from workloads.algorithms.layers import LayerError, convolutions
+from workloads.algorithms.libraries import LibraryError
+from workloads.algorithms.onednn import OneDNNBench
+from workloads.algorithms.onednn_api import OneDNN, OneDNNError
+from workloads.algorithms.options import DIRECTIONS, parser
+from workloads.algorithms.run import Bench, Plan, Run
+from workloads.algorithms.timing import Timing
+from workloads.manifest import layer_manifest
+from workloads.network import NetworkError
+from workloads.options import OptionError, RunOptions
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code (2: options that cannot be served)."""
+    reader = parser(__doc__)
+    arguments = reader.parse_args(argv)
+    out: Path = arguments.out
+    try:
+        if not out.parent.is_dir():
+            raise OptionError(f"{out}: there is no directory {out.parent}")
+        manifest = _manifest(arguments)
+        plan = Plan(
+            network=manifest.network,
+            layers=convolutions(manifest, arguments.layer),
+            directions=arguments.direction or DIRECTIONS,
+            batches=arguments.batch,
+            warm_up=arguments.warm_up,
+            seconds=arguments.seconds,
+        )
+        run = Run(plan, _bench(arguments))
+    except (OptionError, NetworkError, LayerError, LibraryError, OneDNNError) as error:
+        reader.error(str(error))
+    except TraceanaError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    code = ExitCode.OK
+    try:
+        run.go(print)
+    except KeyboardInterrupt:
+        run.ended, code = "interrupted", ExitCode.INTERRUPTED
+    try:
+        write(run.study(), out)
+    except TraceanaError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    rest = "" if run.ended is None else f"; not all: {run.ended}"
+    print(f"{out}: {len(run.measurements)} measurements of {run.bench.device.name}{rest}")
+    return code
+
+
+def _manifest(arguments: argparse.Namespace) -> Manifest:
+    if arguments.manifest is None:
+        options = RunOptions(
+            network=arguments.network or "alexnet",
+            image_size=arguments.image_size,
+            width_divisor=arguments.width_divisor,
+        )
+        return layer_manifest(options)
+    if arguments.network or arguments.image_size or arguments.width_divisor != 1:
+        raise OptionError("--manifest tells the network and its size: give one or the other")
+    return read(arguments.manifest)
+
+
+def _bench(arguments: argparse.Namespace) -> Bench:
+    timing = Timing(arguments.warm_up, arguments.repetitions, round(arguments.limit * 1e9))
+    if arguments.precision != "fp32" or arguments.layout != "nchw":
+        raise OptionError("--precision and --layout are cuDNN's: leave them out for oneDNN")
+    return OneDNNBench(OneDNN(arguments.library_file), timing, arguments.threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

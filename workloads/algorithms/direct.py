@@ -1,0 +1,145 @@
+"""Single elements of a convolution's result, summed directly in double precision.
+
+What every algorithm is held against, at the very shape that is timed. Whole results would take
+longer than the algorithms; an algorithm that is wrong is so in most of its elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from random import Random
+from typing import Any
+
+from traceana.algorithms import Layer
+from traceana.flops.executed import Direction
+
+Shape = tuple[int, int, int, int]
+Sum = tuple[float, float]
+Dot = Callable[[Any, Any], Sum]
+"""From two arrays of one shape to the sum of their products, and of the products' squares."""
+
+SAMPLES = 32
+
+
+def shapes(layer: Layer, batch: int) -> tuple[Shape, Shape, Shape]:
+    """(N, C, H, W) of the input, (K, C/g, R, S) of the filter, (N, K, P, Q) of the output."""
+    return (
+        (batch, layer.in_channels, *layer.input),
+        (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel),
+        (batch, layer.out_channels, *layer.output),
+    )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Elements of a result: where they are, and what they should be.
+
+    ``scales`` are the square roots of the sums of the squared products: the size that an element
+    of random operands has, and so what errors are measured in.
+    """
+
+    places: tuple[Shape, ...]
+    values: tuple[float, ...]
+    scales: tuple[float, ...]
+
+    def error(self, got: Sequence[float]) -> float | None:
+        """The largest difference in units of its scale, None where an element is no number."""
+        worst = 0.0
+        for value, expected, scale in zip(got, self.values, self.scales, strict=True):
+            off = abs(value - expected)
+            if not isfinite(off):
+                return None
+            worst = max(worst, off / scale if scale else (inf if off else 0.0))
+        return worst if isfinite(worst) else None
+
+
+def expected(
+    layer: Layer, direction: Direction, batch: int, operands: tuple[Any, Any], dot: Dot
+) -> Expected:
+    """Sum elements of the result: its first and last, and others at random.
+
+    ``operands`` are, in the shapes of :func:`shapes`, input and filter (fprop), filter and the
+    output's gradient (dgrad), input and the output's gradient (wgrad).
+    """
+    x, w, y = shapes(layer, batch)
+    result = {"fprop": y, "dgrad": x, "wgrad": w}[direction]
+    element = {"fprop": _output, "dgrad": _input_gradient, "wgrad": _filter_gradient}[direction]
+    random = Random(0)
+    places: list[Shape] = [(0, 0, 0, 0), _place([extent - 1 for extent in result])]
+    while len(places) < SAMPLES:
+        places.append(_place([random.randrange(extent) for extent in result]))
+    sums = [element(layer, place, *operands, dot) for place in places]
+    return Expected(
+        tuple(places),
+        tuple(value for value, _ in sums),
+        tuple(sqrt(squares) for _, squares in sums),
+    )
+
+
+def _place(indices: list[int]) -> Shape:
+    first, second, third, fourth = indices
+    return first, second, third, fourth
+
+
+def _output(layer: Layer, place: Shape, x: Any, w: Any, dot: Dot) -> Sum:
+    n, k, *position = place
+    channels = layer.in_channels // layer.groups
+    first = k // (layer.out_channels // layer.groups) * channels
+    taps, pixels = [], []
+    for side in (0, 1):
+        dilation = layer.dilation[side]
+        start = position[side] * layer.stride[side] - layer.padding[side][0]
+        inside = [
+            tap
+            for tap in range(layer.kernel[side])
+            if 0 <= start + tap * dilation < layer.input[side]
+        ]
+        taps.append(inside)
+        pixels.append([start + tap * dilation for tap in inside])
+    return dot(
+        _grid(x[n, first : first + channels], *pixels),
+        _grid(w[k], *taps),
+    )
+
+
+def _input_gradient(layer: Layer, place: Shape, w: Any, dy: Any, dot: Dot) -> Sum:
+    n, c, *position = place
+    channels, filters = layer.in_channels // layer.groups, layer.out_channels // layer.groups
+    first = c // channels * filters
+    taps, outputs = [], []
+    for side in (0, 1):
+        padded = position[side] + layer.padding[side][0]
+        reached = [
+            (tap, *divmod(padded - tap * layer.dilation[side], layer.stride[side]))
+            for tap in range(layer.kernel[side])
+        ]
+        inside = [(tap, p) for tap, p, rest in reached if not rest and 0 <= p < layer.output[side]]
+        taps.append([tap for tap, _ in inside])
+        outputs.append([p for _, p in inside])
+    return dot(
+        _grid(w[first : first + filters, c % channels], *taps),
+        _grid(dy[n, first : first + filters], *outputs),
+    )
+
+
+def _filter_gradient(layer: Layer, place: Shape, x: Any, dy: Any, dot: Dot) -> Sum:
+    k, c, *tap = place
+    channels = layer.in_channels // layer.groups
+    channel = k // (layer.out_channels // layer.groups) * channels + c
+    pixels, outputs = [], []
+    for side in (0, 1):
+        shift = tap[side] * layer.dilation[side] - layer.padding[side][0]
+        stride = layer.stride[side]
+        inside = [
+            p for p in range(layer.output[side]) if 0 <= p * stride + shift < layer.input[side]
+        ]
+        outputs.append(inside)
+        pixels.append([p * stride + shift for p in inside])
+    return dot(_grid(x[:, channel], *pixels), _grid(dy[:, k], *outputs))
+
+
+def _grid(array: Any, rows: list[int], columns: list[int]) -> Any:
+    """(A, rows, columns) of an array (A, H, W), of NumPy or PyTorch."""
+    return array[:, rows][:, :, columns]

@@ -1,0 +1,47 @@
+"""Where the shared libraries are that get measured."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from ctypes.util import find_library
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+
+class LibraryError(RuntimeError):
+    """A library is not installed, of an unforeseen version, or refuses to work here."""
+
+
+def load(path: Path | None, packages: Iterable[str], stem: str, advice: str) -> ctypes.CDLL:
+    """Load the library at ``path``, or else ``lib{stem}.so`` of a wheel or of the system.
+
+    Raises :class:`LibraryError`, with ``advice``, where there is none that loads.
+    """
+    if path is not None:
+        return _loaded(str(path.absolute()), f"{path} cannot be loaded")
+    for found in _in_wheels(packages, stem):
+        return _loaded(str(found), f"{found.name} cannot be loaded")
+    name = find_library(stem)
+    if name is None:
+        raise LibraryError(f"lib{stem} is not installed; {advice}")
+    return _loaded(name, f"{name} cannot be loaded")
+
+
+def _in_wheels(packages: Iterable[str], stem: str) -> Iterator[Path]:
+    for package in packages:
+        try:
+            files = distribution(package).files or ()
+        except PackageNotFoundError:
+            continue
+        # libcudnn.so.9 and libdnnl.so.3, neither libcudnn_ops.so.9 nor what comes as a copy.
+        named = (file for file in files if file.name.startswith(f"lib{stem}.so"))
+        for file in sorted(named, key=lambda each: len(each.name)):
+            yield Path(str(file.locate())).resolve()
+
+
+def _loaded(name: str, failure: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise LibraryError(f"{failure}: {error}") from error

@@ -1,0 +1,108 @@
+"""Measure all layers, directions and batch sizes, as long as there is time."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from time import monotonic
+from typing import Literal, Protocol
+
+from traceana.algorithms import AlgorithmStudy, Device, Layer, Measurement
+from traceana.flops.executed import Direction
+
+
+class DeviceLostError(RuntimeError):
+    """The device does nothing more after what was measured last; the message says what it said."""
+
+
+class Bench(Protocol):
+    """A library on a device."""
+
+    @property
+    def library(self) -> Literal["cuDNN", "oneDNN"]: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def precision(self) -> Literal["fp32", "tf32"]: ...
+    @property
+    def layout(self) -> Literal["nchw", "nhwc", "own"]: ...
+    @property
+    def tolerance(self) -> float: ...
+
+    def measure(self, layer: Layer, direction: Direction, batch: int) -> Iterator[Measurement]:
+        """Yield a measurement of each algorithm. May raise :class:`DeviceLostError`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured. ``seconds`` bounds the whole run: nothing is begun after them."""
+
+    network: str
+    layers: Sequence[Layer]
+    directions: Sequence[Direction]
+    batches: Sequence[int]
+    warm_up: int
+    seconds: float | None = None
+
+
+@dataclass
+class Run:
+    """The measurements so far, also of a run that was interrupted."""
+
+    plan: Plan
+    bench: Bench
+    measurements: list[Measurement] = field(default_factory=list)
+    ended: str | None = None
+
+    def go(self, say: Callable[[str], None]) -> None:
+        """Measure by batch size, smallest first, and ``say`` a line after each."""
+        start = monotonic()
+        for batch in sorted(self.plan.batches):
+            before, since = len(self.measurements), monotonic()
+            for layer in self.plan.layers:
+                for direction in self.plan.directions:
+                    if self.plan.seconds is not None and monotonic() - start > self.plan.seconds:
+                        self.ended = f"{self.plan.seconds:g} s were over"
+                        return
+                    try:
+                        self.measurements.extend(self.bench.measure(layer, direction, batch))
+                    except DeviceLostError as error:
+                        self.ended = str(error)
+                        return
+            done = self.measurements[before:]
+            ran = sum(each.status == "ok" for each in done)
+            spent = monotonic() - since
+            say(f"batch {batch}: {len(done)} algorithms, {ran} of them ran, in {spent:.1f} s")
+
+    def study(self) -> AlgorithmStudy:
+        """All of it, for the file."""
+        return AlgorithmStudy(
+            library=self.bench.library,
+            library_version=self.bench.version,
+            device=self.bench.device,
+            network=self.plan.network,
+            precision=self.bench.precision,
+            layout=self.bench.layout,
+            warm_up=self.plan.warm_up,
+            tolerance=self.bench.tolerance,
+            recorded=datetime.now(UTC).strftime("%Y-%m-%d"),
+            versions={"python": platform.python_version(), **_versions()},
+            ended=self.ended,
+            layers=tuple(self.plan.layers),
+            measurements=tuple(self.measurements),
+        )
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in ("numpy", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
