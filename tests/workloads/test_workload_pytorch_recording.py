@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("torch")
 
 import traceana
+from traceana.analyze.communication import communication
 from workloads.network import Conv
 from workloads.networks import NETWORKS
 from workloads.options import OptionError, RunOptions
 from workloads.pytorch.__main__ import main
 from workloads.pytorch.record import cuda_profiler
+from workloads.shapes import parameter_count
 
 TINY = ["--batch=1", "--image-size=67", "--width-divisor=16", "--classes=10", "--threads=1"]
 LAYERS = [layer.name for layer in NETWORKS["alexnet"]().layers]
@@ -155,6 +157,15 @@ def test_two_processes_share_the_batch_and_record_a_file_each(
         assert len(named(events, "gloo:all_reduce")) >= 2
     both = traceana.open(tmp_path)
     assert both.activities["rank"].unique().sort().to_list() == [0, 1]
+    steps = communication(both)
+    assert steps.frame.select("step", "rank").rows() == [(1, 0), (2, 0), (1, 1), (2, 1)]
+    assert steps.totals["ranks"] == 2
+    network = RunOptions(
+        network="cifar10_quick", image_size=32, width_divisor=8, classes=10
+    ).describe_network()
+    assert steps.frame["reduced_bytes"].to_list() == [4 * parameter_count(network)] * 4
+    assert (steps.frame["communication_ns"] > 0).all()
+    assert (steps.frame["exposed_ns"] <= steps.frame["communication_ns"]).all()
 
 
 def test_compilation_is_handed_the_whole_network(

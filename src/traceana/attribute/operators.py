@@ -26,6 +26,7 @@ _PYPROF_ARGUMENT: Final = (
 OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
 """Ranges that stand for one operator, or for the source line that called it (PyProf)."""
 
+_OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
 _BACKWARD: Final = r"^autograd::engine::evaluate_function: |Backward\d*$"
 
 
@@ -93,11 +94,13 @@ def _quoted(text: pl.Expr) -> pl.Expr:
 def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     """Return ``ops`` with parent, depth and direction.
 
-    An operator is backward when it, or one around it, is a node of autograd's backward graph.
+    An operator is backward when it, or one around it, is a node of autograd's backward graph. A
+    collective that a backend's thread carries out has none: that thread is in neither pass.
     """
     # A pattern is run on the distinct names only: there are thousands of operators a name.
     names = ops.select(pl.col("name").unique()).with_columns(
-        pl.col("name").cast(pl.String).str.contains(_BACKWARD).alias("backward")
+        pl.col("name").cast(pl.String).str.contains(_BACKWARD).alias("backward"),
+        pl.col("name").cast(pl.String).str.contains(_OF_BACKEND).alias("of_backend"),
     )
     marked = ops.select("name").join(names, on="name", how="left", maintain_order="left")
     backward = np.where(marked["backward"].fill_null(False).to_numpy(), 1, -1).astype(np.int64)
@@ -107,6 +110,7 @@ def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
         pl.Series("depth", nesting.depth, dtype=pl.Int32),
         pl.when(is_backward)
         .then(pl.lit("backward"))
-        .otherwise(pl.lit("forward"))
+        .when(marked["of_backend"].fill_null(value=False).not_())
+        .then(pl.lit("forward"))
         .alias("direction"),
     )

@@ -98,7 +98,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "block_z": pl.Int32,
     "registers": pl.Int32,  # per thread
     "shared_memory": pl.Int64,  # bytes per block, static and dynamic
-    "bytes": pl.Int64,
+    "bytes": pl.Int64,  # copied or set; of a collective's kernel, what its rank gives to it
     "copy_kind": CopyKind,
     "source_memory": MemoryKind,
     "destination_memory": MemoryKind,

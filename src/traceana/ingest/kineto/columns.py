@@ -60,6 +60,14 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "module": _TEXT,
     },
     "range": dict(_COMMON),
+    # Operators of c10d's backends on the host, printed among the annotations.
+    "host_collective": {
+        **_COMMON,
+        "external": pl.Int64,
+        "input_shapes": pl.String,
+        "input_types": pl.String,
+        "inputs": pl.String,
+    },
     "flow": {
         "category": _TEXT,
         "id": pl.Int64,

@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 from msgspec import Raw
 
+from traceana.ingest.kineto.collectives import message_bytes, split_annotations
 from traceana.ingest.kineto.columns import FRAMES, Columns
 from traceana.ingest.kineto.events import MANY, ONE, Event
 from traceana.ingest.kineto.integers import integers
@@ -87,6 +88,10 @@ def _columns(events: list[Event]) -> Columns:
             frame = _frame_of(event.ph, (event.cat or "").lower())
             bucket = route[key] = [] if frame is None else frames.setdefault(frame, [])
         bucket.append(event)
+    if ("X", "user_annotation") in route:
+        frames["range"], collectives = split_annotations(frames["range"])
+        if collectives:
+            frames["host_collective"] = collectives
     columns = Columns(events=len(events))
     for name, bucket in frames.items():
         columns.frames[name].append(pl.DataFrame(_SERIES[name](bucket), schema=FRAMES[name]))
@@ -161,7 +166,9 @@ def _device(events: list[Event]) -> _Columns:
         "external": _external(events),
         "registers": integers([arg.registers for arg in args]),
         "shared_memory": integers([arg.shared_memory for arg in args]),
-        "bytes": integers([arg.bytes for arg in args]),
+        "bytes": integers(
+            [arg.bytes if arg.message_elements is None else message_bytes(arg) for arg in args]
+        ),
         "graph_node": integers([arg.graph_node for arg in args]),
         **{
             f"{what}_{axis}": integers(
@@ -204,6 +211,17 @@ def _op(events: list[Event]) -> _Columns:
     }
 
 
+def _host_collective(events: list[Event]) -> _Columns:
+    args = [event.args for event in events]
+    return {
+        **_complete(events),
+        "external": _external(events),
+        "input_shapes": _texts([arg.shapes for arg in args]),
+        "input_types": _texts([arg.types for arg in args]),
+        "inputs": _texts([arg.inputs for arg in args]),
+    }
+
+
 def _texts(raws: Sequence[Raw]) -> pl.Series:
     return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
 
@@ -239,6 +257,7 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "call": _call,
     "op": _op,
     "range": _complete,
+    "host_collective": _host_collective,
     "flow": _flow,
 }
 """How each frame's columns are made of its events."""

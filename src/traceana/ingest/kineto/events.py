@@ -43,6 +43,9 @@ class Args(Struct, gc=False, frozen=True):
     types: Raw = field(default=ABSENT, name="Input type")
     inputs: Raw = field(default=ABSENT, name="Concrete Inputs")
     module: str | None = field(default=None, name="Module Hierarchy")
+    # Of a collective. Other events have a "dtype" of any kind.
+    message_elements: object = field(default=None, name="In msg nelems")
+    message_type: object = field(default=None, name="dtype")
     device_type: Number = field(default=None, name="Device Type")
     device_id: Number = field(default=None, name="Device Id")
     address: Number = field(default=None, name="Addr")

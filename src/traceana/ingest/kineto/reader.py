@@ -52,7 +52,9 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     timed = {
         "activities": activities(columns.frame("device"), calls),
         "calls": _renamed(calls).drop("bytes"),
-        "ops": _renamed(ops),
+        "ops": pl.concat(
+            [_renamed(ops), _renamed(columns.frame("host_collective"))], how="diagonal"
+        ),
         "ranges": ranges(annotated),
     }
     tables = {name: screen(frame, name, ledger) for name, frame in timed.items()}
