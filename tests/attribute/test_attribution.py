@@ -109,6 +109,19 @@ def test_backward_by_sequence_number_takes_the_last_forward_operator_that_saw_it
     assert trace.activities["direction"].to_list() == ["forward", "backward", "backward"]
 
 
+def test_the_call_of_a_node_without_number_is_of_the_layer_of_its_node() -> None:
+    """As PyTorch writes it where a hook's range began in the call and ended behind it."""
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    op(b, "autograd::engine::evaluate_function: ConvolutionBackward0", 130, 160, thread=2)
+    op(b, "ConvolutionBackward0", 140, 155, thread=2, sequence=3)
+    launch(b, 1, 12)
+    launch(b, 2, 132, thread=2)
+    launch(b, 3, 145, thread=2)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv2d_0"] * 3
+
+
 def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
     b = TraceBuilder()
     for i, base in enumerate((0, 1000)):

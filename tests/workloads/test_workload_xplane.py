@@ -109,11 +109,3 @@ def test_groups_are_named_alike_where_the_framework_runs_them_itself(recorded: R
     network = "alexnet_2012"
     for framework in ("jax", "pytorch"):
         assert multiplied(recorded(framework, network), network) == WEIGHTED[network]
-
-
-def test_a_convolution_costs_more_than_its_activation(recorded: Recorded) -> None:
-    for framework in FRAMEWORKS:
-        spent = time_of_layers(recorded(framework, "alexnet"), "alexnet")
-        convolutions = sum(t for (layer, _), t in spent.items() if layer.startswith("conv"))
-        activations = sum(t for (layer, _), t in spent.items() if layer.startswith("relu"))
-        assert convolutions > activations

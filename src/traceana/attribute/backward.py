@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting, inherit, thread_keys
+
+_EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 
 def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
@@ -14,12 +18,27 @@ def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints
     ``ops`` carry their direction. A flow decides where there is one. Otherwise the sequence number
     does: among the forward operators that saw number *s* the one that started last created the
     node *s* of the graph, for the number grows when a node is created. What runs inside a backward
-    node belongs to that node.
+    node belongs to that node, and the engine's call of a node is the node's too.
     """
     forward = _by_flow(ops, nesting, links)
     by_number = _by_sequence(ops)
     forward = np.where(forward == NONE, by_number, forward)
-    return inherit(nesting, forward)
+    return inherit(nesting, _of_evaluated(ops, nesting, forward))
+
+
+def _of_evaluated(ops: pl.DataFrame, nesting: Nesting, forward: Ints) -> Ints:
+    """Give the engine's call of a node what the node says, where it says nothing itself.
+
+    A range that a hook opens in the call and another closes overlaps it, and PyTorch then writes
+    the call without its sequence number.
+    """
+    evaluates = ops["name"].cast(pl.String).str.starts_with(_EVALUATES).to_numpy()
+    parent = nesting.parent
+    node = np.flatnonzero((forward != NONE) & (parent != NONE))
+    node = node[evaluates[parent[node]] & (forward[parent[node]] == NONE)]
+    completed = forward.copy()
+    completed[parent[node]] = forward[node]
+    return completed
 
 
 def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
