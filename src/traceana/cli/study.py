@@ -1,0 +1,101 @@
+"""``traceana study``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceana.cli.options import Tabling, Writing
+from traceana.cli.output import Output, check_free, write_whole
+from traceana.errors import ExitCode
+from traceana.study.names import Name
+
+if TYPE_CHECKING:
+    from traceana.study.model import Study
+
+Which = Annotated[
+    Name, typer.Argument(metavar="|".join(Name), help="The study.", show_default=False)
+]
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FOLDER...]",
+        help="Recorded runs, sweeps, or folders of them. May be left out with --published.",
+        show_default=False,
+    ),
+]
+Published = Annotated[
+    bool, typer.Option("--published", help="Put what the paper printed beside the runs.")
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.png|.svg", help="Draw it too; needs traceana[plots]."),
+]
+
+
+def study(
+    name: Which,
+    tabling: Tabling,
+    writing: Writing,
+    folders: Folders = None,
+    published: Published = False,
+    plot: Plot = None,
+) -> ExitCode:
+    """A published study from recorded runs: its table, its picture, the paper's figures beside.
+
+    frameworks: time of a step by layer. epilogues: bias and ReLU by library. algorithms, layerwise:
+    convolution algorithms by batch, by layer. scaling: speed-up by devices. batch: time per image.
+    sgemm: products by kernel. transfers: copies. ratio: relative speed by network.
+    """
+    if not folders and not published:
+        raise typer.BadParameter(
+            "name folders of recorded runs, or --published", param_hint="FOLDER"
+        )
+    output = Output(tabling, writing, reads=folders or ())
+    suffix = None if plot is None else _suffix(plot)
+    if plot is not None:
+        from traceana.report.plots.draw import require_matplotlib
+
+        require_matplotlib()
+        check_free(plot, force=writing.force)
+    from traceana.cli.study_input import studied
+    from traceana.study.model import with_published
+
+    found = studied(name, folders or [])
+    if published:
+        found = with_published(found)
+    output.show("study", found.result, study=found, sections=found.sections, source=_source(found))
+    if found.result.frame.is_empty():
+        return ExitCode.NO_WORK
+    if plot is not None and suffix is not None:
+        _draw(found, plot, suffix, force=writing.force)
+    return ExitCode.OK
+
+
+def _suffix(plot: Path) -> str:
+    """Return the format of a picture by its suffix; raises ``typer.BadParameter``."""
+    from traceana.report.plots.draw import FORMATS
+
+    suffix = plot.suffix.removeprefix(".").lower()
+    if suffix not in FORMATS:
+        raise typer.BadParameter(f"{plot} ends neither in .png nor in .svg", param_hint="--plot")
+    return suffix
+
+
+def _draw(found: Study, plot: Path, suffix: str, *, force: bool) -> None:
+    from traceana.report.plots.draw import picture_file
+    from traceana.report.plots.of_study import picture_of
+
+    write_whole(plot, picture_file(picture_of(found), suffix), force=force)
+
+
+def _source(found: Study) -> dict[str, object]:
+    """Return what the JSON's ``meta`` says of the study."""
+    return {
+        "study": found.name.value,
+        "title": found.title,
+        "on": list(found.on),
+        "missing": list(found.missing),
+    }

@@ -1,0 +1,47 @@
+"""Which columns of each study people see, and how its rows stand on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from traceana.study.names import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``columns`` of a table with a row a run; or, with ``figures``, a row an item.
+
+    Then ``columns`` name the item, and the figures stand side by side, one column a run: the last
+    of them go first where the screen is narrow. ``optional`` columns go before.
+    """
+
+    columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+
+LAYOUTS: Final[Mapping[Name, Layout]] = {
+    Name.BATCH: Layout(
+        ("network", "run", "batch", "image_ns", "low_ns", "high_ns", "images_per_s", "step_ns",
+         "steps", "timed", "status", "source"),
+        ("timed", "step_ns", "steps"),
+    ),
+    Name.RATIO: Layout(
+        ("network", "batch", "place", "run", "relative_speed", "images_per_s", "step_ns", "timed",
+         "status", "reference", "source"),
+        ("timed", "place", "step_ns"),
+    ),
+    Name.SCALING: Layout(
+        ("network", "run", "scaling", "batch", "devices", "step_ns", "linear_ns",
+         "logarithmic_ns", "images_per_s", "speed_up", "efficiency", "communication_share",
+         "exposed_share", "reduced_bytes", "of_parameters", "status", "source"),
+        ("images_per_s", "exposed_share", "efficiency", "scaling", "linear_ns", "logarithmic_ns"),
+    ),
+}  # fmt: skip
+
+SECTIONS: Final[Mapping[str, str]] = {
+    "models": "Models of the step's time, fitted by least squares",
+}
+"""The titles of the further tables of studies."""

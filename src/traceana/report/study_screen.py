@@ -1,0 +1,64 @@
+"""A study on a screen and in Markdown: what was measured on what, its tables, what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from traceana.analyze.arrange import Arranged
+from traceana.report import human
+from traceana.report.columns import Shown, show, title_of
+from traceana.report.document import Document, Paper
+from traceana.report.grid import grid, narrowed
+from traceana.report.markdown import escaped, pipe_table
+from traceana.report.study_columns import LAYOUTS, SECTIONS
+from traceana.report.study_table import shown
+from traceana.report.terminal import draw
+from traceana.report.text import plain
+from traceana.study.model import Study
+
+
+def render_screen(document: Document, study: Study, paper: Paper) -> str:
+    """Return ``study`` as text as wide as ``paper``."""
+    layout = LAYOUTS[study.name]
+    table = document.table
+    parts: list[Any] = [Text(plain(study.title), style="bold")]
+    parts += [Text(plain(line), style="dim") for line in study.on]
+    columns = shown(table.frame, layout, paper.width)
+    if table.frame.height and columns:
+        optional = [title_of(column) for column in layout.optional]
+        parts += [Text(""), *grid(narrowed(columns, paper.width, optional), paper.width)]
+    if table.hidden:
+        parts.append(Text(f"… {human.counted(table.hidden, 'row')} more (--limit 0 shows all)"))
+    for name, result in study.sections.items():
+        parts += [Text(""), Text(SECTIONS[name], style="bold")]
+        parts += grid(show(result.frame, {}, result.frame.columns), paper.width)
+    notes = [plain(note) for note in (*table.notes, *study.missing)]
+    parts += [Text(""), *(Text(note, style="dim") for note in notes)] if notes else []
+    return draw(parts, paper)
+
+
+def render_markdown(document: Document, study: Study) -> str:
+    """Return ``study`` as Markdown."""
+    table = document.table
+    parts = [f"# {escaped(plain(study.title))}\n"]
+    parts.append("".join(f"{escaped(plain(line))}\n" for line in study.on))
+    if table.frame.height:
+        parts.append(_piped(shown(table.frame, LAYOUTS[study.name])))
+    for name, result in study.sections.items():
+        rows = _piped(show(result.frame, {}, result.frame.columns))
+        parts.append(f"## {escaped(SECTIONS[name])}\n\n{rows}")
+    notes = [*table.notes, *_hidden(table), *study.missing]
+    parts.append("".join(f"- {escaped(plain(note))}\n" for note in notes))
+    return "\n".join(part for part in parts if part)
+
+
+def _piped(columns: list[Shown]) -> str:
+    return "\n".join(pipe_table(columns)) + "\n"
+
+
+def _hidden(table: Arranged) -> list[str]:
+    if not table.hidden:
+        return []
+    return [f"{human.counted(table.hidden, 'row')} more: --limit 0 shows all"]

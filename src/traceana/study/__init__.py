@@ -1,0 +1,1 @@
+"""The published studies from recorded runs: runs and Traces in, frames out."""

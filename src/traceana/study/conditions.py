@@ -1,0 +1,38 @@
+"""On what runs were measured, and how: the lines under a study's title."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from traceana.study.recorded import WITH, Recorded
+
+
+def conditions(runs: Sequence[Recorded]) -> tuple[str, ...]:
+    """Return machines and software of ``runs``, then how their steps were timed; no line empty."""
+    machines = _listed(run.on for run in runs)
+    libraries = _listed(
+        f"{name} {version}" for run in runs for name, version in run.libraries.items()
+    )
+    software = _listed(
+        run.framework + (f" {run.version}" if run.version else "") for run in runs if run.framework
+    )
+    first = " · ".join(part for part in (machines, software, libraries) if part)
+    return tuple(line for line in (first, _timing(runs)) if line)
+
+
+def _timing(runs: Sequence[Recorded]) -> str:
+    timed = [run for run in runs if run.steps_ns]
+    if not timed:
+        return ""
+    least, most = (pick(len(run.steps_ns) for run in timed) for pick in (min, max))
+    steps = f"{least}" if least == most else f"{least} to {most}"
+    kinds = {"median" if run.exact else "mean" for run in timed}
+    beside = {run.timed == WITH for run in timed}
+    how = "with the profiler running" if beside == {True} else "without a profiler"
+    if len(beside) > 1:
+        how += ", some with it running (column timed)"
+    return f"{' or '.join(sorted(kinds))} of {steps} steps {how}, warm-up left out"
+
+
+def _listed(texts: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))

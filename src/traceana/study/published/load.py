@@ -1,0 +1,109 @@
+"""Reads the files of published figures."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import polars as pl
+
+_PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
+
+# Quantities are written as they were printed: number, blank, unit.
+_UNITS: Final[Mapping[str, Mapping[str, int]]] = {
+    "time": {"s": 10**9, "ms": 10**6},
+    "bytes": {"MB": 10**6},
+    "bytes_per_s": {"MB/s": 10**6, "GB/s": 10**9},
+}
+_COLUMNS: Final = {"time": "time_ns"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A table or figure of a paper: which, what it shows, and on what it was measured.
+
+    ``rows`` have the study's columns; there are none of a figure that was only drawn. ``findings``
+    are what the paper says of it.
+    """
+
+    study: str
+    authors: str
+    title: str
+    number: str
+    shows: str
+    method: str | None
+    hardware: str | None
+    versions: str | None
+    findings: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def source(self) -> str:
+        """Return where it stands, in short: ``Kim et al. 2017, Table IV``."""
+        return f"{self.authors}, {self.number}"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Return what a reader of its figures has to know."""
+        parts = (self.shows, self.method, self.hardware, self.versions)
+        told = f"{self.source}: {'; '.join(part for part in parts if part)}"
+        drawn = () if self.rows else (f"{self.source} is only drawn: no numbers to put beside",)
+        found = (f"{self.authors}: {finding}" for finding in self.findings)
+        return (told, *drawn, *found)
+
+
+@cache
+def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
+    """Return the exhibits of ``study``, or all of them."""
+    found = [exhibit for paper in _PAPERS for exhibit in _read(paper)]
+    return tuple(one for one in found if study in (None, one.study))
+
+
+def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+    """Return the printed figures of ``study`` as rows of ``schema``; what it did not tell is null.
+
+    ``source`` says where each stands.
+    """
+    found = [{**row, "source": one.source} for one in exhibits(study) for row in one.rows]
+    return pl.DataFrame(found, schema=dict(schema))
+
+
+def _read(paper: str) -> list[Exhibit]:
+    text = (resources.files("traceana.study.published") / f"{paper}.toml").read_text("utf-8")
+    whole = tomllib.loads(text)
+    return [
+        Exhibit(
+            study=table["study"],
+            authors=whole["authors"],
+            title=whole["title"],
+            number=table["number"],
+            shows=table["shows"],
+            method=whole.get("method"),
+            hardware=whole.get("hardware"),
+            versions=whole.get("versions"),
+            findings=tuple(table.get("findings", ())),
+            rows=tuple(_row(row) for row in table.get("row", ())),
+        )
+        for table in whole["exhibit"]
+    ]
+
+
+def _row(printed: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _COLUMNS.get(key, key): _quantity(key, value) if key in _UNITS else value
+        for key, value in printed.items()
+    }
+
+
+def _quantity(kind: str, printed: str) -> int:
+    """Return ``2.64 ms`` in the column's unit (ns, B, B/s), exactly."""
+    number, unit = printed.split(" ")
+    exact = Decimal(number) * _UNITS[kind][unit]
+    if exact != int(exact):
+        raise ValueError(f"{printed} is finer than its column")
+    return int(exact)
