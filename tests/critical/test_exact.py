@@ -112,6 +112,7 @@ def runs(draw: st.DrawFn) -> Scenario:
                     at += 100
                 case _:
                     run.operator("aten::relu", at, at + duration)
+                    at += duration  # a thread's operators nest, or follow each other
             if what in ("launch", "copy"):
                 free[stream] = begins + duration
             at += 100

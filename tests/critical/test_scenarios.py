@@ -193,6 +193,69 @@ def test_a_wait_holds_for_its_stream_alone(each: Both, fed: Scenario) -> None:
         assert ("copy", 3_000) not in path(trace)
 
 
+def test_the_event_tells_which_stream_was_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 4_300)
+    run.launch(20, at=0, begins=200, duration=1_000, name="awaited")
+    run.launch(21, at=100, begins=250, duration=3_000, name="other")
+    run.wait_event(run.record_event(20, at=200, completed=1_200), 7, at=300)
+    run.launch(7, at=450, begins=3_260, duration=1_000)
+    run.sync(600, 4_300)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 100),
+            ("kernel", 1_000),
+            ("gap", 2_060),
+            ("kernel", 1_000),
+            ("sync", 40),
+        ]
+        assert classes(trace)["gap", "event"] == 2_060
+
+
+def test_what_is_launched_after_an_event_was_recorded_is_not_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 4_000)
+    run.launch(20, at=0, begins=200, duration=600, name="awaited")
+    ready = run.record_event(20, at=110, completed=800)
+    run.launch(20, at=220, begins=800, duration=2_000, name="later")
+    run.wait_event(ready, 7, at=330)
+    run.launch(7, at=440, begins=2_810, duration=1_000)
+    run.sync(600, 4_000)
+    for trace in each(run):
+        kernels = critical(trace, "kernel").frame.filter(pl.col("class") == "kernel")
+        assert sorted(kernels["name"]) == ["awaited", "gemm"]
+        assert ("gap", 2_010) in path(trace)
+
+
+def test_of_two_events_the_later_decides(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 4_000)
+    run.launch(20, at=0, begins=200, duration=600, name="early")
+    run.launch(21, at=100, begins=250, duration=2_000, name="late")
+    late, early = (run.record_event(s, at=200, completed=e) for s, e in ((21, 2_250), (20, 800)))
+    run.wait_event(late, 7, at=300)
+    run.wait_event(early, 7, at=400)
+    run.launch(7, at=550, begins=2_260, duration=1_000)
+    run.sync(700, 4_000)
+    for trace in each(run):
+        kernels = critical(trace, "kernel").frame.filter(pl.col("class") == "kernel")
+        assert sorted(kernels["name"]) == ["gemm", "late"]
+
+
+def test_the_host_waits_for_the_event_and_nothing_behind_it(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    run.launch(7, at=0, begins=200, duration=500, name="awaited")
+    ready = run.record_event(7, at=110, completed=700)
+    run.launch(8, at=220, begins=330, duration=900, name="beside")
+    run.sync(400, 1_240, "event", event=ready)
+    for trace in each(run):
+        kernels = critical(trace, "kernel").frame.filter(pl.col("class") == "kernel")
+        assert kernels["name"].to_list() == ["awaited"]
+        assert ("sync", 540) in path(trace)
+
+
 def test_a_collective_between_two_kernels(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 7_700)

@@ -21,6 +21,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "instant": ("note", "instantaneous marks of the profiler"),
     "counter": ("note", "counter samples"),
     "span": ("note", "the profiler's own recording span"),
+    "event_record": ("note", "records of CUDA events; what waits for one names its stream"),
     "range_end": ("note", "ends of ranges; start and end are one row of the table"),
     "aggregate": ("note", "events that stand for several and have no time"),
     "rounded": ("note", "events whose times are finer than a nanosecond, rounded to the nearest"),

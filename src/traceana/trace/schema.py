@@ -19,7 +19,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -103,6 +103,8 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "source_memory": MemoryKind,
     "destination_memory": MemoryKind,
     "graph_node": pl.Int64,
+    "event_stream": pl.Int64,  # of a wait for an event: the stream that it was recorded on
+    "event_correlation": pl.Int64,  # and the correlation of the call that recorded it
     "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
     "instruction": ROW,  # row of `instructions`: the compiled program's instruction that it ran
     # Filled in by traceana.attribute; null as a reader leaves them.

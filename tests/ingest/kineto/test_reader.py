@@ -102,6 +102,18 @@ def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path) -> None:
     assert row["stream"] is None
 
 
+def test_a_wait_for_an_event_tells_where_that_was_recorded(tmp_path: Path) -> None:
+    known = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 5169}
+    unknown = {"wait_on_stream": -1, "wait_on_cuda_event_record_corr_id": -1}
+    waits = [
+        {**kernel("Stream Wait Event", start, 1), "cat": "cuda_sync", "args": args}
+        for start, args in ((5, known), (6, unknown), (7, {}))
+    ]
+    activities = read(write(tmp_path / "t.json", waits)).activities
+    rows = activities.select("event_stream", "event_correlation").rows()
+    assert rows == [(7, 5169), (None, None), (None, None)]
+
+
 def test_forward_backward_flows_become_links(tmp_path: Path) -> None:
     flow = {"cat": "fwdbwd", "name": "fwdbwd", "pid": 1}
     events = [

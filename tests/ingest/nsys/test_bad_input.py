@@ -178,6 +178,6 @@ def test_events_that_no_table_is_for_are_counted_by_table(tmp_path: Path) -> Non
         ("unknown_category", "SCHED_EVENTS"): 2,
         ("counter", "GPU_METRICS"): 1,
         ("instant", "DIAGNOSTIC_EVENT"): 1,
-        ("unknown_category", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"): 1,
+        ("event_record", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"): 1,
     }
     assert trace.meta.events == 5

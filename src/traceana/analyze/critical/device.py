@@ -10,19 +10,16 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.critical.ended import Ended
+from traceana.analyze.critical.keys import ANY, NEVER, keys_of, take
+from traceana.analyze.critical.recorded import awaited, recorded_work
 from traceana.attribute.nesting import NONE, Ints, from_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-NEVER: Final = np.iinfo(np.int64).min
-
 UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
 """What a piece of work waited for: nothing that is recorded, the one before it on its stream, one
 of another stream by an event, or its launch."""
-
-ANY, NO_WORK = -1, -2
-"""In place of the key of a stream or context: any may be meant; one on which nothing ran."""
 
 STREAM: Final = ("device", "context", "stream")
 STREAM_WAIT: Final = "Stream Wait Event"
@@ -42,6 +39,8 @@ class Device:
     """
 
     activity: Ints
+    stream: Ints
+    """The key of the stream."""
     start: Ints
     end: Ints
     launched: Ints
@@ -76,17 +75,23 @@ def device_work(
     call = from_rows(work["call"])
     known = call != NONE
     calls = trace.whole.calls
-    began = _of(calls["start"].to_numpy(), call)
+    began = take(calls["start"].to_numpy(), call)
     launched = np.where(known, began, start)
-    returned = np.minimum(began + _of(calls["duration"].to_numpy(), call), start)
+    returned = np.minimum(began + take(calls["duration"].to_numpy(), call), start)
     by_stream = Ended.of(key, end, launched)
     by_none = Ended.of(np.zeros_like(end), end, launched)
     before = _on_stream(by_stream, key, start)
     of_stream = _of_work(end, before)
     of_launch = np.where(known, returned, NEVER)
-    asked = _waits(trace, syncs, streams, key, launched, call_key != NONE)
+    waits = _wait_records(trace, syncs)
+    recorded = recorded_work(trace, waits, streams, key, launched)
+    asked = _asked(trace, waits, recorded == ANY, streams, key, launched, call_key != NONE)
     floor = np.maximum(of_stream, of_launch)
-    by_event = _by_event(by_none, asked, floor, start)
+    told = keys_of(waits, streams, "context", "stream")
+    by_record = awaited(told, waits["asked"].to_numpy(), recorded, key, launched)
+    by_event = np.maximum(
+        _by_event(by_none, asked, floor, start), _in_time(by_record, floor, start, end)
+    )
     why = np.select(
         [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
         [BY_EVENT, BY_STREAM, BY_LAUNCH],
@@ -94,11 +99,12 @@ def device_work(
     )
     return Device(
         work["row"].cast(pl.Int64).to_numpy(),
+        key,
         start,
         end,
         launched,
         returned,
-        _of(call_key, call),
+        take(call_key, call),
         np.where(by_event != NONE, by_event, before),
         why,
         streams,
@@ -127,9 +133,17 @@ def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
     return np.where(same, by_stream.order[place], NONE)
 
 
-def _waits(
+def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
+    """Return the records of streams' waits for events, with ``asked``, when each was asked for."""
+    waits = syncs.filter(trace.names["name"].gather(syncs["name_id"]) == STREAM_WAIT)
+    called = trace.whole.calls["start"].gather(waits["call"])
+    return waits.with_columns(called.fill_null(waits["start"]).alias("asked"))
+
+
+def _asked(
     trace: Trace,
-    syncs: pl.DataFrame,
+    waits: pl.DataFrame,
+    unknown: npt.NDArray[np.bool_],
     streams: pl.DataFrame,
     key: Ints,
     launched: Ints,
@@ -138,15 +152,14 @@ def _waits(
     """Return when the stream of each piece of work was last told to wait for an event, before it
     was launched and after what was launched before it on the stream; NEVER for most.
 
-    CUPTI's records tell the stream. Where the recording has none a call of cudaStreamWaitEvent is
-    taken to be for any stream.
+    Of ``waits`` (CUPTI's records, which tell the stream) those whose event is ``unknown`` count.
+    Where the recording has none a call of cudaStreamWaitEvent is taken to be for any stream.
     """
-    calls = trace.whole.calls
-    waits = syncs.filter(trace.names["name"].gather(syncs["name_id"]) == STREAM_WAIT)
     if waits.height:
-        when = calls["start"].gather(waits["call"]).fill_null(waits["start"]).to_numpy()
-        told, of = keys_of(waits, streams, "context", "stream"), key
+        when = waits["asked"].to_numpy()[unknown]
+        told, of = keys_of(waits, streams, "context", "stream")[unknown], key
     else:
+        calls = trace.whole.calls
         when = calls["start"].to_numpy()[named(calls, _WAIT_CALL) & own]
         told, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
     order = np.lexsort((launched, key))
@@ -156,7 +169,7 @@ def _waits(
     index = np.argsort(when, kind="stable")
     waiting_calls = Ended.of(told[index], when[index], when[index])
     place = waiting_calls.last(of, launched)
-    asked = _of(waiting_calls.end, place)
+    asked = take(waiting_calls.end, place)
     return np.where((place != NONE) & (asked > last), asked, NEVER)
 
 
@@ -168,33 +181,10 @@ def named(calls: pl.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
     return joined["found"].fill_null(value=False).to_numpy()
 
 
-def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *told: str) -> Ints:
-    """Return the key of the stream or context of each record: :data:`ANY` where the record does not
-    tell it or several have that number, :data:`NO_WORK` where nothing ran on it.
-
-    ``told`` are the columns that name it: a record's device need not be right.
-    """
-    several = pl.len() > 1
-    known = keys.group_by(told).agg(pl.when(several).then(ANY).otherwise(pl.col("key").first()))
-    found = syncs.select(told).join(
-        known, on=list(told), how="left", nulls_equal=True, maintain_order="left"
-    )
-    return (
-        found.select(
-            pl.when(pl.col(told[-1]).is_null())
-            .then(ANY)
-            .otherwise(pl.col(known.columns[-1]).fill_null(NO_WORK))
-            .cast(pl.Int64)
-        )
-        .to_series()
-        .to_numpy()
-    )
-
-
 def _by_event(by_none: Ended, asked: Ints, floor: Ints, start: Ints) -> Ints:
     """Return for each piece of work that was told to wait what it waited for.
 
-    The event is in no table: of all that was launched before the wait was asked for, on any stream,
+    Which event is not known: of all that was launched before the wait was asked for, on any stream,
     it is what ended last before the work began, if that is later than all else that held it up.
     """
     result = np.full(len(start), NONE, dtype=np.int64)
@@ -207,10 +197,11 @@ def _by_event(by_none: Ended, asked: Ints, floor: Ints, start: Ints) -> Ints:
     return result
 
 
-def _of(values: Ints, rows: Ints) -> Ints:
-    if not len(values):
-        return np.full(len(rows), NONE, dtype=np.int64)
-    return np.where(rows == NONE, NONE, values[rows])
+def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
+    """Return what of ``by_record`` ended before the work began, after all else that held it up."""
+    ended = take(end, by_record)
+    known = (by_record != NONE) & (by_record < np.arange(len(start)))
+    return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
 
 
 def _of_work(end: Ints, rows: Ints) -> Ints:

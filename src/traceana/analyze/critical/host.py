@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.critical.device import (
-    ANY,
-    NO_WORK,
-    STREAM_WAIT,
-    Device,
-    keys_of,
-    named,
-)
+from traceana.analyze.critical.device import STREAM_WAIT, Device, named
+from traceana.analyze.critical.keys import ANY, NO_WORK, keys_of, take
+from traceana.analyze.critical.recorded import recorded_work
 from traceana.analyze.intervals import union
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
 from traceana.attribute.nesting import NONE, Ints, from_rows
@@ -114,6 +109,13 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
         of[len(by_name_alone) :] = np.where((kind == what).to_numpy(), keys, ANY)
         narrower = ended.last_asked(np.maximum(of, 0), begin, end, begin)
         work = np.select([of == ANY, of == NO_WORK], [work, NONE], narrower)
+    event = np.full(len(rows), ANY, dtype=np.int64)
+    event[len(by_name_alone) :] = recorded_work(
+        trace, told, device.streams, device.stream, device.launched
+    )
+    behind = take(device.end, np.maximum(event, NONE))
+    in_time = (event >= 0) & (behind > begin) & (behind <= end)
+    work = np.select([event == ANY, in_time], [work, event], NONE)
     copied, copying = _copies(trace, device)
     rows, work = np.concatenate((rows, copying)), np.concatenate((work, copied))
     known = (work != NONE) & (call_key[rows] != NONE) if len(rows) else np.zeros(0, dtype=bool)
@@ -129,11 +131,12 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
 
 
 def _told(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
-    """Return the records of the host's waits, one a call."""
+    """Return the records of the host's waits, one a call, with ``asked``, when that began."""
     names = trace.names["name"].gather(syncs["name_id"])
-    return syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
+    told = syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
         "call", keep="first", maintain_order=True
     )
+    return told.with_columns(trace.whole.calls["start"].gather(told["call"]).alias("asked"))
 
 
 def _copies(trace: Trace, device: Device) -> tuple[Ints, Ints]:

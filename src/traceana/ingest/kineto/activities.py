@@ -55,6 +55,11 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         "shared_memory",
         "bytes",
         "graph_node",
+        # Kineto prints -1 where it did not see the event recorded.
+        pl.when((pl.col("event_stream") >= 0) & (pl.col("event_stream") != _NO_STREAM))
+        .then("event_stream")
+        .alias("event_stream"),
+        pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
         _direction(copy).alias("copy_kind"),
         _memory(copy[2], copy[0]).alias("source_memory"),
         _memory(copy[3], copy[1]).alias("destination_memory"),

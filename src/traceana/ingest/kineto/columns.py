@@ -42,6 +42,8 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "shared_memory": pl.Int64,
         "bytes": pl.Int64,
         "graph_node": pl.Int64,
+        "event_stream": pl.Int64,
+        "event_correlation": pl.Int64,
     },
     "call": {
         **_COMMON,

@@ -170,6 +170,8 @@ def _device(events: list[Event]) -> _Columns:
             [arg.bytes if arg.message_elements is None else message_bytes(arg) for arg in args]
         ),
         "graph_node": integers([arg.graph_node for arg in args]),
+        "event_stream": integers([arg.event_stream for arg in args]),
+        "event_correlation": integers([arg.event_correlation for arg in args]),
         **{
             f"{what}_{axis}": integers(
                 [

@@ -34,6 +34,8 @@ class Args(Struct, gc=False, frozen=True):
     registers: Number = field(default=None, name="registers per thread")
     shared_memory: Number = field(default=None, name="shared memory")
     graph_node: Number = field(default=None, name="graph node id")
+    event_stream: Number = field(default=None, name="wait_on_stream")
+    event_correlation: Number = field(default=None, name="wait_on_cuda_event_record_corr_id")
     external: Number = field(default=None, name="External id")
     external_old: Number = field(default=None, name="external id")
     sequence: Number = field(default=None, name="Sequence number")

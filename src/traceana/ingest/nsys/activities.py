@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.ingest.cupti import records
 from traceana.ingest.cupti.words import SYNCS, copy_name, set_name, translated
+from traceana.ingest.nsys import events
 from traceana.ingest.nsys.ids import enumeration, process_of
 from traceana.ingest.tables import Integer, Query, TableSource
 from traceana.ingest.texts import Texts
@@ -82,6 +83,7 @@ def query(table: str) -> Query:
             }
         case _ if table == SYNC:
             columns["code"] = Integer("syncType", "deprecatedSyncType")
+            columns |= events.OF_SYNC
         case _:
             columns["code"] = Integer("graphId", "graphExecId")
     return Query(table, columns, _shape)

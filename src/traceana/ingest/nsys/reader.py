@@ -8,7 +8,7 @@ from traceana.ingest.cupti.processes import with_process
 from traceana.ingest.cupti.ranges import close_open
 from traceana.ingest.integrity import screen
 from traceana.ingest.names import NameTable
-from traceana.ingest.nsys import activities, calls, ranges, session
+from traceana.ingest.nsys import activities, calls, events, ranges, session
 from traceana.ingest.nsys.devices import devices, devices_of_contexts, on_physical_devices, placed
 from traceana.ingest.nsys.unread import STRINGS, count_missing, count_unread
 from traceana.ingest.progress import Progress
@@ -61,7 +61,14 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
 
 
 def _tables_read(database: TableSource) -> list[str]:
-    candidates = [*activities.KINDS, *calls.TABLES, ranges.NVTX, *ranges.API_TABLES, STRINGS]
+    candidates = [
+        *activities.KINDS,
+        events.TABLE,
+        *calls.TABLES,
+        ranges.NVTX,
+        *ranges.API_TABLES,
+        STRINGS,
+    ]
     return [table for table in candidates if table in database.tables]
 
 
@@ -75,6 +82,8 @@ def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame
 def _query(table: str) -> Query:
     if table in activities.KINDS:
         return activities.query(table)
+    if table == events.TABLE:
+        return events.query()
     if table in calls.TABLES:
         return calls.query(table)
     if table == ranges.NVTX:
@@ -100,11 +109,14 @@ def _activities(
 ) -> tuple[pl.DataFrame, NameTable]:
     names = NameTable()
     parts: list[pl.DataFrame] = []
+    recorded = frames.pop(events.TABLE, events.query().nothing())
+    ledger.add("event_record", recorded.height, table="-", detail=events.TABLE)
     for table in activities.KINDS:
         if table not in frames:
             continue
         frame = screen(frames.pop(table), "activities", ledger)
         if table == activities.SYNC:
+            frame = events.with_events(frame, recorded)
             frame = placed(frame, devices_of_contexts(database, parts))
         shaped, texts_of = activities.named(database, table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
