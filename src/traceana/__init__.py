@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traceana.compare import diff
+    from traceana.compare import compare, diff
     from traceana.describe import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "describe", "diff", "open"]
+__all__ = ["Trace", "__version__", "compare", "describe", "diff", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,9 +33,9 @@ def __getattr__(name: str) -> Any:
         from traceana.compare import diff
 
         return diff
-    if name == "describe":
+    if name in ("compare", "describe"):
         import importlib
 
-        # A package that can be called: `describe.read` and `describe.find` are in it.
-        return importlib.import_module("traceana.describe")
+        # Packages that can be called: `describe.read` and `describe.find` are in one of them.
+        return importlib.import_module(f"traceana.{name}")
     raise AttributeError(f"module 'traceana' has no attribute {name!r}")

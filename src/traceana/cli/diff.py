@@ -25,6 +25,8 @@ class By(StrEnum):
     CLASS = "class"
     ALGORITHM = "algorithm"
     KERNEL = "kernel"
+    GEMM = "gemm"
+    TRANSFER = "transfer"
 
 
 class Statistic(StrEnum):
@@ -51,7 +53,8 @@ Grouping = Annotated[
     typer.Option(
         "--by",
         metavar="|".join(By),
-        help="One row a layer, class, algorithm or kernel. Default: a summary on one screen.",
+        help="One row a layer, class, algorithm, kernel, matrix product by tile, or direction "
+        "of copies. Default: a summary on one screen.",
         show_default=False,
     ),
 ]
@@ -187,7 +190,7 @@ def _show(output: Output, found: Diff, by: By | None) -> None:
         "diff",
         Result(frame, sums(frame, "time_a_ns", "time_b_ns", "delta_ns"), found.notes),
         columns=COLUMNS[by or By.LAYER],
-        optional=OPTIONAL,
+        optional=OPTIONAL[by or By.LAYER],
         sections={"changes": Result(found.changes)},
         source=facts.source,
         compared=facts if by is None else None,

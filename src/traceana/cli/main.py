@@ -9,6 +9,7 @@ import typer
 from traceana import __version__
 from traceana.cli.advise import advise
 from traceana.cli.classify import classify
+from traceana.cli.compare import compare
 from traceana.cli.critical import critical
 from traceana.cli.diff import diff
 from traceana.cli.flops import flops
@@ -19,6 +20,7 @@ from traceana.cli.layers import layers
 from traceana.cli.memory import memory
 from traceana.cli.report import report
 from traceana.cli.save import save
+from traceana.cli.study import study
 from traceana.cli.transfers import transfers
 from traceana.cli.verb import verb
 
@@ -34,6 +36,8 @@ VERBS = (
     critical,
     memory,
     diff,
+    compare,
+    study,
     classify,
     save,
 )

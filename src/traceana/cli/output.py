@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from traceana.advise import Advice
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
+    from traceana.report.beside import Beside
     from traceana.report.diff_facts import Compared
     from traceana.report.document import Document, Paper
+    from traceana.study.model import Study
     from traceana.trace import Trace
 
 
@@ -48,8 +50,7 @@ class Output:
         self._writing = writing
         self._sort = tabling.sort
         self._format = tabling.format or _by_suffix(writing.output)
-        text = self._format in (Format.TABLE, Format.MARKDOWN)
-        limit = screenful if tabling.limit is None and text else tabling.limit
+        limit = screenful if tabling.limit is None and self.is_text else tabling.limit
         self._limit = limit or None
         if self._format is Format.PARQUET and writing.output is None:
             raise typer.BadParameter(
@@ -57,6 +58,11 @@ class Output:
             )
         if writing.output is not None:
             check_free(writing.output, force=writing.force, reads=reads)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the output is for people: rounded, and no wider than it has to be."""
+        return self._format in (Format.TABLE, Format.MARKDOWN)
 
     def show(
         self,
@@ -74,6 +80,8 @@ class Output:
         sections: Mapping[str, Result] | None = None,
         source: Mapping[str, Any] | None = None,
         compared: Compared | None = None,
+        beside: Beside | None = None,
+        study: Study | None = None,
     ) -> None:
         """Write ``result`` as the options have it; ``columns`` are those of a table of text.
 
@@ -98,6 +106,8 @@ class Output:
                 advice=advice,
                 sections=sections or {},
                 compared=compared,
+                beside=beside,
+                study=study,
             )
         )
 

@@ -14,6 +14,7 @@ from traceana.compare.changes import changes
 from traceana.compare.changes.model import Half
 from traceana.compare.devices import devices
 from traceana.compare.loading import loading
+from traceana.compare.opened import opened
 from traceana.compare.pairs_file import forced_pairs
 from traceana.compare.samples import Sample, sample
 from traceana.compare.verdict import Criteria, Step, judge_step
@@ -146,8 +147,8 @@ def diff(
     if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
         raise ValueError(f"no criteria: {level=} {minimum_effect=} {statistic=}")
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
-    trace_a, model_a = _opened(a, model_a)
-    trace_b, model_b = _opened(b, model_b)
+    trace_a, model_a = opened(a, model_a)
+    trace_b, model_b = opened(b, model_b)
     side_a, side_b = side(trace_a, model_a), side(trace_b, model_b)
     alignment = align(side_a, side_b, forced_pairs(pairs, side_a, side_b))
     sample_a, sample_b = sample(trace_a), sample(trace_b)
@@ -179,18 +180,6 @@ def diff(
 def _half(trace: Trace, one: Sample, of: Side, pair: pl.Series) -> Half:
     waiting = loading(trace, one.steps["number"]) if one.marked else None
     return Half(one, one.cells.with_columns(pair.alias("pair")), of, waiting)
-
-
-def _opened(
-    given: Trace | str | os.PathLike[str], model: Manifest | None
-) -> tuple[Trace, Manifest | None]:
-    from traceana.describe import find, read
-    from traceana.opening import open_trace
-
-    if not isinstance(given, str | os.PathLike):
-        return given, model
-    beside = find(given) if model is None else None
-    return open_trace(given), model if beside is None else read(beside)
 
 
 def _doubts(trace_a: Trace, trace_b: Trace, a: Sample, b: Sample, criteria: Criteria) -> list[str]:

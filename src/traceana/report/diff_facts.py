@@ -26,14 +26,24 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "class": ("category", "part", *_FIGURES),
     "algorithm": ("category", "algorithm", "pass", *_FIGURES),
     "kernel": ("name", "category", *_FIGURES),
+    "gemm": ("gemm", "form", "precision", "library", *_FIGURES),
+    "transfer": (
+        *("direction", "host_memory", *_FIGURES),
+        *("bytes_a", "bytes_b", "bytes_per_s_a", "bytes_per_s_b"),
+    ),
 }
 """The columns of a table of text, by what one row is."""
 
-OPTIONAL: Final = (
+_OPTIONAL: Final = (
     *("flops_per_s_a", "flops_per_s_b", "p", "category", "calls_a", "calls_b"),
     *("image_a_ns", "image_b_ns", "confidence", "of_step", "relative"),
 )
-"""What a narrow terminal goes without, first what goes first."""
+OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(COLUMNS, _OPTIONAL),
+    "gemm": ("p", "library", "relative", "of_step", "calls_a", "calls_b"),
+    "transfer": (*("p", "relative", "of_step", "delta_ns", "bytes_a", "bytes_b"), "host_memory"),
+}
+"""What a narrow terminal goes without, first what goes first, by what one row is."""
 
 
 @dataclass(frozen=True, slots=True)

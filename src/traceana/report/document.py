@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from traceana.analyze.arrange import Arranged
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
+    from traceana.report.beside import Beside
     from traceana.report.diff_facts import Compared
+    from traceana.study.model import Study
 
 JSON_SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
@@ -29,7 +31,8 @@ class Document:
     report, ``facts`` when the JSON is one object of facts and no table, ``advice`` when the rows
     are findings (with ``records`` each is shown whole). ``sections`` are further tables by their
     names, for the JSON alone. ``compared`` is there when the text is to be the summary of a diff,
-    the table being its layers.
+    the table being its layers; ``beside`` when it is of several runs, which text shows side by
+    side; ``study`` when the table is that of a study.
     """
 
     verb: str
@@ -43,7 +46,9 @@ class Document:
     facts: Mapping[str, Any] | None = None
     sections: Mapping[str, Result] = field(default_factory=dict)
     compared: Compared | None = None
+    beside: Beside | None = None
     advice: Advice | None = None
+    study: Study | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,15 +35,23 @@ def compact(columns: Sequence[Shown], width: int, optional: Sequence[str] = ()) 
     return [_header(kept, widths), *_rows(kept, widths)]
 
 
-def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[Text]:
+def grid(
+    columns: Sequence[Shown],
+    width: int,
+    *,
+    footer: bool = False,
+    groups: Sequence[tuple[str, int]] = (),
+) -> list[Text]:
     """Return the lines of a table: its header, a rule, the rows, and the totals in the end.
 
+    ``groups`` are titles above the header, each with the number of columns that it is of.
     Long columns share what the others leave of ``width``, none getting fewer than 16 characters:
     in a space too narrow for that the lines are longer than it.
     """
     widths = _widths(columns, width)
     rule = Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
-    lines = [_header(columns, widths)]
+    lines = [_over(groups, widths)] if groups else []
+    lines.append(_header(columns, widths))
     units = [column.unit for column in columns]
     if any(units):
         lines.append(_line(columns, units, widths, "dim"))
@@ -53,6 +61,33 @@ def grid(columns: Sequence[Shown], width: int, *, footer: bool = False) -> list[
         totals[0] = totals[0] or "total"
         lines += [rule, _line(columns, totals, widths, "bold")]
     return lines
+
+
+def room(columns: Sequence[Shown], width: int) -> int:
+    """Return how many characters of ``width`` are left; negative where ``columns`` do not fit.
+
+    Long columns are given 34 characters, or all they need.
+    """
+    needed = [
+        min(_natural(column), COMFORTABLE_LONG) if column.long else _natural(column)
+        for column in columns
+    ]
+    return width - sum(needed) - GAP * (len(columns) - 1)
+
+
+def _over(groups: Sequence[tuple[str, int]], widths: Sequence[int]) -> Text:
+    """Return a line with the title of each group, and a rule as wide as its columns."""
+    line = Text(style="bold", no_wrap=True)
+    at = 0
+    for title, count in groups:
+        wide = sum(widths[at : at + count]) + GAP * (count - 1)
+        shown = cut_end(title, wide)
+        rule = "─" * (wide - cell_len(shown) - 1) if shown else " " * wide
+        line.append(" " * GAP if at else "")
+        line.append(f"{shown} {rule}" if shown and rule else shown or rule)
+        at += count
+    line.rstrip()
+    return line
 
 
 def _header(columns: Sequence[Shown], widths: Sequence[int]) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from traceana.advise import Advice
@@ -76,11 +76,7 @@ def _table(document: Document) -> str:
     columns = show(table.frame, table.totals, document.columns or table.frame.columns)
     lines = []
     if columns:
-        lines.append(_line(escaped(_title(column)) for column in columns))
-        lines.append(_line("---:" if column.right else "---" for column in columns))
-        lines += [
-            _line(map(escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)
-        ]
+        lines = pipe_table(columns)
         if table.totals:
             lines.append(_line(_totals(columns)))
     notes = list(table.notes)
@@ -89,6 +85,15 @@ def _table(document: Document) -> str:
     if notes:
         lines += ["", *(f"- {escaped(plain(note))}" for note in notes)]
     return "\n".join(lines) + "\n"
+
+
+def pipe_table(columns: Sequence[Shown]) -> list[str]:
+    """Return the lines of a table of ``columns``."""
+    return [
+        _line(escaped(_title(column)) for column in columns),
+        _line("---:" if column.right else "---" for column in columns),
+        *(_line(map(escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)),
+    ]
 
 
 def _title(column: Shown) -> str:

@@ -28,6 +28,14 @@ def render(document: Document, format: Format, paper: Paper) -> bytes:  # noqa: 
         case Format.MARKDOWN:
             from traceana.report.markdown import render as render_markdown
 
+            if document.study is not None:
+                from traceana.report.study_screen import render_markdown as render_study
+
+                return render_study(document, document.study).encode()
+            if document.beside is not None:
+                from traceana.report.beside_markdown import render as render_beside
+
+                return render_beside(document, document.beside).encode()
             if document.compared is not None:
                 from traceana.report.diff_markdown import render as render_diff
 
@@ -48,10 +56,18 @@ def _table(document: Document, paper: Paper) -> str:
         from traceana.report.facts_screen import render as render_facts
 
         return render_facts(document.facts, paper)
+    if document.beside is not None:
+        from traceana.report.beside_screen import render as render_beside
+
+        return render_beside(document, document.beside, paper)
     if document.compared is not None:
         from traceana.report.diff_screen import render as render_diff
 
         return render_diff(document, document.compared, paper)
+    if document.study is not None:
+        from traceana.report.study_screen import render_screen as render_study
+
+        return render_study(document, document.study, paper)
     if document.advice is not None:
         from traceana.report.advice_screen import render as render_advice
         from traceana.report.findings import arranged

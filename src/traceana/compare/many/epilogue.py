@@ -31,12 +31,12 @@ _PASSES: Final = {
 def epilogues(runs: Sequence[Run]) -> Table:
     """Return the time of bias additions and activations, by library.
 
-    The items are ``operation`` (``bias``, or the activation: ``relu`` …) and ``direction``
-    (``forward``, ``backward``, null where neither the operator nor the name tells). A row is also
-    of a ``library`` (null: not known) and of ``how``: ``own kernel``, or ``fused`` for kernels of
-    convolutions and products that do it in their epilogue, as their names tell. Of the latter
-    nobody can say how long it takes: their times are null, ``calls`` counts them. Other columns:
-    those of :func:`traceana.compare.many.work.added` and ``ratio``. All other work is one item
+    The items are ``operation`` (``bias``, or the activation: ``relu`` …), ``direction``
+    (``forward``, ``backward``, null where neither the operator nor the name tells) and ``how``:
+    ``own kernel``, or ``fused`` for kernels of convolutions and products that do it in their
+    epilogue, as their names tell. Of the latter nobody can say how long it takes: their times are
+    null, ``calls`` counts them. A row is also of a ``library`` (null: not known). Other columns:
+    those of :func:`traceana.compare.many.work.added` and ``to_first``. All other work is one item
     more: the rows of a run add up to all its work.
     """
     time, calls = basis(runs)
@@ -50,8 +50,8 @@ def epilogues(runs: Sequence[Run]) -> Table:
         notes.append("fused: in the kernel of a convolution or product, whose time is not theirs")
     return table(
         parts,
-        ("operation", "direction"),
-        (time, "library", "how", calls),
+        ("operation", "direction", "how"),
+        (time, "library", calls),
         time,
         last=[OTHER],
         notes=[*unmarked(runs), *notes],

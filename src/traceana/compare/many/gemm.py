@@ -22,8 +22,8 @@ def gemms(runs: Sequence[Run]) -> Table:
     The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
     (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
     ``library``; ``tile`` and ``gemm_layout`` are the parts of ``gemm``. Columns of figures: those
-    of :func:`traceana.compare.many.work.added` and ``ratio``. All other work is one item more, so
-    that the rows of a run add up to all its work.
+    of :func:`traceana.compare.many.work.added` and ``to_first``. All other work is one item
+    more: the rows of a run add up to all its work.
     """
     return work(runs, "gemm", _without(runs, "matrix products"))
 

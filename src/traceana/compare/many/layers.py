@@ -26,7 +26,7 @@ def layers(runs: Sequence[Run]) -> Table:
     others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (neither) and
     ``time_ns`` of the whole recording, ``step_calls``, ``step_forward_ns``, ``step_backward_ns``,
     ``step_other_ns``, ``step_ns`` (means over the measured steps, rounded down), ``share``,
-    ``ratio``. In the order of the model; the rows of a run add up to all its work.
+    ``to_first``. In the order of the model; the rows of a run add up to all its work.
     """
     items = _items(runs)
     labels = tuple(run.label for run in runs)

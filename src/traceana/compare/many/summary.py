@@ -15,7 +15,7 @@ from traceana.compare.many.work import WHOLE, marked
 from traceana.compare.samples import Sample
 
 _KERNELS: Final = ("kernel", "op", "graph")
-_MOST_LIBRARIES: Final = 4
+_MOST_LIBRARIES: Final = 3
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     RUN: pl.String,
     "file": pl.String,
@@ -29,11 +29,11 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "mean_wall_ns": pl.Int64,
     "image_ns": pl.Int64,
     RATIO: pl.Float64,
-    "image_ratio": pl.Float64,
-    "kernels": pl.Float64,
-    "launches": pl.Float64,
-    "copies": pl.Float64,
-    "work_ns": pl.Int64,
+    "image_to_first": pl.Float64,
+    "step_kernels": pl.Float64,
+    "step_launches": pl.Float64,
+    "step_copies": pl.Float64,
+    "step_ns": pl.Int64,
     "idle_ns": pl.Int64,
     "idle_share": pl.Float64,
     "flops": pl.Float64,
@@ -51,12 +51,12 @@ def summary(runs: Sequence[Run]) -> Table:
         layers that did work.
     ``wall_ns``, ``mean_wall_ns``, ``image_ns``
         Median and mean of the step's wall time; the median over the batch; all rounded down.
-    ``ratio``, ``image_ratio``
+    ``to_first``, ``image_to_first``
         ``wall_ns`` and ``image_ns`` over those of the first run.
-    ``kernels``, ``launches``, ``copies``
+    ``step_kernels``, ``step_launches``, ``step_copies``
         Mean numbers per step; launches are calls that launched work, on all devices, null where the
         trace has none.
-    ``work_ns``, ``idle_ns``, ``idle_share``
+    ``step_ns``, ``idle_ns``, ``idle_share``
         Means: the durations of the work; the time in which the devices that a step used did
         nothing, added up over them, and its part of their time.
     ``flops``, ``flops_per_s``
@@ -68,7 +68,7 @@ def summary(runs: Sequence[Run]) -> Table:
     whole = not marked(runs)
     rows = [_row(run, run.whole if whole else run.measured, whole=whole) for run in runs]
     for row in rows:
-        for ratio, of in ((RATIO, "wall_ns"), ("image_ratio", "image_ns")):
+        for ratio, of in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
             row[ratio] = row[of] / rows[0][of] if row[of] is not None and rows[0][of] else None
     figures = tuple(column for column in SCHEMA if column != RUN)
     labels = tuple(run.label for run in runs)
@@ -97,10 +97,10 @@ def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
         "wall_ns": median,
         "mean_wall_ns": mean,
         "image_ns": median // batch if batch and not whole else None,
-        "kernels": _calls(cells, kind.is_in(_KERNELS)) / one.count,
-        "launches": _launches(run, whole=whole),
-        "copies": _calls(cells, kind == "memcpy") / one.count,
-        "work_ns": int(steps["work_ns"].sum()) // one.count,
+        "step_kernels": _calls(cells, kind.is_in(_KERNELS)) / one.count,
+        "step_launches": _launches(run, whole=whole),
+        "step_copies": _calls(cells, kind == "memcpy") / one.count,
+        "step_ns": int(steps["work_ns"].sum()) // one.count,
         "idle_ns": (available - busy) // one.count,
         "idle_share": (available - busy) / available if available else None,
         "flops": flops,

@@ -10,7 +10,7 @@ import polars as pl
 
 RUN: Final = "run"
 ITEM: Final = "item"
-RATIO: Final = "ratio"
+RATIO: Final = "to_first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Table:
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
     runs) and the columns ``keys``, which name the item; of an item that a run does not have there
     is no row. ``figures`` are the columns that are shown side by side, the most telling first;
-    ``time`` is the one that ``ratio`` compares: each item's sum over that of the first run, null
+    ``time`` is the one that ``to_first`` compares: each item's sum over that of the first run, null
     where that has none. ``runs`` are the labels in their order.
     """
 
@@ -66,7 +66,7 @@ def table(
     """Return the table of ``parts``, a frame a run with its label.
 
     ``keys`` tell the items apart and are columns of all of them; those of most ``time`` in all runs
-    come first, those whose first key is among ``last`` at the end. ``ratio`` is appended, and is
+    come first, those whose first key is among ``last`` at the end. ``to_first`` is appended, and is
     the last of the figures.
     """
     labels = tuple(label for label, _ in parts)
@@ -99,7 +99,7 @@ def table(
 
 
 def with_ratio(rows: pl.DataFrame, labels: Sequence[str], time: str) -> pl.DataFrame:
-    """Return ``rows`` by run and item with ``ratio`` (see :class:`Table`)."""
+    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`)."""
     summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
     ratios = summed.join(first, on=ITEM, how="left").select(

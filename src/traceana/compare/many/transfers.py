@@ -22,7 +22,8 @@ def transfers(runs: Sequence[Run]) -> Table:
 
     Columns: ``direction``, ``host_memory``, then those of
     :func:`traceana.analyze.transfers.transfers` from ``count`` on that do not depend on the machine
-    alone (``bytes_per_s`` is the throughput), and ``ratio``. The rows of a run are all its copies.
+    alone (``bytes_per_s`` is the throughput), and ``to_first``. The rows of a run are all
+    its copies.
     """
     parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
     time, _ = basis(runs)

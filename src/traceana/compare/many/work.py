@@ -35,7 +35,7 @@ def kernels(runs: Sequence[Run]) -> Table:
 def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
     """Return all work by the columns :data:`traceana.compare.keys.KEYS` of ``by``.
 
-    Columns: those of :func:`added`, then ``ratio``. The rows of a run add up to all its work.
+    Columns: those of :func:`added`, then ``to_first``. The rows of a run add up to all its work.
     """
     keys = KEYS[by]
     parts = [(run.label, added(run, keys, lambda cells: keyed(cells, by))) for run in runs]
