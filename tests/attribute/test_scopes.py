@@ -80,3 +80,23 @@ def test_what_the_graph_optimizer_rewrote_keeps_no_number_on_the_others() -> Non
 def test_an_operator_s_own_name_is_no_layer() -> None:
     found = told(["net/loss/Softmax", "net/loss/Softmax/sub"], ["Softmax", "Sub"])
     assert [path for path, *_ in found] == ["net.loss", "net.loss"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "operator"),
+    [
+        ("jit(step)/jvp(net)/conv1/conv_general_dilated", "conv_general_dilated"),
+        ("jit(step)/jvp(net)/relu1/jit(relu)/max", "relu"),
+        # A function of JAX's own inner workings says less than its primitive.
+        ("jit(step)/jvp(net)/drop/jit(_where)/select_n", "select_n"),
+        ("jit(step)", "jit(step)"),
+        ("net/bn/batchnorm/mul_1", "batchnorm"),
+        ("gradient_tape/net/bn/batchnorm/mul_1/Mul", "batchnorm"),
+        ("net/conv1/convolution", None),
+        ("batchnorm/mul", None),
+    ],
+)
+def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> None:
+    ops = conform("ops", pl.DataFrame({"name": ["fusion.3"], "scope": [scope]}))
+    found = ScopeLayers.of(ops, conform("activities", pl.DataFrame()))
+    assert found.operator_of(ops["scope"]).to_list() == [operator]

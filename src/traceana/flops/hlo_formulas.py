@@ -26,6 +26,7 @@ class Window(msgspec.Struct):
     padding_low: Annotated[list[int], msgspec.Meta(max_length=64)]
     base_dilation: _Extents
     window_dilation: _Extents
+    reversal: _Extents = []
 
 
 class DimensionNumbers(msgspec.Struct):
@@ -33,6 +34,8 @@ class DimensionNumbers(msgspec.Struct):
 
     kernel_input_feature: int
     kernel_output_feature: int
+    input_batch: int = 0
+    input_feature: int = 0
     output_batch: int = 0
     output_feature: int = 0
     input_spatial: _Extents = []

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from traceana.analyze.costs.pairing import paired
-from traceana.flops.arity import MOST_INPUTS
-from traceana.flops.call import Call
-from traceana.flops.model import Shape, UncountableError
+from traceana.analyze.layers.operands import operands
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
     from traceana.trace import Trace
 
 COLUMNS: Final = ("input_shape", "output_shape")
-
-_NO_TENSOR: Final = r"^\[\s*(\]|\[\s*\])"
-"""Of recorded shapes: an empty list, or a scalar in front."""
 
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "layer_row": pl.UInt32,
@@ -33,28 +29,32 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return ``layer_row``, ``described_type`` and :data:`COLUMNS`: JSON lists, batch first; notes.
 
-    The manifest's have the channels behind the batch. Without one the shape is that of the first
-    input of the outermost forward operator that has one, as the trace has it, and the output is not
-    known. So it is of layers whose input has another number of elements than in the manifest.
+    The manifest's have the channels behind the batch. Without one they are those of the layer's
+    first operator (:func:`traceana.analyze.layers.operands.operands`), of PyTorch's without its
+    output. So they are of layers whose input has another number of elements than in the manifest.
     """
     partner = {} if model is None else paired(trace.layers, model)
-    seen = _of_operators(trace)
+    seen = operands(trace)
     rows: dict[int, tuple[str | None, str | None, str | None]] = {
-        row: (None, json.dumps(shape), None) for row, shape in seen.items()
+        row: (None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
-        if first is not None and row in seen and prod(seen[row]) != prod(first):
+        taken = seen[row].input if row in seen else None
+        if first is not None and taken is not None and prod(taken) != prod(first):
             other.append(layer.path)
-            rows[row] = (layer.type, json.dumps(seen[row]), None)
+            rows[row] = (layer.type, *rows[row][1:])
             continue
-        output = json.dumps(layer.outputs[0]) if layer.outputs else None
-        rows[row] = (layer.type, None if first is None else json.dumps(first), output)
+        rows[row] = (layer.type, _json(first), _json(layer.outputs[0] if layer.outputs else None))
     notes = (_other(other),) if other else ()
     return pl.DataFrame(
         [(row, *told) for row, told in rows.items()], schema=_SCHEMA, orient="row"
     ), notes
+
+
+def _json(shape: Sequence[int] | None) -> str | None:
+    return None if shape is None else json.dumps(shape)
 
 
 def _other(paths: list[str]) -> str:
@@ -62,32 +62,3 @@ def _other(paths: list[str]) -> str:
         f"the layer manifest is of another batch or model: {len(paths)} of its layers have inputs "
         f"of other sizes in the trace ({paths[0]} ...)"
     )
-
-
-def _of_operators(trace: Trace) -> dict[int, Shape]:
-    """Return by layer the shape of what its first operator takes.
-
-    An operator without a tensor of one dimension or more in front, as the counting of batches in a
-    normalization, is none; of an embedding the table stands before the input.
-    """
-    layers = trace.layers["role"].cast(pl.String) == "layer"
-    named = trace.ops.filter(
-        layers.gather(trace.ops["layer"]).fill_null(False)
-        & ~pl.col("input_shapes").str.contains(_NO_TENSOR)
-        & (pl.col("direction") == "forward").fill_null(True)
-    )
-    first = (
-        named.sort("depth", "start", maintain_order=True)
-        .unique("layer", keep="first", maintain_order=True)
-        .select("layer", pl.col("name").cast(pl.String), "input_shapes")
-    )
-    found: dict[int, Shape] = {}
-    for row, name, text in first.iter_rows():
-        try:
-            call = Call.decode(name, text)
-            # TorchScript records more than the operator's own inputs, in front of them.
-            beyond = max(len(call.shapes) - MOST_INPUTS.get(name, len(call.shapes)), 0)
-            found[row] = call.shape(beyond + (name == "aten::embedding"))
-        except UncountableError:
-            continue
-    return found

@@ -97,29 +97,37 @@ def resolve(
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
     return LayerResolution(
-        _typed(layers, ops, of_op),
+        _typed(layers, ops, of_op, scopes),
         of_op,
         list(zip((roles, modules, named), bases, strict=False)),
         (scopes, scope_base),
     )
 
 
-def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints) -> list[Layer]:
-    """Give layers that have no type the name of the operator that takes most of their forward."""
+def _typed(
+    layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers
+) -> list[Layer]:
+    """Give layers that have no type the name of the operator that takes most of their forward.
+
+    What a scope tells of its operator goes before: XLA names what it compiled after its own doing
+    (``fusion.3``), and a normalization that TensorFlow writes out is none of its operators.
+    """
+    told = scopes.operator_of(ops["scope"])
     heaviest = (
         pl.DataFrame(
             {
                 "layer": of_op,
-                "name": short_name(ops["name"].cast(pl.String)),
+                "name": told.fill_null(short_name(ops["name"].cast(pl.String))),
+                "told": told.is_not_null(),
                 "duration": ops["duration"],
                 "forward": ops["direction"] == "forward",
             }
         )
         .filter((pl.col("layer") != NONE) & pl.col("forward"))
-        .group_by("layer", "name")
+        .group_by("layer", "name", "told")
         .agg(pl.col("duration").sum())
         # Of nested operators the outermost takes most, and of equals any will do, but always one.
-        .sort("duration", "name", descending=[True, False])
+        .sort("told", "duration", "name", descending=[True, True, False])
         .unique("layer", keep="first", maintain_order=True)
     )
     types = dict(heaviest.select("layer", "name").iter_rows())

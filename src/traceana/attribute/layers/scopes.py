@@ -33,6 +33,8 @@ _TF_REWRITTEN: Final = frozenset({"ArithmeticOptimizer", "ConstantFolding", "Con
 """Scopes of operators that TensorFlow's graph optimizer (Grappler) put in the place of others."""
 _TF_FUNCTION: Final = re.compile(r"moments|batchnorm|\w+_grad")
 """Scopes of functions whose operators, and what is named after these, are all of one layer."""
+_TF_NORM: Final = "batchnorm"
+"""Of these the one that is a layer, where it is not fused: a dozen operators."""
 _TF_INNER: Final = re.compile(
     r"convolution|(?:stateless_)?random_uniform|einsum|Tensordot|"
     # Operators that others were fused with, so that they are in the trace as scopes alone.
@@ -50,7 +52,11 @@ _OPTIMIZER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScopeLayers:
-    """The layers that scopes tell of: ``table`` has the columns scope, layer and backward."""
+    """The layers that scopes tell of.
+
+    ``table`` has the columns scope, layer, backward, and operator, what the operator is of or is
+    called where that is more than its own name: JAX's functions and primitives.
+    """
 
     table: pl.DataFrame
     layers: list[Layer]
@@ -72,6 +78,7 @@ class ScopeLayers:
                 "scope": distinct,
                 "layer": pl.Series(codes, dtype=pl.Int64),
                 "backward": pl.Series([backward for _, backward in found], dtype=pl.Boolean),
+                "operator": pl.Series([_operator(text) for text in texts], dtype=pl.String),
             }
         )
         return cls(table, list(layers))
@@ -85,15 +92,38 @@ class ScopeLayers:
         backward = self._told(scopes)["backward"]
         return pl.select(pl.when(backward).then(pl.lit("backward"))).to_series()
 
+    def operator_of(self, scopes: pl.Series) -> pl.Series:
+        """Return what the operator is by its scope, null where that says no more than its name."""
+        return self._told(scopes)["operator"]
+
     def _told(self, scopes: pl.Series) -> pl.DataFrame:
         frame = scopes.alias("scope").to_frame()
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
 
 
+def _operator(scope: str) -> str | None:
+    """Return what the scope says of its operator beyond the operator's own name.
+
+    ``relu`` of ``jit(step)/net/relu1/jit(relu)/max``, ``max`` of ``jit(step)/net/max``,
+    ``batchnorm`` of ``net/bn/batchnorm/mul_1``.
+    """
+    components = _COMPONENT.findall(scope)
+    if not components or _called(components[0]) is None:
+        return _TF_NORM if _TF_NORM in components[1:] else None
+    function = _called(components[-2]) if len(components) > 2 else None
+    return function if function and not function.startswith("_") else components[-1]
+
+
+def _called(component: str) -> str | None:
+    """Return the function that is called, null where the component is no call."""
+    wrapped = _WRAPPED.fullmatch(component)
+    return wrapped[2] if wrapped and wrapped[1] in _CALLS else None
+
+
 def _place(scope: str) -> tuple[tuple[str, ...], bool]:
     """Return the components of a scope, the operator last, and whether it is of a gradient."""
     components = _COMPONENT.findall(scope)
-    if components and (first := _WRAPPED.fullmatch(components[0])) and first[1] in _CALLS:
+    if components and _called(components[0]) is not None:
         return _place_jax(components)
     parts = [
         part

@@ -19,9 +19,10 @@ def execution_order(
 ) -> dict[str, int]:
     """Return the place of each layer that did work; ``label_of`` maps rows of ``layers`` to names.
 
-    A layer stands where its longest forward work begins within the step, by the median of the
-    steps: what a scheduler runs ahead (casts, random numbers) is short. ``positions`` are those of
-    a manifest and go before; a layer that it does not have stands behind the one it ran behind.
+    A layer stands where half of the time of its forward work begins within the step, by the median
+    of the steps: what a scheduler runs ahead (casts, random numbers) or behind (moving averages)
+    is short. ``positions`` are those of a manifest and go before; a layer that it does not have
+    stands behind the one it ran behind.
     """
     names = pl.DataFrame(
         {"layer": list(label_of), "label": list(label_of.values())},
@@ -40,9 +41,11 @@ def execution_order(
             (pl.col("direction") == "backward").fill_null(False).alias("back"),
         )
     )
+    whole = pl.col("duration").sum().over("label", "step")
     ordered = (
         rows.filter(~pl.col("back") | pl.col("back").all().over("label"))
-        .sort("duration", "at", descending=[True, False])
+        .sort("at", "duration")
+        .filter(pl.col("duration").cum_sum().over("label", "step") * 2 >= whole)
         .unique(["label", "step"], keep="first", maintain_order=True)
         .group_by("label")
         .agg(pl.col("at").median())

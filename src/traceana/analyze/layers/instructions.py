@@ -1,0 +1,117 @@
+"""The convolution or matrix product of each layer of a compiled program (XLA)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import polars as pl
+
+from traceana.flops.hlo_formulas import Contraction, DimensionNumbers, decoded
+from traceana.flops.model import Shape, UncountableError
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_PRODUCT: Final = (pl.col("opcode").cast(pl.String).is_in(["convolution", "dot"])) | (
+    pl.col("target").cast(pl.String).str.contains(r"^__(?:cudnn\$convForward|cublas\$|onednn\$)")
+)
+_OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
+"""End of the scope of a convolution, also where XLA made a product of it."""
+
+
+class Product(NamedTuple):
+    """One convolution or product; shapes are batch, channels, spatial axes. None is not known."""
+
+    operator: str
+    input: Shape | None
+    weight: Shape
+    output: Shape | None
+
+
+def products(trace: Trace) -> dict[int, Product]:
+    """Return by row of ``layers`` the first convolution or product that it ran forward.
+
+    It may be inside of what ran: a fusion, a call, a loop. A convolution that XLA made a product
+    of has a weight, and no input and output: batch and positions are one axis there.
+    """
+    if trace.instructions.is_empty():
+        return {}
+    ran = (
+        trace.ops.filter(
+            pl.col("layer").is_not_null()
+            & pl.col("instruction").is_not_null()
+            & (pl.col("direction") == "forward").fill_null(True)
+        )
+        .select("instruction", "layer")
+        .unique("instruction", keep="first", maintain_order=True)
+    )
+    layers = trace.layers["role"].cast(pl.String) == "layer"
+    layer_of = dict(ran.filter(layers.gather(ran["layer"])).iter_rows())
+    parents = trace.instructions["parent"].to_list()
+    chosen = trace.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
+    found: dict[int, Product] = {}
+    columns = ("scope", "target", "input_shapes", "output_shape", "output_type", "attributes")
+    for row, scope, target, *texts in chosen.select(
+        "row", *(pl.col(name).cast(pl.String) for name in columns)
+    ).iter_rows():
+        layer = _holder(row, parents, layer_of)
+        if layer is None or layer in found:
+            continue
+        try:
+            of = decoded(target or "", *texts)
+        except UncountableError:
+            continue
+        if of.attributes.dimension_numbers is not None:
+            found[layer] = _convolution(of, of.attributes.dimension_numbers)
+        elif _OF_CONVOLUTION.search(scope or ""):
+            found[layer] = Product("convolution", None, of.right, None)
+        else:
+            found[layer] = Product("dot", of.left, of.right, of.output)
+    return found
+
+
+def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> int | None:
+    """Return the layer of the instruction, or of the innermost around it that ran for one."""
+    at: int | None = row
+    while at is not None:
+        if at in layer_of:
+            return layer_of[at]
+        above = parents[at]
+        # What holds others stands before them; a trace that says otherwise would never end.
+        at = above if above is not None and above < at else None
+    return None
+
+
+def _convolution(of: Contraction, numbers: DimensionNumbers) -> Product:
+    into = _arranged(of.left, numbers.input_batch, numbers.input_feature, numbers.input_spatial)
+    out = _arranged(of.output, numbers.output_batch, numbers.output_feature, numbers.output_spatial)
+    if not _swapped(of):
+        return Product("convolution", into, of.right, out)
+    batch, feature = numbers.kernel_output_feature, numbers.kernel_input_feature
+    spatial = [axis for axis in range(len(of.right)) if axis not in (batch, feature)]
+    image = _arranged(of.right, batch, feature, spatial)
+    # What was the batch is the output's feature now.
+    return Product("convolution", image, of.left, out and (out[1], out[0], *out[2:]))
+
+
+def _swapped(of: Contraction) -> bool:
+    """Tell whether XLA put the image in the window's place, as it does with the smaller of both.
+
+    It mirrors the window then. Windows of transposed convolutions may be mirrored too; those with
+    a stride dilate their input.
+    """
+    window = of.attributes.window
+    return (
+        window is not None
+        and bool(window.reversal)
+        and all(window.reversal)
+        and all(step == 1 for step in window.base_dilation)
+    )
+
+
+def _arranged(shape: Shape, batch: int, feature: int, spatial: list[int]) -> Shape | None:
+    axes = (batch, feature, *spatial)
+    if sorted(axes) != list(range(len(shape))):
+        return None
+    return tuple(shape[axis] for axis in axes)
