@@ -1,0 +1,48 @@
+"""Which frameworks of the process are watched, and what happens when one is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from .imports import Callback, watch
+from .report import Report
+from .settings import Settings
+
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+
+
+def install(settings: Settings, report: Report) -> None:
+    """Watch for the frameworks that ``settings`` want recorded; all of them are reported."""
+
+    def prepare(framework: str) -> Callback:
+        def imported(module: ModuleType) -> None:
+            report.tell(framework=framework)
+            wanted = settings.profiler in ("auto", "nsys", "none", framework)
+            if settings.mark and wanted:
+                _guarded(lambda: _steps_of(framework)(module, settings, report), report)
+
+        return imported
+
+    watch({framework: prepare(framework) for framework in FRAMEWORKS})
+
+
+def _steps_of(framework: str) -> Callable[[ModuleType, Settings, Report], None]:
+    if framework == "torch":
+        from . import torch_steps
+
+        return torch_steps.count_steps
+    if framework == "tensorflow":
+        from . import tensorflow_steps
+
+        return tensorflow_steps.count_steps
+    from . import jax_steps
+
+    return jax_steps.count_steps
+
+
+def _guarded(action: Callable[[], None], report: Report) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  # the script runs on, unrecorded
+        report.note(f"the recording could not be prepared: {type(error).__name__}: {error}")

@@ -1,0 +1,90 @@
+"""What one recorded process tells the recording one, in a file of its own."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .settings import Settings
+
+PREFIX = "process-"
+
+
+class Report:
+    """Facts about this process, written to ``process-PID.json`` whenever there is news."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.folder
+        self._process = os.getpid()
+        self._facts: dict[str, Any] = {}
+        self._closing: list[Callable[[], None]] = []
+
+    def forget(self) -> None:
+        """Begin anew, in a child that was forked: nothing of the parent's is its own."""
+        self._process = os.getpid()
+        self._facts = {}
+        self._closing = []
+
+    def tell(self, **facts: Any) -> None:
+        """Add ``facts``, and write all of them."""
+        self._facts.update(facts)
+        self._write()
+
+    def note(self, text: str) -> None:
+        """Add what could not be had."""
+        self.tell(notes=[*self._facts.get("notes", []), text])
+
+    def problem(self, kind: str, text: str) -> None:
+        """Tell what ended the recording: ``conflict``, ``no space``, ``profiler``."""
+        self.tell(problem={"kind": kind, "text": text})
+
+    def failed(self, error: BaseException) -> None:
+        """Tell of an error of the profiler, or of writing what it gave."""
+        import errno
+
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        self.problem("no space" if full else "profiler", f"{type(error).__name__}: {error}")
+
+    def at_close(self, action: Callable[[], None]) -> None:
+        """Have ``action`` done before the last report."""
+        self._closing.append(action)
+        # Functions that were registered last are called first: before those of the frameworks,
+        # which take apart what a profiler needs.
+        atexit.register(self._act)
+
+    def close(self, error: BaseException | None) -> None:
+        """End the report of a process that was ended by ``error``, or by nothing."""
+        self._act()
+        if error is not None:
+            self._facts["exception"] = {
+                "type": f"{type(error).__module__}.{type(error).__qualname__}",
+                "text": str(error)[-4000:],
+            }
+        if self._facts:
+            from .facts import facts
+
+            self.tell(**facts())
+
+    def _act(self) -> None:
+        actions, self._closing = self._closing, []
+        for action in actions:
+            try:
+                action()
+            except Exception as raised:  # noqa: BLE001
+                self.failed(raised)
+
+    def _write(self) -> None:
+        from pathlib import Path  # not at the start of every Python
+
+        path = Path(self._folder, f"{PREFIX}{self._process}.json")
+        scratch = path.with_suffix(".new")
+        content = json.dumps({"executable": sys.executable, **self._facts})
+        try:
+            scratch.write_text(content, encoding="utf-8")
+            scratch.replace(path)
+        except OSError:  # a full disk: whoever reads finds nothing, and says so
+            return

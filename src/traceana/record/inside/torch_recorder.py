@@ -1,0 +1,119 @@
+"""Records the window with torch.profiler."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+from .report import Report
+from .settings import Settings
+from .window import Recorder
+
+
+class TorchRecorder(Recorder):
+    """torch.profiler with shapes, and a range around each layer's forward pass.
+
+    Its warm-up is the last step before the window, if there is one.
+    """
+
+    def __init__(self, torch: Any, settings: Settings, report: Report, model: Any) -> None:
+        self._torch, self._settings, self._report = torch, settings, report
+        self._model = model
+        self._profiler: Any = None
+
+    def prepare(self) -> None:
+        """Start the profiler's own warm-up."""
+        self._start(warm_up=1)
+
+    def begin(self) -> None:
+        """Begin the window."""
+        if self._profiler is None:
+            self._start(warm_up=0)
+        else:
+            self._profiler.step()
+        if self._profiler is not None:
+            self._model.mark(self._torch.profiler.record_function)
+
+    def step(self, number: int) -> None:  # noqa: ARG002  # the profiler counts by itself
+        """Mark the step."""
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def end(self) -> str | None:
+        """Stop, write the trace, compressed, and the model's layers."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return None
+        self._model.unmark()
+        profiler.stop()
+        rank = self._model.rank
+        name = "trace.json.gz" if rank is None else f"trace.rank{rank}.json.gz"
+        folder = Path(self._settings.folder)
+        _write(profiler, folder / name)
+        if rank in (None, 0):
+            self._model.describe(folder / "layers.json")
+        return name
+
+    def _start(self, warm_up: int) -> None:
+        profiler = self._torch.profiler
+        if self._torch.autograd._profiler_enabled():
+            self._report.problem("conflict", "the script runs torch.profiler itself")
+            return
+        _give_way_to_others(self._torch, self)
+        self._profiler = profiler.profile(
+            schedule=profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps),
+            record_shapes=True,
+        )
+        with warnings.catch_warnings():
+            # It says that without its warm-up figures are skewed; --warm-up 1 asked for that.
+            warnings.simplefilter("ignore")
+            self._profiler.start()
+
+    def give_way(self) -> None:
+        """End a recording because the script starts a profiler of its own."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            self._model.unmark()
+            profiler.stop()
+            self._report.problem("conflict", "the script runs torch.profiler itself")
+
+
+def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> None:
+    """Have ``recorder`` end when another profiler starts: two would end the script."""
+    kind = torch.autograd.profiler.profile
+    prepare = getattr(kind, "_prepare_trace", None)
+    if prepare is None:
+        return
+
+    def watched(profiler: Any, *arguments: Any, **keywords: Any) -> Any:
+        own = getattr(recorder._profiler, "profiler", None)
+        if recorder._profiler is not None and own is not profiler:
+            recorder.give_way()
+        return prepare(profiler, *arguments, **keywords)
+
+    kind._prepare_trace = watched
+
+
+def _write(profiler: Any, path: Path) -> None:
+    # The profiler's own compression leaves the name of a temporary file in the trace.
+    plain = path.with_suffix("")
+    packed = path.with_name(f"{path.name}.new")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        # The profiler does not tell that it could not write: the end is then missing.
+        with plain.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 16))
+            if not file.read().rstrip().endswith(b"}"):
+                raise OSError(errno.ENOSPC, "torch.profiler's trace is cut off")
+            file.seek(0)
+            with gzip.open(packed, "wb", compresslevel=6) as target:
+                shutil.copyfileobj(file, target, 1 << 20)
+        packed.replace(path)
+    finally:
+        plain.unlink(missing_ok=True)
+        packed.unlink(missing_ok=True)
