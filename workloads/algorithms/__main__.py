@@ -13,8 +13,12 @@ from pathlib import Path
 from traceana.algorithms.file import write
 from traceana.describe import Manifest, read
 from traceana.errors import ExitCode, TraceanaError
+from workloads.algorithms.accelerator import Cuda
+from workloads.algorithms.cudnn import CuDNNBench
+from workloads.algorithms.cudnn_api import PACKAGES as CUDNN_PACKAGES
+from workloads.algorithms.cudnn_api import CuDNN, CuDNNError
 from workloads.algorithms.layers import LayerError, convolutions
-from workloads.algorithms.libraries import LibraryError
+from workloads.algorithms.libraries import LibraryError, load
 from workloads.algorithms.onednn import OneDNNBench
 from workloads.algorithms.onednn_api import OneDNN, OneDNNError
 from workloads.algorithms.options import DIRECTIONS, parser
@@ -43,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             seconds=arguments.seconds,
         )
         run = Run(plan, _bench(arguments))
-    except (OptionError, NetworkError, LayerError, LibraryError, OneDNNError) as error:
+    except (OptionError, NetworkError, LayerError, LibraryError, OneDNNError, CuDNNError) as error:
         reader.error(str(error))
     except TraceanaError as error:
         print(error, file=sys.stderr)
@@ -78,9 +82,16 @@ def _manifest(arguments: argparse.Namespace) -> Manifest:
 
 def _bench(arguments: argparse.Namespace) -> Bench:
     timing = Timing(arguments.warm_up, arguments.repetitions, round(arguments.limit * 1e9))
-    if arguments.precision != "fp32" or arguments.layout != "nchw":
-        raise OptionError("--precision and --layout are cuDNN's: leave them out for oneDNN")
-    return OneDNNBench(OneDNN(arguments.library_file), timing, arguments.threads)
+    file: Path | None = arguments.library_file
+    if arguments.library == "onednn":
+        if arguments.precision != "fp32" or arguments.layout != "nchw":
+            raise OptionError("--precision and --layout are cuDNN's: leave them out")
+        return OneDNNBench(OneDNN(file), timing, arguments.threads)
+    if arguments.threads is not None:
+        raise OptionError("--threads is oneDNN's: leave it out")
+    accelerator = Cuda()
+    library = load(file, CUDNN_PACKAGES, "cudnn", "install PyTorch with CUDA, which brings it")
+    return CuDNNBench(CuDNN(library), accelerator, timing, arguments.precision, arguments.layout)
 
 
 if __name__ == "__main__":

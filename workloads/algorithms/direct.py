@@ -6,7 +6,7 @@ longer than the algorithms; an algorithm that is wrong is so in most of its elem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from random import Random
@@ -44,15 +44,24 @@ class Expected:
     values: tuple[float, ...]
     scales: tuple[float, ...]
 
-    def error(self, got: Sequence[float]) -> float | None:
-        """The largest difference in units of its scale, None where an element is no number."""
+    def error(self, result: Any) -> float | None:
+        """The largest difference in units of its scale, None where an element is no number.
+
+        ``result`` is an array of NumPy or PyTorch.
+        """
         worst = 0.0
-        for value, expected, scale in zip(got, self.values, self.scales, strict=True):
-            off = abs(value - expected)
+        got = result[tuple(list(indices) for indices in zip(*self.places, strict=True))]
+        for value, wanted, scale in zip(got.tolist(), self.values, self.scales, strict=True):
+            off = abs(value - wanted)
             if not isfinite(off):
                 return None
             worst = max(worst, off / scale if scale else (inf if off else 0.0))
         return worst if isfinite(worst) else None
+
+
+def wrong(error: float | None) -> str:
+    """Why a result that is off by ``error`` is not taken."""
+    return "the result " + ("is no number" if error is None else f"is off by {error:.3g}")
 
 
 def expected(

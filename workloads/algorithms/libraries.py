@@ -14,18 +14,32 @@ class LibraryError(RuntimeError):
 
 
 def load(path: Path | None, packages: Iterable[str], stem: str, advice: str) -> ctypes.CDLL:
-    """Load the library at ``path``, or else ``lib{stem}.so`` of a wheel or of the system.
+    """Load the library at ``path``, or else ``lib{stem}.so``.
+
+    Of several the one is taken that this process has loaded already (PyTorch its cuDNN), then that
+    of a wheel, then the system's.
 
     Raises :class:`LibraryError`, with ``advice``, where there is none that loads.
     """
     if path is not None:
         return _loaded(str(path.absolute()), f"{path} cannot be loaded")
-    for found in _in_wheels(packages, stem):
+    for found in (*_in_process(stem), *_in_wheels(packages, stem)):
         return _loaded(str(found), f"{found.name} cannot be loaded")
     name = find_library(stem)
     if name is None:
         raise LibraryError(f"lib{stem} is not installed; {advice}")
     return _loaded(name, f"{name} cannot be loaded")
+
+
+def _in_process(stem: str) -> Iterator[Path]:
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return
+    for line in maps.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        # Address, rights, offset, device, inode, and the path where there is one.
+        columns = line.split(maxsplit=5)
+        if len(columns) == 6 and Path(columns[5]).name.startswith(f"lib{stem}.so"):
+            yield Path(columns[5])
 
 
 def _in_wheels(packages: Iterable[str], stem: str) -> Iterator[Path]:

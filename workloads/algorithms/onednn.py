@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from traceana.algorithms import Device, Layer, Measurement
 from traceana.flops.executed import Direction
-from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes
+from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes, wrong
 from workloads.algorithms.onednn_api import Algorithm, OneDNN, OneDNNError, Role, Status
 from workloads.algorithms.onednn_engine import Engine, Handle
 from workloads.algorithms.timing import Timing
@@ -68,6 +68,7 @@ class OneDNNBench:
     precision: Literal["fp32"] = "fp32"
     layout: Literal["own"] = "own"
     tolerance = TOLERANCE
+    versions: Mapping[str, str] = {}
 
     def __init__(self, api: OneDNN, timing: Timing, threads: int | None = None) -> None:
         """Make an engine on the CPU. Raises ``OneDNNError``, and ``LibraryError`` for threads."""
@@ -150,10 +151,9 @@ class OneDNNBench:
         for step in (*before, run, *back):
             step()
         facts = {"workspace_bytes": scratchpad, "reorder_bytes": copied}
-        error = problem.expected.error([float(values[place]) for place in problem.expected.places])
+        error = problem.expected.error(values)
         if error is None or error > TOLERANCE:
-            off = "holds no numbers" if error is None else f"is off by {error:.3g}"
-            return {**facts, "status": "wrong", "reason": f"the result {off}", "error": error}
+            return {**facts, "status": "wrong", "reason": wrong(error), "error": error}
         times = self._timing.of(run)
         around = [self._timing.of(step) for step in (*before, *back)]
         reorders = tuple(sum(parts) for parts in zip(*around, strict=False)) or (0,) * len(times)

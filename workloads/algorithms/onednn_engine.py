@@ -109,7 +109,7 @@ class Engine:
         return True
 
     def values(self, shape: Shape) -> Values:
-        """Memory for a tensor, not initialized."""
+        """Memory for a tensor, that holds no number yet."""
         size = int(np.prod(shape)) * 4
         return _aligned(size).view(np.float32).reshape(shape)
 
@@ -200,7 +200,7 @@ def _dims(layer: Layer, role: Role, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:
-    """Memory that begins at a multiple of a cache line."""
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    """Memory that begins at a multiple of a cache line, and holds no number: all bits are set."""
+    raw = np.full(size + _ALIGNMENT, 255, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     return raw[start : start + size]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +33,8 @@ class Bench(Protocol):
     def layout(self) -> Literal["nchw", "nhwc", "own"]: ...
     @property
     def tolerance(self) -> float: ...
+    @property
+    def versions(self) -> Mapping[str, str]: ...
 
     def measure(self, layer: Layer, direction: Direction, batch: int) -> Iterator[Measurement]:
         """Yield a measurement of each algorithm. May raise :class:`DeviceLostError`."""
@@ -70,9 +72,12 @@ class Run:
                         self.ended = f"{self.plan.seconds:g} s were over"
                         return
                     try:
-                        self.measurements.extend(self.bench.measure(layer, direction, batch))
-                    except DeviceLostError as error:
-                        self.ended = str(error)
+                        for each in self.bench.measure(layer, direction, batch):
+                            self.measurements.append(each)
+                    except (RuntimeError, MemoryError) as error:
+                        # What was measured is kept, whatever became of the library or the device.
+                        lines = str(error).splitlines() or [type(error).__name__]
+                        self.ended = f"{layer.path}, {direction}, batch {batch}: {lines[0]}"
                         return
             done = self.measurements[before:]
             ran = sum(each.status == "ok" for each in done)
@@ -91,7 +96,7 @@ class Run:
             warm_up=self.plan.warm_up,
             tolerance=self.bench.tolerance,
             recorded=datetime.now(UTC).strftime("%Y-%m-%d"),
-            versions={"python": platform.python_version(), **_versions()},
+            versions={"python": platform.python_version(), **_versions(), **self.bench.versions},
             ended=self.ended,
             layers=tuple(self.plan.layers),
             measurements=tuple(self.measurements),

@@ -1,0 +1,104 @@
+"""What a bench needs of a GPU: memory, and the time of what is run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from workloads.algorithms.libraries import LibraryError
+from workloads.algorithms.run import DeviceLostError
+from workloads.algorithms.timing import LEAST, Timing
+
+_AHEAD = 20_000_000
+"""Clock cycles that the GPU waits, about 10 ms, while the host queues the timed runs: what is
+measured is then the GPU's time, without the launches."""
+
+
+class Accelerator(Protocol):
+    """A device whose tensors are PyTorch's."""
+
+    name: str
+    memory_bytes: int
+    versions: dict[str, str]
+    stream: int
+
+    def random(self, shape: tuple[int, ...], layout: str) -> Any:
+        """A tensor of normal random numbers. Raises :class:`MemoryError`."""
+
+    def unset(self, shape: tuple[int, ...], layout: str) -> Any:
+        """A tensor that holds no number (NaN). Raises :class:`MemoryError`."""
+
+    def room(self, size: int) -> Any:
+        """``size`` bytes. Raises :class:`MemoryError`."""
+
+    def wait(self) -> None:
+        """Wait until all is done; raises ``DeviceLostError`` where it failed."""
+
+    def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
+        """Nanoseconds of each timed call of ``run``, which queues work on the stream."""
+
+
+class Cuda:
+    """The current CUDA device of PyTorch."""
+
+    def __init__(self) -> None:
+        """Take it. Raises :class:`LibraryError` where PyTorch has none."""
+        try:
+            import torch
+        except ModuleNotFoundError as error:
+            raise LibraryError("cuDNN is measured with PyTorch: install it with CUDA") from error
+        if not torch.cuda.is_available():
+            raise LibraryError("PyTorch finds no GPU here")
+        self._torch = torch
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self.name = str(properties.name)
+        self.memory_bytes = int(properties.total_memory)
+        self.versions = {"cuda": str(torch.version.cuda)}
+        # Also what loads cuDNN, and makes the context that its handle is for.
+        torch.backends.cudnn.version()
+        self.stream = int(torch.cuda.current_stream().cuda_stream)
+
+    def random(self, shape: tuple[int, ...], layout: str) -> Any:
+        return self._filled(shape, layout, lambda tensor: tensor.normal_())
+
+    def unset(self, shape: tuple[int, ...], layout: str) -> Any:
+        return self._filled(shape, layout, lambda tensor: tensor.fill_(float("nan")))
+
+    def room(self, size: int) -> Any:
+        return self._allocated((size,), dtype=self._torch.uint8)
+
+    def wait(self) -> None:
+        try:
+            self._torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise DeviceLostError(str(error).splitlines()[0]) from error
+
+    def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
+        for _ in range(timing.warm_up):
+            run()
+        (once,) = self._timed(1, run)
+        affordable = timing.limit_ns // max(once, 1)
+        return self._timed(max(min(timing.repetitions, affordable), LEAST), run)
+
+    def _timed(self, repetitions: int, run: Callable[[], None]) -> tuple[int, ...]:
+        event = self._torch.cuda.Event
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(repetitions)]
+        self.wait()
+        self._torch.cuda._sleep(_AHEAD)
+        for start, end in pairs:
+            start.record()
+            run()
+            end.record()
+        self.wait()
+        return tuple(round(start.elapsed_time(end) * 1e6) for start, end in pairs)
+
+    def _filled(self, shape: tuple[int, ...], layout: str, fill: Callable[[Any], Any]) -> Any:
+        torch = self._torch
+        order = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+        return fill(self._allocated(shape, dtype=torch.float32, memory_format=order))
+
+    def _allocated(self, shape: tuple[int, ...], **options: Any) -> Any:
+        try:
+            return self._torch.empty(shape, device="cuda", **options)
+        except self._torch.cuda.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error

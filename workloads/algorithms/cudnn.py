@@ -1,0 +1,234 @@
+"""cuDNN's convolution algorithms on a GPU: searched by cuDNN itself, then timed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from ctypes import byref, c_float, c_int, c_size_t
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
+
+from traceana.algorithms import Device, Layer, Measurement
+from traceana.flops.executed import Direction
+from workloads.algorithms.accelerator import Accelerator
+from workloads.algorithms.cudnn_api import (
+    FUNCTIONS,
+    CuDNN,
+    CuDNNError,
+    Failure,
+    MathType,
+    Performance,
+)
+from workloads.algorithms.cudnn_problem import Describer, Problem
+from workloads.algorithms.direct import wrong
+from workloads.algorithms.libraries import LibraryError
+from workloads.algorithms.run import DeviceLostError
+from workloads.algorithms.timing import Timing
+
+TOLERANCES: Final = {"fp32": 1e-3, "tf32": 1e-2}
+"""In units of an element's own size. TF32 has 10 bits of fraction: 5e-4 of each product."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An algorithm that is to be run, and what the search told of it."""
+
+    number: int
+    math_type: int
+    found: Performance | None
+
+
+class CuDNNBench:
+    """Measures convolutions of float32 tensors."""
+
+    library: Literal["cuDNN"] = "cuDNN"
+
+    def __init__(
+        self,
+        api: CuDNN,
+        accelerator: Accelerator,
+        timing: Timing,
+        precision: Literal["fp32", "tf32"],
+        layout: Literal["nchw", "nhwc"],
+    ) -> None:
+        """Make a handle. Raises ``CuDNNError``, and ``LibraryError`` where there is no TF32."""
+        if precision == "tf32" and api.major < 8:
+            raise LibraryError(f"cuDNN {api.version} knows no TF32: leave out --precision")
+        self._api, self._accelerator, self._timing = api, accelerator, timing
+        self.version, self.precision, self.layout = api.version, precision, layout
+        self.tolerance, self.versions = TOLERANCES[precision], accelerator.versions
+        self.device = Device(
+            kind="gpu", name=accelerator.name, memory_bytes=accelerator.memory_bytes
+        )
+        forbids = api.major >= 8 and precision == "fp32"
+        self._math_type = MathType.FMA_MATH if forbids else MathType.DEFAULT_MATH
+        self._describer = Describer(api, accelerator, layout)
+        self._handle = api.create()
+        api.call("cudnnSetStream", self._handle, accelerator.stream)
+
+    def measure(self, layer: Layer, direction: Direction, batch: int) -> Iterator[Measurement]:
+        """Yield a measurement of each algorithm and math type, the search's fastest first."""
+        if any(before != after for before, after in layer.padding):
+            reason = "cuDNN pads both sides alike"
+            yield from self._none(layer, direction, batch, "unsupported", reason)
+            return
+        with ExitStack() as stack:
+            try:
+                problem = self._describer.problem(stack, layer, direction, batch)
+            except MemoryError:
+                reason = "the tensors do not fit into the GPU's memory"
+                yield from self._none(layer, direction, batch, "out_of_memory", reason)
+                return
+            except CuDNNError as error:
+                yield from self._none(layer, direction, batch, error.failure, str(error))
+                return
+            yield from self._algorithms(problem)
+
+    def _none(
+        self, layer: Layer, direction: Direction, batch: int, status: Failure, reason: str
+    ) -> Iterator[Measurement]:
+        functions = FUNCTIONS[direction]
+        for algorithm in functions.algorithms:
+            yield Measurement(
+                layer=layer.path,
+                direction=direction,
+                batch=batch,
+                algorithm=algorithm,
+                name=functions.name(algorithm),
+                status=status,
+                reason=reason,
+            )
+
+    def _algorithms(self, problem: Problem) -> Iterator[Measurement]:
+        try:
+            found = self._searched(problem)
+        except CuDNNError as error:
+            told = (problem.layer, problem.direction, problem.batch)
+            yield from self._none(*told, error.failure, str(error))
+            return
+        for candidate in self._candidates(problem, found):
+            lost: DeviceLostError | None = None
+            try:
+                facts = self._ran(problem, candidate)
+            except DeviceLostError as error:
+                lost = error
+                facts = {"status": "failed", "reason": str(error)}
+            algorithm = problem.functions.algorithms[candidate.number]
+            yield Measurement(
+                layer=problem.layer.path,
+                direction=problem.direction,
+                batch=problem.batch,
+                algorithm=algorithm,
+                name=problem.functions.name(algorithm),
+                math_type=_math_type_name(candidate.math_type),
+                **facts,
+            )
+            if lost is not None:
+                raise lost
+
+    def _searched(self, problem: Problem) -> list[Performance]:
+        """Let cuDNN try all algorithms once, in as much workspace as they want and there is."""
+        function = problem.functions.function
+        most, returned = c_int(), c_int()
+        self._api.call(f"cudnnGetConvolution{function}AlgorithmMaxCount", self._handle, byref(most))
+        results = (Performance * most.value)()
+        room = self._search_room(problem)
+        self._set_math_type(problem, self._math_type)
+        self._api.call(
+            f"cudnnFindConvolution{function}AlgorithmEx",
+            *(self._handle, *problem.given, problem.convolution, *problem.taken),
+            *(most, byref(returned), results, *_where(room)),
+        )
+        return list(results[: returned.value])
+
+    def _search_room(self, problem: Problem) -> Any:
+        sizes = set()
+        for number in range(len(problem.functions.algorithms)):
+            with suppress(CuDNNError):
+                sizes.add(self._workspace(problem, number, self._math_type))
+        for size in sorted(sizes, reverse=True):
+            with suppress(MemoryError):
+                return self._accelerator.room(size) if size else None
+        return None
+
+    def _candidates(self, problem: Problem, found: list[Performance]) -> list[_Candidate]:
+        """What the search tells, fastest first as it sorts it, and then what it leaves out.
+
+        It tries DEFAULT_MATH besides the math type that it is given: where TF32 is forbidden, what
+        it tells of that is passed over.
+        """
+        known = range(len(problem.functions.algorithms))
+        told = [
+            _Candidate(each.algorithm, each.math_type, each)
+            for each in found
+            if each.algorithm in known
+            and (self.precision == "tf32" or each.math_type == self._math_type)
+        ]
+        numbers = {each.number for each in told}
+        return told + [
+            _Candidate(number, self._math_type, None) for number in known if number not in numbers
+        ]
+
+    def _ran(self, problem: Problem, candidate: _Candidate) -> dict[str, Any]:
+        found = candidate.found
+        facts: dict[str, Any] = {}
+        try:
+            if found is not None:
+                facts["deterministic"] = bool(found.determinism)
+                # Too little workspace for the search can still be enough for this one alone.
+                if found.status and self._api.failure(found.status) != "out_of_memory":
+                    raise CuDNNError(self._api.said(found.status), self._api.failure(found.status))
+                if not found.status and found.time >= 0:
+                    facts["search_ns"] = round(found.time * 1e6)
+            size = self._workspace(problem, candidate.number, candidate.math_type)
+            facts["workspace_bytes"] = size
+            room = self._accelerator.room(size) if size else None
+            return facts | self._timed(problem, candidate, room)
+        except CuDNNError as error:
+            if error.failure == "failed":
+                # A kernel that failed may have taken the device with it.
+                self._accelerator.wait()
+            return facts | {"status": error.failure, "reason": str(error)}
+        except MemoryError:
+            reason = "the workspace does not fit into the GPU's memory"
+            return facts | {"status": "out_of_memory", "reason": reason}
+
+    def _timed(self, problem: Problem, candidate: _Candidate, room: Any) -> dict[str, Any]:
+        run = partial(
+            self._api.call,
+            f"cudnnConvolution{problem.functions.function}",
+            *(self._handle, byref(c_float(1.0)), *problem.given, problem.convolution),
+            *(candidate.number, *_where(room), byref(c_float(0.0)), *problem.taken),
+        )
+        result = problem.tensors[2]
+        result.fill_(float("nan"))
+        run()
+        self._accelerator.wait()
+        error = problem.expected.error(result)
+        if error is None or error > self.tolerance:
+            return {"status": "wrong", "reason": wrong(error), "error": error}
+        times = self._accelerator.times(self._timing, run)
+        return {"status": "ok", "error": error, "times_ns": times}
+
+    def _workspace(self, problem: Problem, number: int, math_type: int) -> int:
+        """Bytes that an algorithm wants; leaves the math type set."""
+        self._set_math_type(problem, math_type)
+        size = c_size_t()
+        self._api.call(
+            f"cudnnGetConvolution{problem.functions.function}WorkspaceSize",
+            *(self._handle, *problem.described, number, byref(size)),
+        )
+        return size.value
+
+    def _set_math_type(self, problem: Problem, math_type: int) -> None:
+        self._api.call("cudnnSetConvolutionMathType", problem.convolution, math_type)
+
+
+def _where(room: Any) -> tuple[int | None, int]:
+    """Where a workspace is and its bytes; both nothing where there is none."""
+    return (None, 0) if room is None else (room.data_ptr(), room.numel())
+
+
+def _math_type_name(number: int) -> str:
+    return MathType(number).name if number in set(MathType) else f"math type {number}"
