@@ -13,7 +13,9 @@ from traceana import __version__
 from traceana.classify.schema import CLASS_SCHEMA
 from traceana.errors import ExitCode
 
-TABLE_VERBS = ["report", "info", "kernels", "layers", "transfers"]
+TABLE_VERBS = [
+    *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),
+]
 
 
 def rows(result: Result) -> list[dict[str, object]]:

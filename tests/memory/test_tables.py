@@ -42,6 +42,16 @@ class Recording(TraceBuilder):
         self.row("memory", time=time, bytes=size, **where, **told)
 
 
+@pytest.mark.parametrize("by", ["device", "time"])
+def test_devices_come_in_their_order_and_the_unknown_last(by: Any) -> None:
+    builder = TraceBuilder()
+    for time, device in ((5, None), (10, 3), (20, 0), (30, 1)):
+        where = {"process": 1, "thread": 1, "device": device, "address": time}
+        builder.row("memory", time=time, bytes=8, **where)
+    frame = memory(builder.build(), by).frame
+    assert frame["device"].to_list() == [0, 1, 3, None]
+
+
 def training() -> Recording:
     """Return two steps in a convolution and a linear layer, after which 50 bytes more are held.
 

@@ -93,7 +93,7 @@ def by_time(events: pl.DataFrame) -> pl.DataFrame:
                 pl.max_horizontal("reserved", "reserved_begin").alias("reserved_bytes"),
             )
         )
-    return pl.concat(parts)
+    return pl.concat(parts).sort(PLACE, nulls_last=True, maintain_order=True)
 
 
 def _at(times: pl.Series, values: pl.Series, moments: pl.Series) -> pl.Series:

@@ -1,0 +1,104 @@
+"""Verbs of the bottleneck report on traces that lack what they show, or hold what harms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.support.synthetic import Scenario, write_kineto
+from traceana.errors import ExitCode
+
+VERBS = ["transfers", "idle", "critical", "advise", "report"]
+CPU = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+HOSTILE = "\x1b[31m\x07\u202e\u2028[bold]x[/bold]\x00{x}"
+
+
+def hostile(run: Scenario) -> None:
+    run.step(1, 0, 3_000)
+    run.range(f"range{HOSTILE}", 10, 450)
+    run.operator(f"operator{HOSTILE}", 20, 400)
+    run.launch(at=100, begins=300, duration=1_000, name=f"kernel{HOSTILE}")
+    run.copy("h2d", 64, at=1_500, begins=1_600, duration=100, memory="pageable", synchronous=True)
+
+
+def without_copies(run: Scenario) -> None:
+    run.launch(at=100, begins=300, duration=1_000)
+
+
+def of_no_time(run: Scenario) -> None:
+    run.launch(at=0, begins=0, duration=0, call=0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[Callable[[Scenario], None]], Path]:
+    def write(describe: Callable[[Scenario], None]) -> Path:
+        run = Scenario()
+        describe(run)
+        return write_kineto(run, tmp_path / "run.json")
+
+    return write
+
+
+Write = Callable[[Callable[[Scenario], None]], Path]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("describe", [hostile, without_copies, of_no_time])
+@pytest.mark.parametrize("format_", ["table", "csv", "json", "md"])
+def test_odd_traces_are_shown_and_do_no_harm(
+    run: Run, file: Write, verb: str, describe: Callable[[Scenario], None], format_: str
+) -> None:
+    result = run(verb, file(describe), "-f", format_)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert result.stdout
+    assert not set(result.stdout) & set("\x00\x07\x1b\u202e\u2028")
+
+
+@pytest.mark.parametrize(
+    ("verb", "by"),
+    [
+        *(("transfers", by) for by in ("operator", "range", "layer", "call")),
+        *(("idle", by) for by in ("operator", "range", "gap")),
+        *(("critical", by) for by in ("operator", "kernel", "layer", "segment")),
+    ],
+)
+def test_hostile_names_are_escaped(run: Run, file: Write, verb: str, by: str) -> None:
+    result = run(verb, file(hostile), "--by", by)
+    assert result.exit_code == 0
+    assert not set(result.stdout) & set("\x00\x07\x1b\u202e\u2028")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_trace_of_the_cpu_has_no_copies_and_no_gpu(run: Run, verb: str) -> None:
+    result = run(verb, CPU)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "GPU" not in result.stdout
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "memory"])
+@pytest.mark.parametrize(
+    ("option", "says"), [("--step", "no step 9: its steps"), ("--device", "no device 9: it has 0")]
+)
+def test_what_is_not_there_is_refused_in_a_line(
+    run: Run, file: Write, verb: str, option: str, says: str
+) -> None:
+    result = run(verb, file(hostile), option, "9")
+    assert result.exit_code == ExitCode.NO_SUCH_SELECTION
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "memory"])
+def test_a_trace_of_nothing_says_so(run: Run, tmp_path: Path, verb: str) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text('{"traceEvents": []}', encoding="utf-8")
+    result = run(verb, path)
+    assert result.exit_code == ExitCode.NO_WORK
+    assert result.stderr.startswith("traceana: nothing to show: ")
+    assert result.stderr.count("\n") == 1
