@@ -87,6 +87,21 @@ def test_dimension_numbers_decide_not_the_order() -> None:
     }
 
 
+def test_an_image_in_the_window_s_place_counts_as_the_window() -> None:
+    # 4 x 4 images under windows of 5 x 5: XLA has the images slide over the mirrored windows.
+    swapped = {
+        **{"input_batch": 3, "input_feature": 2, "input_spatial": [0, 1]},
+        **{"kernel_output_feature": 0, "kernel_input_feature": 3, "kernel_spatial": [1, 2]},
+        **{"output_batch": 3, "output_feature": 0, "output_spatial": [1, 2]},
+    }
+    mirrored = conv([[5, 5, 2, 6], [8, 4, 4, 2]], [8, 4, 4, 6], swapped, scope=FORWARD)
+    attributes = json.loads(mirrored["attributes"])
+    attributes["window"]["reversal"] = [1, 1]
+    mirrored["attributes"] = json.dumps(attributes)
+    plain = conv([[8, 4, 4, 2], [5, 5, 2, 6]], [8, 4, 4, 6], scope=FORWARD)
+    assert flops(mirrored) == flops(plain) == {0: 2 * 8 * 6 * (4 * 4) * (5 * 5) * 2}
+
+
 def test_groups_sum_their_own_features_only() -> None:
     grouped = conv([[4, 28, 28, 16], [3, 3, 4, 32]], [4, 26, 26, 32])
     depthwise = conv([[4, 28, 28, 16], [3, 3, 1, 16]], [4, 26, 26, 16])
@@ -294,6 +309,29 @@ def test_the_layers_of_alexnet_in_jax() -> None:
     twice = [expected(layer) for layer in weighted for _ in range(2)]
     twice.remove(expected(weighted[0]))
     assert gradients == sorted(twice)
+
+
+@pytest.mark.parametrize("network", ["googlenet", "resnet50"])
+def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> None:
+    stem = f"{network}-cpu-jax"
+    folder = FIXTURES.parent / "networks"
+    instructions = traceana.open(folder / f"{stem}.xplane.pb.gz").instructions
+    forward = (
+        instructions.with_row_index("instruction")
+        .join(instruction_flops(instructions), on="instruction")
+        .filter(
+            pl.col("opcode").cast(pl.String).is_in(["convolution", "dot"]),
+            pl.col("scope").cast(pl.String).str.contains(f"/jvp({network})/", literal=True),
+        )
+    )
+    described = read(folder / f"{stem}.layers.json").layers
+    assert {
+        scope.split("/")[2]: count for scope, count in forward.select("scope", "flops").iter_rows()
+    } == {
+        layer.path: expected(layer)
+        for layer in described
+        if len(layer.parameters.get("weight", ())) > 1
+    }
 
 
 def test_every_step_of_alexnet_runs_them_all() -> None:

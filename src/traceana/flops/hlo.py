@@ -16,6 +16,7 @@ import polars as pl
 from traceana.flops.hlo_formulas import (
     Contraction,
     Count,
+    as_written,
     cudnn,
     decoded,
     dot,
@@ -117,6 +118,8 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
         ).iter_rows():
             try:
                 contraction = decoded(name, inputs, output, kind, attributes)
+                if _is_forward(scope):
+                    contraction = as_written(contraction)
                 counts[row] = formula(contraction)
             except UncountableError:
                 failed.add(row)
@@ -125,13 +128,20 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
     return _as_forward(counts, places), failed
 
 
+def _is_forward(scope: str | None) -> bool:
+    """Tell whether the instruction is of no gradient.
+
+    One without a scope is taken for one: XLA's own rewriting of the gradient of a weight loses it.
+    """
+    return scope is not None and _GRADIENT.search(scope) is None
+
+
 def _as_forward(
     counts: dict[int, Count], places: Mapping[int, tuple[object, str | None]]
 ) -> dict[int, Count]:
     """Give gradients of convolutions the count of their forward convolution, where it is there.
 
-    A convolution without a scope is taken for a gradient: XLA's own rewriting of the gradient of a
-    weight loses it.
+    A convolution without a scope is taken for a gradient.
     """
     forward: defaultdict[tuple[object, tuple[int, ...]], set[int]] = defaultdict(set)
     gradients = []
@@ -139,10 +149,10 @@ def _as_forward(
         program, scope = places[row]
         if not count.tensors:
             continue
-        if scope is None or _GRADIENT.search(scope):
-            gradients.append((row, (program, count.tensors)))
-        else:
+        if _is_forward(scope):
             forward[program, count.tensors].add(count.flops)
+        else:
+            gradients.append((row, (program, count.tensors)))
     told = dict(counts)
     for row, key in gradients:
         # Two forward convolutions of such sizes may differ: then the gradient's own count stands.

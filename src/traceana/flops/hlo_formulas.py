@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from typing import Annotated, Any, Final
 
@@ -39,6 +39,7 @@ class DimensionNumbers(msgspec.Struct):
     output_batch: int = 0
     output_feature: int = 0
     input_spatial: _Extents = []
+    kernel_spatial: _Extents = []
     output_spatial: _Extents = []
 
 
@@ -91,6 +92,42 @@ def decoded(
     except (msgspec.MsgspecError, RecursionError, ValueError):
         raise UncountableError("the shapes are not those of two arrays") from None
     return Contraction(target, tuple(left), tuple(right), tuple(result), told)
+
+
+def as_written(of: Contraction) -> Contraction:
+    """Return a forward convolution with its image and its weight in their places.
+
+    XLA puts the smaller of both in the window's place, and mirrors the window then. So may be that
+    of a transposed convolution: one without a stride, which does not dilate its image, cannot be
+    told from it.
+    """
+    window, numbers = of.attributes.window, of.attributes.dimension_numbers
+    if window is None or numbers is None or not window.reversal or not all(window.reversal):
+        return of
+    if any(step != 1 for step in (*window.base_dilation, *window.window_dilation)):
+        return of
+    back = DimensionNumbers(
+        kernel_input_feature=numbers.input_feature,
+        kernel_output_feature=numbers.input_batch,
+        input_batch=numbers.kernel_output_feature,
+        input_feature=numbers.kernel_input_feature,
+        output_batch=numbers.output_feature,
+        output_feature=numbers.output_batch,
+        input_spatial=numbers.kernel_spatial,
+        kernel_spatial=numbers.input_spatial,
+        output_spatial=numbers.output_spatial,
+    )
+    size = list(_picked(of.left, numbers.input_spatial))
+    return replace(
+        of,
+        left=of.right,
+        right=of.left,
+        attributes=Attributes(
+            msgspec.structs.replace(window, size=size, reversal=[]),
+            back,
+            of.attributes.lhs_contracting,
+        ),
+    )
 
 
 @formula("hlo.convolution")

@@ -83,7 +83,7 @@ def test_an_image_smaller_than_the_window_stands_in_its_place() -> None:
     numbers = {
         "input_batch": 3, "input_feature": 2, "input_spatial": [0, 1], "output_batch": 3,
         "output_feature": 0, "output_spatial": [1, 2], "kernel_input_feature": 3,
-        "kernel_output_feature": 0,
+        "kernel_output_feature": 0, "kernel_spatial": [1, 2],
     }  # fmt: skip
     window = {"size": [4, 4], "stride": [1, 1], "padding_low": [1, 1], "base_dilation": [1, 1],
               "window_dilation": [1, 1], "reversal": [1, 1]}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.flops.hlo_formulas import Contraction, DimensionNumbers, decoded
+from traceana.flops.hlo_formulas import as_written, decoded
 from traceana.flops.model import Shape, UncountableError
 
 if TYPE_CHECKING:
@@ -59,11 +59,13 @@ def products(trace: Trace) -> dict[int, Product]:
         if layer is None or layer in found:
             continue
         try:
-            of = decoded(target or "", *texts)
+            of = as_written(decoded(target or "", *texts))
         except UncountableError:
             continue
-        if of.attributes.dimension_numbers is not None:
-            found[layer] = _convolution(of, of.attributes.dimension_numbers)
+        if (to := of.attributes.dimension_numbers) is not None:
+            taken = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
+            given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
+            found[layer] = Product("convolution", taken, of.right, given)
         elif _OF_CONVOLUTION.search(scope or ""):
             found[layer] = Product("convolution", None, of.right, None)
         else:
@@ -81,33 +83,6 @@ def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> in
         # What holds others stands before them; a trace that says otherwise would never end.
         at = above if above is not None and above < at else None
     return None
-
-
-def _convolution(of: Contraction, numbers: DimensionNumbers) -> Product:
-    into = _arranged(of.left, numbers.input_batch, numbers.input_feature, numbers.input_spatial)
-    out = _arranged(of.output, numbers.output_batch, numbers.output_feature, numbers.output_spatial)
-    if not _swapped(of):
-        return Product("convolution", into, of.right, out)
-    batch, feature = numbers.kernel_output_feature, numbers.kernel_input_feature
-    spatial = [axis for axis in range(len(of.right)) if axis not in (batch, feature)]
-    image = _arranged(of.right, batch, feature, spatial)
-    # What was the batch is the output's feature now.
-    return Product("convolution", image, of.left, out and (out[1], out[0], *out[2:]))
-
-
-def _swapped(of: Contraction) -> bool:
-    """Tell whether XLA put the image in the window's place, as it does with the smaller of both.
-
-    It mirrors the window then. Windows of transposed convolutions may be mirrored too; those with
-    a stride dilate their input.
-    """
-    window = of.attributes.window
-    return (
-        window is not None
-        and bool(window.reversal)
-        and all(window.reversal)
-        and all(step == 1 for step in window.base_dilation)
-    )
 
 
 def _arranged(shape: Shape, batch: int, feature: int, spatial: list[int]) -> Shape | None:
