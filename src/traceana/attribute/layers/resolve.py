@@ -104,9 +104,7 @@ def resolve(
     )
 
 
-def _typed(
-    layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers
-) -> list[Layer]:
+def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
     """Give layers that have no type the name of the operator that takes most of their forward.
 
     What a scope tells of its operator goes before: XLA names what it compiled after its own doing
