@@ -31,7 +31,8 @@ class Layer:
 
     ``path`` is None for names that a profiler gave by counting (``Conv2d_3``): those are in
     ``number``. Shapes are of one image, without regard to the order of the axes; ``weight`` counts
-    the elements of its weight; ``flops`` are per step and image, of all passes.
+    the elements of its weight; ``flops`` are per step and image, of the forward pass: training and
+    inference have that in common, and what a compiler merges is the backward pass.
     """
 
     label: str
@@ -61,7 +62,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
     not have (:func:`traceana.compare.align.order.execution_order`).
     """
-    table = layers(trace, model=model).frame.filter(pl.col("role") == "layer")
+    table = _folded(layers(trace, direction=True, model=model).frame)
     if table.is_empty():
         return Side(())
     label_of = dict(
@@ -78,7 +79,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     batch = _batch([row["input_shape"] for row in rows])
     steps = max(trace.steps["number"].n_unique(), 1)
     of_class = _categories(trace, label_of)
-    trains = any(row["backward_ns"] for row in rows)
+    trains = any(row["backward"] for row in rows)
     prefix = _common_prefix([row["layer"] for row in rows])
     found = []
     for row in rows:
@@ -96,10 +97,24 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
                 weight=heaviest.get(row["layer"]),
                 flops=flops / steps / (batch or 1) if flops else None,
                 category=of_class.get(row["layer"]),
-                backward=bool(row["backward_ns"]) if trains else None,
+                backward=row["backward"] if trains else None,
             )
         )
     return Side(tuple(found), batch)
+
+
+def _folded(passes: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a layer of a table with one a layer and pass."""
+    back = pl.col("direction").is_in(["dgrad", "wgrad", "backward"]).fill_null(False)
+    return (
+        passes.filter(pl.col("role") == "layer")
+        .group_by("layer", maintain_order=True)
+        .agg(
+            pl.col("type", "input_shape", "output_shape").first(),
+            pl.col("flops").filter(~back).sum(),
+            (back & (pl.col("time_ns") > 0)).any().alias("backward"),
+        )
+    )
 
 
 def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:

@@ -33,13 +33,14 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
     """
     sides = [run.side for run in runs]
     centre = max(range(len(runs)), key=lambda at: (len(sides[at].layers), -at))
-    rows: list[Row] = [{centre: Member(at, None)} for at in range(len(sides[centre].layers))]
+    of_centre: list[Row] = [{centre: Member(at, None)} for at in range(len(sides[centre].layers))]
+    rows = [*of_centre]
     left: dict[int, dict[int, Row]] = {}
     for at in (at for at in range(len(runs)) if at != centre):
         found = align(sides[centre], sides[at])
-        of_place = {pair.b: rows[pair.a] for pair in found.pairs}
+        of_place = {pair.b: of_centre[pair.a] for pair in found.pairs}
         for pair in found.pairs:
-            rows[pair.a][at] = Member(pair.b, pair.confidence)
+            of_centre[pair.a][at] = Member(pair.b, pair.confidence)
         alone = [place for place in range(len(sides[at].layers)) if place not in of_place]
         left[at] = _others(runs, at, alone, left)
         for place in alone:

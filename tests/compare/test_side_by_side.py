@@ -1,0 +1,227 @@
+"""Tables of several runs, of runs in which every figure is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.synthetic.scenario import Scenario
+from tests.support.synthetic.traces import kineto, nsys
+from tests.support.traces import TraceBuilder
+from tests.support.training import KERNELS, training
+from traceana.compare import many
+from traceana.compare.keys import NO_TILE, OTHER
+from traceana.compare.many import Run
+
+PLAIN = "maxwell_sgemm_128x64_nn"
+BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
+STRIDED = "sgemm_strided_batched_sm35_ldg_nn_64x16x128x8x32"
+HALF = "volta_h884gemm_256x64_ldg8_nt"
+RELU = (
+    "void cudnn::detail::activation_fw_4d_kernel<float, float, 128, 1, 4, "
+    "cudnn::detail::relu_func<float>>(cudnnTensorStruct, float const*)"
+)
+BIAS = "void tensorflow::BiasNHWCKernel<float>(int, float const*, float const*, float*, int)"
+FUSED = "maxwell_scudnn_128x64_relu_small_nn_v1"
+
+Work = Sequence[tuple[str, int]]
+
+CAFFE: Work = ((PLAIN, 1000), (PLAIN, 3000), (RELU, 400), (FUSED, 2000))
+TENSORFLOW: Work = ((PLAIN, 500), (BATCHED, 700), (STRIDED, 900), (HALF, 250), (BIAS, 300))
+
+
+def scenario(work: Work, *, steps: int = 3, copies: int = 0) -> Scenario:
+    """Return steps of one kernel after the other, before them ``copies`` of 4096 bytes in 512 ns.
+
+    A kernel begins 100 ns after the one before it has ended.
+    """
+    found = Scenario()
+    at = 0
+    for number in range(1, steps + 1):
+        begin = at
+        for _ in range(copies):
+            found.copy("h2d", 4096, at=at, begins=at + 100, duration=512, memory="pageable")
+            at += 612
+        for name, duration in work:
+            found.launch(at=at, begins=at + 100, duration=duration, name=name)
+            at += 100 + duration
+        found.step(number, begin, at)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    folders = [tmp_path_factory.mktemp(name) for name in ("caffe", "tensorflow")]
+    return [
+        Run("caffe", nsys(scenario(CAFFE), folders[0])),
+        Run("tensorflow", kineto(scenario(TENSORFLOW, copies=2), folders[1])),
+    ]
+
+
+def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[object, ...]]:
+    return list(frame.select(columns).iter_rows())
+
+
+def test_products_are_told_apart_as_in_the_table_of_trindade_and_lima(runs: list[Run]) -> None:
+    found = many.gemms(runs).frame.filter(pl.col("gemm") != OTHER)
+    figures = ("run", "gemm", "form", "precision", "library", "calls", "time_ns", "step_ns")
+    assert sorted(rows(found, *figures)) == [
+        ("caffe", "128x64_nn", "plain", "fp32", "cublas", 6, 12_000, 4000),
+        ("tensorflow", "128x64_nn", "batched", "fp32", "cublas", 3, 2100, 700),
+        ("tensorflow", "128x64_nn", "plain", "fp32", "cublas", 3, 1500, 500),
+        ("tensorflow", "256x64_nt", "plain", "fp16", "cublas", 3, 750, 250),
+        ("tensorflow", "64x16x128_nn", "strided batched", "fp32", "cublas", 3, 2700, 900),
+    ]
+
+
+def test_sgemm_is_single_precision_alone(runs: list[Run]) -> None:
+    found = many.sgemms(runs)
+    assert set(found.frame["precision"]) == {"fp32"}
+    assert found.frame["time_ns"].sum() == 12_000 + 2100 + 1500 + 2700
+    wide = found.pivot()
+    assert wide.height == 3
+    plain = wide.row(by_predicate=pl.col("form") == "plain", named=True)
+    assert (plain["caffe step_ns"], plain["tensorflow step_ns"]) == (4000, 500)
+    assert (plain["caffe step_calls"], plain["tensorflow step_calls"]) == (2.0, 1.0)
+    assert (plain["caffe to_first"], plain["tensorflow to_first"]) == (1.0, 0.125)
+    batched = wide.row(by_predicate=pl.col("form") == "batched", named=True)
+    assert batched["caffe step_ns"] is batched["tensorflow to_first"] is None
+
+
+def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
+    found = many.epilogues(runs)
+    told = found.frame.filter(pl.col("operation") != OTHER)
+    figures = ("run", "operation", "how", "library", "step_calls", "step_ns")
+    assert sorted(rows(told, *figures)) == [
+        ("caffe", "relu", "fused", "cudnn", 1.0, None),
+        ("caffe", "relu", "own kernel", "cudnn", 1.0, 400),
+        ("tensorflow", "bias", "own kernel", "tensorflow", 1.0, 300),
+    ]
+    assert any(note.startswith("fused:") for note in found.notes)
+
+
+def test_copies_have_count_bytes_throughput_and_duration(runs: list[Run]) -> None:
+    found = many.transfers(runs)
+    (row,) = found.frame.to_dicts()
+    assert (row["run"], row["direction"], row["host_memory"]) == ("tensorflow", "h2d", "pageable")
+    assert (row["count"], row["bytes"], row["time_ns"]) == (6, 6 * 4096, 6 * 512)
+    assert (row["step_count"], row["step_bytes"], row["step_ns"]) == (2.0, 8192, 1024)
+    assert row["bytes_per_s"] == pytest.approx(8e9)
+    assert row["to_first"] is None
+    assert found.notes == ("caffe: no copies in it",)
+
+
+def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
+    caffe, tensorflow = many.summary(runs).frame.to_dicts()
+    assert (caffe["wall_ns"], tensorflow["wall_ns"]) == (6800, 4374)
+    assert (caffe["to_first"], tensorflow["to_first"]) == (1.0, pytest.approx(4374 / 6800))
+    assert (caffe["step_ns"], caffe["idle_ns"]) == (6400, 400)
+    assert (tensorflow["step_ns"], tensorflow["idle_ns"]) == (2650 + 1024, 700)
+    assert tensorflow["idle_share"] == pytest.approx(700 / 4374)
+    counts = ("step_kernels", "step_launches", "step_copies")
+    assert [caffe[one] for one in counts] == [4.0, 4.0, 0.0]
+    assert [tensorflow[one] for one in counts] == [5.0, 7.0, 2.0]
+    assert (caffe["steps"], caffe["batch"], caffe["image_ns"], caffe["flops"]) == (3, *[None] * 3)
+    assert caffe["libraries"] == "cublas, cudnn"
+
+
+@pytest.mark.parametrize("table", [many.classes, many.algorithms, many.kernels, many.gemms])
+@pytest.mark.parametrize("time", ["time_ns", "step_ns"])
+def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], table: object, time: str) -> None:
+    frame = table(runs).frame  # type: ignore[operator]
+    for run, work in (("caffe", 6400), ("tensorflow", 3674)):
+        steps = 3 if time == "time_ns" else 1
+        assert frame.filter(run=run)[time].sum() == steps * work
+
+
+def test_an_item_has_one_number_in_all_runs(runs: list[Run]) -> None:
+    found = many.gemms(runs)
+    items = found.frame.select("item", *found.keys).unique()
+    assert items["item"].n_unique() == items.height == found.pivot().height
+    assert found.frame.filter(pl.col("gemm") == OTHER)["item"].unique().to_list() == [
+        items.height - 1
+    ]
+
+
+def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[Run]) -> None:
+    unmarked = scenario(CAFFE)
+    unmarked.ranges.clear()
+    # Two alike halves would be taken for steps by their period.
+    unmarked.launch(at=90_000, begins=90_100, duration=50, name="another")
+    pair = [runs[0], Run("unmarked", nsys(unmarked, tmp_path))]
+    assert not pair[1].measured.marked
+    found = many.gemms(pair)
+    assert found.time == "time_ns"
+    assert found.frame.filter(run="unmarked")["step_ns"].null_count() == 2
+    assert found.notes[0].startswith("not all runs mark steps")
+    summary = many.summary(pair).frame
+    assert summary["wall_ns"].to_list() == [3 * 6800 - 100, 90_150 - 100]
+    assert summary["steps"].to_list() == [3, None]
+
+
+def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
+    copies = TraceBuilder()
+    copies.copy("d2h", 0, 10, bytes=5)
+    pair = [runs[0], Run("copies", copies.build())]
+    assert "copies: no matrix products in it" in many.gemms(pair).notes
+    assert "copies: no SGEMM in it" in many.sgemms(pair).notes
+    assert "copies: neither bias additions nor activations in it" in many.epilogues(pair).notes
+    layers = many.layers(pair)
+    assert {"caffe: no layers in it", "copies: no layers in it"} <= set(layers.notes)
+    assert set(layers.frame["role"]) == {"unattributed"}
+
+
+def test_a_product_whose_name_tells_no_tile_says_so() -> None:
+    builder = TraceBuilder()
+    builder.name("gemv", category="gemm", precision="fp32")
+    builder.name("Cijk_Ailk_Bljk_SB_MT64x64x8", category="gemm", batched=True)
+    builder.name("Cijk_Ailk_Bljk_SB_GB_MT64x64x8", category="gemm", batched=True)
+    for at, name in enumerate(builder._names):
+        builder.kernel(name, 10 * at, 10)
+    found = many.gemms([Run("a", builder.build())]).frame
+    assert set(found["gemm"]) == {NO_TILE}
+    assert set(found["form"]) == {"plain or batched", "strided batched", "batched"}
+
+
+def test_the_size_of_copies_is_not_told_where_one_is_not_known() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 10, bytes=5, source_memory="pinned")
+    builder.copy("h2d", 10, 10, source_memory="pinned")
+    one = builder.build()
+    assert many.transfers([Run("a", one)]).frame["bytes"].to_list() == [None]
+    moved = traceana.diff(one, one).by("transfer").filter(direction="h2d")
+    assert rows(moved, "bytes_a", "bytes_b", "bytes_per_s_a") == [(None, None, None)]
+
+
+@pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm", "transfer", "layer"])
+def test_two_runs_compared_are_what_their_diff_says(by: str) -> None:
+    slower = {**KERNELS, "conv2": (("implicit", 700_000), ("hgemm", 40_000))}
+    pair = {"a": training(seed=1), "b": training(seed=2, kernels=slower, copies=3)}
+    table = traceana.compare(pair).by(by)  # type: ignore[arg-type]
+    difference = traceana.diff(*pair.values()).by(by)  # type: ignore[arg-type]
+    calls = "step_count" if by == "transfer" else "step_calls"
+    for side in "ab":
+        keys = [side] if by == "layer" else list(table.keys)
+        expected = difference.filter(
+            pl.col(f"calls_{side}") > 0, *([pl.col("direction") != OTHER] if by == "transfer" else [])
+        ).select(*keys, f"calls_{side}", f"time_{side}_ns")
+        found = table.frame.filter(run=side).select(
+            *(["path"] if by == "layer" else keys), calls, "step_ns"
+        )
+        assert sorted(map(str, found.iter_rows())) == sorted(map(str, expected.iter_rows()))
+
+
+def test_python_gives_frames_and_needs_two_runs() -> None:
+    found = traceana.compare([training(seed=1), training(seed=2)])
+    assert [run.label for run in found.runs] == ["built", "built (2)"]
+    for frame in (
+        *(found.summary, found.layers, found.classes, found.algorithms, found.kernels),
+        *(found.gemms, found.epilogues, found.transfers),
+    ):
+        assert frame["run"].unique().sort().to_list() == ["built", "built (2)"]
+    with pytest.raises(ValueError, match="two or more"):
+        traceana.compare([training(seed=1)])
