@@ -52,6 +52,23 @@ def test_tensor_cores_save_what_the_peaks_tell(tmp_path: Path) -> None:
     assert finding.saving_ns == pytest.approx(500_000 * (1 - V100_FP32 / V100_FP16), abs=2)
 
 
+def test_tensor_cores_save_nothing_where_memory_sets_the_pace(tmp_path: Path) -> None:
+    """Of two products of 500 µs each, one moves too much for the tensor cores to be of use."""
+
+    def put(run: Run) -> None:
+        run.name("gemm", category="gemm", precision="fp32", tensor_core=False)
+        for rows in (1_024, 100_000):
+            op = run.op("aten::mv", f"[[{rows},1024],[1024]]")
+            run.put("gemm", 500_000, op=op)
+
+    finding = found(advise(run_of(put)), "tensor_cores_unused")
+    spared = 500_000 * (1 - V100_FP32 / V100_FP16)
+    moved = 4 * (100_000 * 1024 + 1024 + 100_000) / 2 / V100_BANDWIDTH * 1e9
+    assert moved > 500_000 * V100_FP32 / V100_FP16
+    assert finding.saving_ns == pytest.approx(spared + 500_000 - moved, abs=3)
+    assert finding.figures["unbounded_ns"] is None
+
+
 def test_layout_changes_and_trials_save_all_their_time(tmp_path: Path) -> None:
     assert of("layout_changes", tmp_path).saving_ns == 300_000
     assert of("algorithm_search", tmp_path).saving_ns == 600_000

@@ -16,6 +16,7 @@ from traceana.analyze.idle.moments import moments
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.occupancy import occupancy
+from traceana.analyze.plain_products import plain_products
 from traceana.analyze.products import products
 from traceana.analyze.roofline import roofline
 from traceana.analyze.selection import select
@@ -132,6 +133,11 @@ class Figures:
     def tries_algorithms(self) -> bool:
         """Whether convolutions of any step, warm-up too, were computed by trial."""
         return tries_algorithms(self._trace)
+
+    @cached_property
+    def plain_products(self) -> pl.DataFrame:
+        """Convolutions and matrix products in plain fp32, call by call."""
+        return plain_products(self._part)
 
     @cached_property
     def products(self) -> pl.DataFrame:

@@ -41,16 +41,9 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     ``over_peak``, ``bytes``, ``intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most
     time first.
     """
-    activities = work(trace)
-    if activities.is_empty():
+    if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
-    tree = Tree.of(trace.ops)
-    costs = priced(trace, tree, operator_costs(trace.ops))
-    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
-    rows = _rows(trace, activities, tree, costs["op"])
-    charged = pl.concat(
-        [_of_operators(costs, rows, tree, activities), _of_instructions(trace, activities)]
-    )
+    rows, charged = units(trace)
     computed, over = _of_classes(charged, rows)
     of_trace, whose = machine(trace)
     frame = (
@@ -75,6 +68,22 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
             whose if of_trace is not None or peaks is None else peaks.source,
         ),
     )
+
+
+def units(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the work of ``trace`` with the unit that it is part of, and what the units compute.
+
+    A unit is a counted operator, or an instruction of a compiled program. Columns of the work:
+    ``category``, ``part``, ``duration``, ``unit`` (null: of none), ``gradient`` (``dgrad``,
+    ``wgrad``, null), ``precision``, ``tensor_core``; of what they compute ``unit``, ``gradient``,
+    ``flops``, ``executed_flops``, ``bytes`` (compulsory).
+    """
+    activities, tree = work(trace), Tree.of(trace.ops)
+    costs = priced(trace, tree, operator_costs(trace.ops))
+    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
+    rows = _rows(trace, activities, tree, costs["op"])
+    parts = [_of_operators(costs, rows, tree, activities), _of_instructions(trace, activities)]
+    return rows, pl.concat(parts)
 
 
 def _on_homeless(flops: int) -> tuple[str, ...]:

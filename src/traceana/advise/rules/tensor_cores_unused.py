@@ -24,48 +24,41 @@ def _finds(figures: Figures) -> Found | None:
     plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
     if plain is None or cores is None or cores <= plain:
         return None
-    rows = figures.kernels.filter(
-        pl.col("category").is_in(["conv", "gemm"])
-        & (pl.col("precision") == "fp32")
-        & (pl.col("tensor_core") == False)  # noqa: E712
-    )
-    by_category = rows.group_by("category").agg(pl.col("calls", "time_ns").sum())
+    rows = figures.plain_products
     halved = 1.0 if precision == "tf32" else 0.5
-    own = pl.col("time_ns")
-    evidence = by_category.join(_moving(figures, halved), on="category", how="left").with_columns(
-        (own * (plain / cores)).alias("computing_ns"), (own * pl.col("moving")).alias("moving_ns")
-    )
-    least = pl.max_horizontal("computing_ns", "moving_ns")
+    per_byte = None if peaks.bandwidth is None else halved * 1e9 / peaks.bandwidth
+    time = pl.col("time_ns")
+    computing, moving = time * (plain / cores), pl.col("bytes") * pl.lit(per_byte, pl.Float64)
+    least = pl.max_horizontal(computing, moving)
     evidence = (
-        evidence.with_columns((pl.col("time_ns") - least).clip(0).cast(pl.Int64).alias("saving_ns"))
-        .with_columns(pl.col("computing_ns", "moving_ns").cast(pl.Int64))
-        .drop("moving")
+        rows.group_by("category")
+        .agg(
+            pl.col("calls").sum(),
+            time.sum(),
+            computing.sum().cast(pl.Int64).alias("computing_ns"),
+            moving.sum().cast(pl.Int64).alias("moving_ns"),
+            time.filter(moving.is_null()).sum().alias("unbounded_ns"),
+            (time - least).clip(0).sum().cast(pl.Int64).alias("saving_ns"),
+        )
         .sort("time_ns", descending=True)
     )
-    time, total = int(evidence["time_ns"].sum()), int(evidence["saving_ns"].sum())
+    total, taken = int(evidence["saving_ns"].sum()), int(evidence["time_ns"].sum())
     if not figures.worth(total):
         return None
+    unbounded = int(evidence["unbounded_ns"].sum())
     return Found(
         total,
         {
-            "calls": int(rows["calls"].sum()),
-            "time_ns": figures.each(time),
-            "share": time / figures.work_ns,
+            "calls": int(evidence["calls"].sum()),
+            "time_ns": figures.each(taken),
+            "share": taken / figures.work_ns,
             "precision": precision.upper(),
             "ratio": cores / plain,
             "device_name": peaks.name,
+            "unbounded_ns": figures.each(unbounded) if unbounded else None,
         },
         evidence,
     )
-
-
-def _moving(figures: Figures, scale: float) -> pl.DataFrame:
-    """Return by category which part of its time its compulsory bytes need, where they are known."""
-    bandwidth = None if figures.peaks is None else figures.peaks.bandwidth
-    known = figures.roofline.filter(pl.col("bytes").is_not_null() & (pl.col("time_ns") > 0))
-    per_byte = pl.lit(None if bandwidth is None else scale * 1e9 / bandwidth, pl.Float64)
-    part = pl.col("bytes").sum() * per_byte / pl.col("time_ns").sum()
-    return known.group_by("category").agg(part.alias("moving"))
 
 
 RULE: Final = Rule(
@@ -75,12 +68,14 @@ RULE: Final = Rule(
     kind="at most",
     says=(
         "{calls} convolutions and products run in plain fp32: {time_ns}, {share} of the work. The "
-        "tensor cores' {precision} peak is {ratio} times as high."
+        "tensor cores' {precision} peak is {ratio} times as high.[ Of {unbounded_ns} it is not "
+        "known how much they move, or how fast the memory is: there nothing else bounds the "
+        "saving.]"
     ),
     estimate=(
-        "time less the larger of (time x fp32 peak / tensor-core peak: TF32's from compute "
-        "capability 8.0 on, FP16's below) and (compulsory bytes, halved for FP16, / bandwidth). "
-        "Few kernels come so near to that peak: half of it is much."
+        "call by call, time less the larger of (time x fp32 peak / tensor-core peak: TF32's from "
+        "compute capability 8.0 on, FP16's below) and (compulsory bytes, halved for FP16, / "
+        "bandwidth). Few kernels come so near to that peak: half of it is much."
     ),
     doubt=(
         "TF32 keeps 10 bits of the mantissa, FP16 as many and a smaller range: check that the "
