@@ -46,6 +46,10 @@ class ExitCode(IntEnum):
     MISSING_TOOL = 53
     TOOL_FAILED = 54
     SLOWER = 60
+    NOTHING_RECORDED = 70
+    COMMAND_FAILED = 71
+    NO_SPACE = 72
+    PROFILER_CONFLICT = 73
     INTERRUPTED = 130
 
 
@@ -191,3 +195,33 @@ class NoSuchSelectionError(TraceanaError):
     """A step, device or column was asked for that the trace does not have."""
 
     exit_code = ExitCode.NO_SUCH_SELECTION
+
+
+class NothingRecordedError(TraceanaError):
+    """The profiler wrote nothing, or a trace without work."""
+
+    exit_code = ExitCode.NOTHING_RECORDED
+
+
+class NoSpaceError(TraceanaError):
+    """The disk, or the user's share of it, is full."""
+
+    exit_code = ExitCode.NO_SPACE
+
+
+class ProfilerConflictError(TraceanaError):
+    """Two profilers want the same process, and CUPTI serves one."""
+
+    exit_code = ExitCode.PROFILER_CONFLICT
+
+
+class RefusedOptionsError(TraceanaError):
+    """A workload does not take its options; the message carries its own words."""
+
+    exit_code = ExitCode.USAGE
+
+
+class BadSweepError(TraceanaError):
+    """The axes of a sweep cannot be read, or are others than those of the sweep to go on with."""
+
+    exit_code = ExitCode.USAGE

@@ -18,6 +18,7 @@ from traceana.cli.info import info
 from traceana.cli.kernels import kernels
 from traceana.cli.layers import layers
 from traceana.cli.memory import memory
+from traceana.cli.record import CONTEXT, RecordCommand, record
 from traceana.cli.report import report
 from traceana.cli.save import save
 from traceana.cli.study import study
@@ -71,6 +72,7 @@ def _common(
 
 for function in VERBS:
     app.command()(verb(function))
+app.command(cls=RecordCommand, context_settings=CONTEXT)(verb(record))
 
 
 def main() -> None:

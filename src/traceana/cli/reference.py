@@ -59,9 +59,13 @@ _CODES = {
     ExitCode.CANNOT_WRITE: "the output cannot be written, or something is in its way",
     ExitCode.MISSING_EXTRA: "an optional dependency is needed",
     ExitCode.NO_SUCH_SELECTION: "a step, device or column that the trace does not have",
-    ExitCode.MISSING_TOOL: "a program that reads the format, such as nsys, is not installed",
+    ExitCode.MISSING_TOOL: "a program that records or reads the format, such as nsys, is missing",
     ExitCode.TOOL_FAILED: "a program that reads the format failed",
     ExitCode.SLOWER: "`--fail-if-slower`, and the second run is slower for real",
+    ExitCode.NOTHING_RECORDED: "`record`: the profiler wrote nothing, or a trace without work",
+    ExitCode.COMMAND_FAILED: "`record`: the command failed; its folder says how",
+    ExitCode.NO_SPACE: "`record`: no space is left on the disk",
+    ExitCode.PROFILER_CONFLICT: "`record`: two profilers want one process, and CUPTI serves one",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
 }
 

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, NoReturn, get_type_hints
 
@@ -55,7 +55,11 @@ def _parameter(
 
 def _options_of(group: type[Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    return [_parameter(field.name, hints[field.name], field.default) for field in fields(group)]
+    required = inspect.Parameter.empty
+    return [
+        _parameter(one.name, hints[one.name], required if one.default is MISSING else one.default)
+        for one in fields(group)
+    ]
 
 
 def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: bool) -> int:

@@ -1,0 +1,248 @@
+"""``traceana record``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from traceana.errors import ExitCode
+
+if TYPE_CHECKING:
+    from traceana.record.asked import Asked
+    from traceana.record.one import Request
+    from traceana.runs import RecordedRun
+
+SEPARATOR = "--"
+
+
+class Framework(StrEnum):
+    """The frameworks of the workloads."""
+
+    PYTORCH = "pytorch"
+    KERAS = "keras"
+    JAX = "jax"
+
+
+class Choice(StrEnum):
+    """The profilers; ``auto`` is that of the framework that trains."""
+
+    AUTO = "auto"
+    TORCH = "torch"
+    TENSORFLOW = "tensorflow"
+    JAX = "jax"
+    NSYS = "nsys"
+    NONE = "none"
+
+
+class RecordCommand(TyperCommand):
+    """A command that keeps apart its own options, those of a workload, and a script's command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the first ``--`` among the words: what is behind it is the script's command."""
+        if SEPARATOR in args:
+            first = args.index(SEPARATOR)
+            args = [*args[:first], SEPARATOR, *args[first:]]
+        return super().parse_args(ctx, args)
+
+
+CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": False}
+"""Options that ``record`` does not know are the workload's, which checks them itself."""
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND...]",
+        help="A command that trains, behind --; or options of a workload, with --framework.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What is recorded, and how much of it."""
+
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="The run's folder.", show_default=False
+        ),
+    ]
+    framework: Annotated[
+        Framework | None,
+        typer.Option(
+            metavar="pytorch|keras|jax",
+            help="Train one of the repository's networks: --network NAME and its other options "
+            "(python -m workloads.pytorch --help lists them) go to the workload as they are.",
+        ),
+    ] = None
+    profiler: Annotated[
+        list[Choice] | None,
+        typer.Option(
+            metavar="|".join(Choice),
+            help="Default: auto, that of the framework that trains.",
+            show_default=False,
+        ),
+    ] = None
+    warm_up: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Steps before. Default: 5, of a workload 2."),
+    ] = None
+    steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Steps recorded. Default: 10, of a workload 3."),
+    ] = None
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the script when the steps have been recorded.")
+    ] = False
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            "--baseline/--no-baseline",
+            help="Run the command once more before, without the profiler, to time its steps.",
+        ),
+    ] = True
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=VALUES",
+            help="A run for each value, as in batch=1,2,4..512; several axes give their product.",
+            show_default=False,
+        ),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a sweep that was interrupted.")
+    ] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that -o names.")] = False
+
+
+def record(what: What, words: Words = None) -> ExitCode:
+    """Run a network, or a script of yours, under a profiler, into a folder that every verb opens.
+
+    The folder holds the trace, the model's layers, the environment, and the time of each step
+    without the profiler and with it. See docs/record.md.
+    """
+    asked = _asked(what, words or [])
+    if not what.sweep:
+        if what.resume:
+            raise typer.BadParameter("goes on with a sweep: add --sweep", param_hint="--resume")
+        return _record_one(what, asked)
+    return _record_sweep(what, asked)
+
+
+def _asked(what: What, words: list[str]) -> Asked:
+    from traceana.errors import ProfilerConflictError
+    from traceana.record import workload
+    from traceana.record.asked import Asked
+    from traceana.runs.model import Profiler
+
+    cut = words.index(SEPARATOR) if SEPARATOR in words else len(words)
+    options, command = words[:cut], words[cut + 1 :]
+    swept = any(axis.startswith("framework=") for axis in what.sweep or ())
+    trains = what.framework is not None or swept
+    if trains and command:
+        raise typer.BadParameter("goes without a command behind --", param_hint="--framework")
+    if not trains and options:
+        raise typer.BadParameter(
+            f"{options[0]}: put -- before a command, or name a --framework whose workload takes it"
+        )
+    if not trains and not command:
+        raise typer.BadParameter("name a --framework, or a command behind --")
+    if trains and what.stop:
+        raise typer.BadParameter("is for scripts: a workload ends by itself", param_hint="--stop")
+    chosen = list(dict.fromkeys(what.profiler or [Choice.AUTO]))
+    if len(chosen) > 1 and Choice.NSYS in chosen:
+        raise ProfilerConflictError(
+            f"--profiler {' and '.join(chosen)}: both want CUPTI, which serves one: choose"
+        )
+    if len(chosen) > 1:
+        raise typer.BadParameter("choose one", param_hint="--profiler")
+    return Asked(
+        command=tuple(command),
+        framework=None if what.framework is None else workload.Framework(what.framework),
+        options=tuple(options),
+        home=workload.find_workloads() if trains else None,
+        profiler=None if chosen[0] is Choice.AUTO else Profiler(chosen[0]),
+        warm_up=what.warm_up,
+        steps=what.steps,
+        stop=what.stop,
+    )
+
+
+def _request(what: What, asked: Asked) -> Request:
+    from traceana.record.one import Request
+
+    return Request(baseline=what.baseline, options=asked.argv, say=_say)
+
+
+def _record_one(what: What, asked: Asked) -> ExitCode:
+    from traceana.record.folder import check_free
+    from traceana.record.one import record as record_one
+    from traceana.record.screen import of_run
+
+    check_free(what.output, force=what.force)
+    made = record_one(asked.at({}), what.output, _request(what, asked))
+    typer.echo(of_run(made), nl=False)
+    return _code([made])
+
+
+def _record_sweep(what: What, asked: Asked) -> ExitCode:
+    from traceana.record.axes import parse_axis, points
+    from traceana.record.screen import of_sweep
+    from traceana.record.sweep import SweepRequest, record_sweep
+    from traceana.runs import Point
+
+    axes = tuple(parse_axis(text) for text in what.sweep or ())
+    wanted = SweepRequest(
+        axes,
+        points(axes),
+        asked.argv,
+        "auto" if asked.profiler is None else asked.profiler.value,
+        force=what.force,
+        resume=what.resume,
+    )
+    total = len(wanted.points)
+
+    def before(number: int, point: Point) -> None:
+        _say(f"{point.folder} ({number + 1} of {total})")
+
+    made: list[RecordedRun] = []
+    try:
+        for run in record_sweep(
+            lambda point: asked.at(point.values),
+            what.output,
+            wanted,
+            _request(what, asked),
+            before,
+        ):
+            made.append(run)
+            if run.run.status == "interrupted":
+                break
+    finally:
+        if made:
+            typer.echo(of_sweep(what.output, made, total), nl=False)
+    return _code(made)
+
+
+def _code(made: list[RecordedRun]) -> ExitCode:
+    """How ``record`` ends: memory that is not there is a result of a sweep, and no failure."""
+    from traceana.record.reason import OUT_OF_MEMORY
+    from traceana.runs import Status
+
+    if any(one.run.status is Status.INTERRUPTED for one in made):
+        return ExitCode.INTERRUPTED
+    failed = [one for one in made if one.run.status is Status.FAILED]
+    if any(one.run.reason != OUT_OF_MEMORY or len(made) == 1 for one in failed):
+        return ExitCode.COMMAND_FAILED
+    return ExitCode.OK
+
+
+def _say(text: str) -> None:
+    from traceana.report.text import plain
+
+    typer.echo(f"traceana: {plain(text)}", err=True)

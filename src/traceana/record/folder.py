@@ -1,0 +1,117 @@
+"""A run's folder while the run is going on: no verb takes it for a run, and it appears whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from traceana.errors import CannotWriteError
+from traceana.runs.find import is_run, is_sweep
+from traceana.runs.model import PARTIAL
+
+_LOCK: Final = ".lock"
+
+
+def check_free(target: Path, *, force: bool) -> None:
+    """Raise ``CannotWriteError`` when ``target`` must not be written.
+
+    ``force`` replaces runs and sweeps, and nothing else of the user's.
+    """
+    if not target.exists():
+        return
+    if not is_run(target) and not is_sweep(target):
+        raise CannotWriteError(f"{target} exists and is no recorded run: choose another name")
+    if not force:
+        raise CannotWriteError(f"{target} exists already: choose another name, or --force")
+
+
+class PartialFolder:
+    """``NAME.partial``, held by this process as long as it lives."""
+
+    def __init__(self, target: Path) -> None:
+        """Make the folder; what a recording that was killed left there is cleared away.
+
+        Raises ``CannotWriteError``, also where another recording is at work in it.
+        """
+        self.target = target
+        self.path = target.with_name(target.name + PARTIAL)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._lock)
+                raise CannotWriteError(
+                    f"another recording is at work in {self.path}: wait for it, or choose another "
+                    "name"
+                ) from None
+            for left in self.path.iterdir():
+                if left.name != _LOCK:
+                    remove(left)
+        except OSError as error:
+            raise CannotWriteError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def scratch(self, name: str) -> Path:
+        """Return a folder in it for files on their way."""
+        made = (self.path / name).absolute()
+        made.mkdir()
+        return made
+
+    def write(self, name: str, content: msgspec.Struct) -> None:
+        """Write a file whole or not at all."""
+        write_json(self.path / name, content)
+
+    def finish(self) -> None:
+        """Give the folder its name, and delete what had it before. Raises ``OSError``."""
+        (self.path / _LOCK).unlink()
+        put_in_place(self.path, self.target)
+        os.close(self._lock)
+
+    def discard(self) -> None:
+        """Leave nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def write_json(path: Path, content: msgspec.Struct) -> None:
+    """Write ``content`` to ``path``, whole or not at all. Raises ``OSError``."""
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        with scratch.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Rename the folder ``made`` to ``target``, whose content goes when the new one is there."""
+    if not target.exists():
+        made.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(aside / "run")
+    try:
+        made.rename(target)
+    except OSError:
+        (aside / "run").rename(target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

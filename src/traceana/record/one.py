@@ -1,0 +1,215 @@
+"""Records one run: its steps without a profiler, then with it, and what belongs beside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from traceana.errors import (
+    CannotWriteError,
+    NoSpaceError,
+    NothingRecordedError,
+    ProfilerConflictError,
+    RefusedOptionsError,
+    TraceanaError,
+)
+from traceana.record import child
+from traceana.record.check import why_unusable
+from traceana.record.child import Ended
+from traceana.record.environment import environment
+from traceana.record.folder import PartialFolder, remove
+from traceana.record.nsys import find_nsys, runs_beside_us
+from traceana.record.reason import reason
+from traceana.record.subject import Outcome, Subject
+from traceana.runs import model
+from traceana.runs.model import Profiler, Run, Status, Timing
+from traceana.runs.read import RecordedRun
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LEAST_FREE: Final = 1 << 16
+"""Bytes; a disk with less is full: a trace that ends in its middle is then no riddle."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to record: ``baseline`` also without the profiler; ``options`` are the words given.
+
+    ``point`` is the place in a sweep. With ``keep_failures`` a run without a trace is kept with its
+    reason, as a sweep wants it; else it raises.
+    """
+
+    baseline: bool = True
+    options: Sequence[str] = ()
+    point: Mapping[str, str] = field(default_factory=dict)
+    keep_failures: bool = False
+    say: Callable[[str], None] = lambda _: None
+
+
+def check_profiler(profiler: Profiler | None) -> None:
+    """Raise where no profiler can work here, before anything is run."""
+    if profiler is Profiler.NSYS:
+        find_nsys()
+    if profiler is not Profiler.NONE and runs_beside_us():
+        raise ProfilerConflictError(
+            "this runs under nsys or another profiler already, and CUPTI serves one: record "
+            "without it, or with --profiler none"
+        )
+
+
+def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
+    """Record ``subject`` into the folder ``target``, which appears whole or not at all.
+
+    A command that dies is a run as well, with its reason. Raises ``NothingRecordedError``,
+    ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and what ``subject`` raises;
+    then there is no folder.
+    """
+    check_profiler(subject.profiler)
+    subject.check()
+    partial = PartialFolder(target)
+    try:
+        run = _Recording(subject, partial, request).made()
+        partial.finish()
+    except OSError as error:
+        partial.discard()
+        if error.errno in _FULL:
+            raise _no_space(target) from error
+        raise CannotWriteError(f"cannot write {target}: {error.strerror}") from error
+    except BaseException:
+        partial.discard()
+        raise
+    return RecordedRun(target, run)
+
+
+class _Recording:
+    """The launches of one run, in their order."""
+
+    def __init__(self, subject: Subject, partial: PartialFolder, request: Request) -> None:
+        self._subject, self._partial, self._request = subject, partial, request
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._recorded = subject.profiler is not Profiler.NONE
+
+    def made(self) -> Run:
+        """Launch, and write the files; returns what ``run.json`` says."""
+        plain, ended = Outcome(), Ended(0)
+        if self._request.baseline or not self._recorded:
+            self._request.say("without a profiler")
+            plain, ended = self._launched(recorded=False)
+            if ended.exit_status or ended.interrupted:
+                return self._written(plain, None, ended)
+            if plain.times is None and self._subject.profiler is not Profiler.NSYS:
+                # The profiler would see no step either.
+                return self._written(plain, plain, ended)
+            if not self._recorded:
+                return self._written(plain, None, ended)
+        self._request.say("with the profiler")
+        profiled, ended = self._launched(recorded=True)
+        return self._written(plain, profiled, ended)
+
+    def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
+        scratch = self._partial.scratch(".profiled" if recorded else ".plain")
+        ended = child.run(self._subject.launch(scratch, recorded=recorded))
+        outcome = self._subject.outcome(scratch, recorded=recorded)
+        for process in outcome.processes:
+            if process.problem is not None and process.problem.kind == "no space":
+                raise _no_space(self._partial.target)
+            if process.problem is not None and process.problem.kind == "conflict":
+                raise ProfilerConflictError(
+                    f"{process.problem.text}, and CUPTI serves one profiler: take it out of the "
+                    "script, or open what the script wrote"
+                )
+        return outcome, ended
+
+    def _written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
+        last = profiled or plain
+        names, unusable = self._kept(profiled) if profiled is not None else ((), None)
+        dead = None
+        if ended.exit_status and not ended.interrupted:
+            if last.refused is not None and not self._request.keep_failures:
+                raise RefusedOptionsError(f"the workload refused its options: {last.refused}")
+            dead = reason(ended, last.refused, last.processes)
+            if "No space left on device" in dead and self._is_full():
+                raise _no_space(self._partial.target)
+        if ended.interrupted:
+            dead = "interrupted (Ctrl-C)"
+            if not names:
+                raise KeyboardInterrupt
+        elif dead is None and profiled is not None and not names:
+            if not self._request.keep_failures:
+                raise unusable or self._nothing(profiled)
+            dead = str(unusable or self._nothing(profiled))
+        status = Status.FAILED if dead is not None else Status.COMPLETE
+        profiler = self._subject.profiler or last.profiler or Profiler.NONE
+        notes = dict.fromkeys([*plain.notes, *last.notes])
+        run = Run(
+            status=Status.INTERRUPTED if ended.interrupted else status,
+            reason=dead,
+            workload=last.workload or plain.workload,
+            point=dict(self._request.point),
+            argv=self._subject.argv,
+            profiler=profiler,
+            traces=names,
+            started_at=self._started,
+            exit_status=ended.exit_status,
+            notes=tuple(notes),
+        )
+        beside = None if profiled is None else profiled.times
+        self._partial.write(
+            model.TIMING_FILE,
+            Timing(
+                images_per_step=last.images_per_step or plain.images_per_step or self._batch(),
+                without_profiler=plain.times,
+                with_profiler=beside,
+                overhead=model.overhead(plain.times, beside),
+            ),
+        )
+        processes = (*last.processes, *plain.processes)
+        made = environment(processes, profiler, self._request.options)
+        self._partial.write(model.ENVIRONMENT_FILE, made)
+        for scratch in (".plain", ".profiled"):
+            if (self._partial.path / scratch).exists():
+                remove(self._partial.path / scratch)
+        self._partial.write(model.RUN_FILE, run)
+        return run
+
+    def _kept(self, profiled: Outcome) -> tuple[tuple[str, ...], TraceanaError | None]:
+        """Move the traces into the run's folder; or say why they are none."""
+        if not profiled.traces:
+            return (), None
+        unusable = why_unusable(profiled.traces)
+        if unusable is not None:
+            if self._is_full():
+                raise _no_space(self._partial.target)
+            return (), unusable
+        for path in profiled.traces:
+            path.replace(self._partial.path / path.name)
+            report = path.with_suffix(".nsys-rep")
+            if report.is_file():
+                report.replace(self._partial.path / report.name)
+        if profiled.layers is not None:
+            profiled.layers.replace(self._partial.path / model.LAYERS_FILE)
+        return tuple(path.name for path in profiled.traces), None
+
+    def _nothing(self, profiled: Outcome) -> TraceanaError:
+        if self._is_full():
+            return _no_space(self._partial.target)
+        return NothingRecordedError(f"nothing was recorded: {profiled.why_nothing}")
+
+    def _is_full(self) -> bool:
+        disk = os.statvfs(self._partial.path)
+        return disk.f_bavail * disk.f_frsize < _LEAST_FREE
+
+    def _batch(self) -> int | None:
+        batch = self._request.point.get("batch", "")
+        return int(batch) if batch.isdecimal() else None
+
+
+def _no_space(target: Path) -> NoSpaceError:
+    return NoSpaceError(
+        f"no space is left for {target}: nothing of this run is kept; make room, or record fewer "
+        "--steps, or name a folder on another disk"
+    )

@@ -1,0 +1,128 @@
+"""A script of the user's own, which knows nothing of traceana."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from traceana.errors import ProfilerConflictError
+from traceana.record import nsys
+from traceana.record.inside.settings import Settings
+from traceana.record.reports import ProcessReport, read_reports
+from traceana.record.subject import Launch, Outcome
+from traceana.runs.model import Profiler
+
+WARM_UP: Final = 5
+STEPS: Final = 10
+_INSIDE: Final = Path(__file__).parent / "inside" / "on_path"
+_OF_FRAMEWORK: Final = {
+    "torch": Profiler.TORCH,
+    "tensorflow": Profiler.TENSORFLOW,
+    "jax": Profiler.JAX,
+}
+_STEP: Final = {
+    "torch": "a call of an optimizer's step()",
+    "tensorflow": "a call of the function that takes a gradient",
+    "jax": "a call of the jitted function that takes a gradient",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """The command ``words``; ``stop`` ends it behind the window.
+
+    Without a profiler it is always ended there: only its steps' times are wanted.
+    """
+
+    words: tuple[str, ...]
+    profiler: Profiler | None
+    warm_up: int = WARM_UP
+    steps: int = STEPS
+    stop: bool = False
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command as it was given."""
+        return self.words
+
+    def check(self) -> None:
+        """Raise ``ProfilerConflictError`` where the command is a profiler's."""
+        program = Path(self.words[0]).name
+        if program in ("nsys", "ncu") and self.profiler is not Profiler.NONE:
+            raise ProfilerConflictError(
+                f"the command runs {program} itself: leave it out and add --profiler nsys, or run "
+                "it without traceana and open what it wrote"
+            )
+
+    def launch(self, scratch: Path, *, recorded: bool) -> Launch:
+        """Return the command under the profiler, or one that only counts steps."""
+        profiler = self.profiler if recorded else Profiler.NONE
+        settings = Settings(
+            folder=str(scratch),
+            profiler="auto" if profiler is None else profiler.value,
+            warm_up=self.warm_up,
+            steps=self.steps,
+            stop=self.stop or not recorded,
+        )
+        launch = Launch(list(self.words), {**on_path(), **settings.environment()})
+        if profiler is Profiler.NSYS:
+            return nsys.profiled(launch, scratch, window=True)
+        return launch
+
+    def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
+        """Return what the processes of the command reported."""
+        processes = read_reports(scratch)
+        trained = next((one for one in processes if one.steps_taken), None)
+        traces = tuple(scratch / one.trace for one in processes if one.trace)
+        profiler = self.profiler or _OF_FRAMEWORK.get(trained.framework or "" if trained else "")
+        notes = {note: None for one in processes for note in one.notes}
+        if recorded and self.profiler is Profiler.NSYS:
+            traces = nsys.exported(scratch)
+        if trained is not None and trained.times is not None:
+            taken = len(trained.times.steps_ns)
+            if recorded and taken < self.steps:
+                notes[f"{taken} of {self.steps} steps were recorded: the script ended"] = None
+        layers = scratch / "layers.json"
+        images = None if trained is None else trained.images_per_step
+        return Outcome(
+            times=None if trained is None else trained.times,
+            traces=tuple(path for path in traces if path.is_file()),
+            layers=layers if layers.is_file() else None,
+            images_per_step=images and images * ((trained and trained.world_size) or 1),
+            profiler=profiler,
+            why_nothing=self._why_nothing(processes),
+            notes=tuple(notes),
+            processes=processes,
+        )
+
+    def _why_nothing(self, processes: Sequence[ProcessReport]) -> str:
+        for one in processes:
+            if one.problem is not None:
+                return one.problem.text
+        known = next((one for one in processes if one.framework is not None), None)
+        if known is None or known.framework is None:
+            return (
+                "no Python that imports torch, tensorflow or jax was started by the command, or "
+                "not with this PYTHONPATH (python -E and -I ignore it)"
+            )
+        if known.steps_taken:
+            return (
+                f"the script ended after {known.steps_taken} steps, and the window begins after "
+                f"--warm-up {self.warm_up}: give a smaller one"
+            )
+        wanted = self.profiler
+        if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
+            return f"the script trains with {known.framework}, and --profiler is {wanted}"
+        return (
+            f"the script imported {known.framework} and no step was seen, which is "
+            f"{_STEP[known.framework]}: --profiler nsys records without steps"
+        )
+
+
+def on_path() -> dict[str, str]:
+    """Return the PYTHONPATH with which a Python reports to us."""
+    existing = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(_INSIDE), *([existing] if existing else [])])}
