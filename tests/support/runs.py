@@ -10,7 +10,14 @@ import msgspec
 
 from traceana.describe.manifest import Manifest
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
-from traceana.runs.model import ENVIRONMENT_FILE, LAYERS_FILE, RUN_FILE, TIMING_FILE, Profiler
+from traceana.runs.model import (
+    ENVIRONMENT_FILE,
+    LAYERS_FILE,
+    RUN_FILE,
+    TIMING_FILE,
+    Profiler,
+    Value,
+)
 from traceana.trace import Trace
 
 PACKAGES = {"torch": "2.13.0", "tensorflow-cpu": "2.21.0", "keras": "3.15.0", "jax": "0.10.2"}
@@ -29,7 +36,7 @@ def write_run(
     processes: int = 1,
     gpu: bool = False,
     died: str | None = None,
-    options: Mapping[str, bool | int | str | None] | None = None,
+    options: Mapping[str, Value] | None = None,
     packages: Mapping[str, str] = PACKAGES,
     synchronized: bool = True,
     parameters: int | None = None,
@@ -40,7 +47,11 @@ def write_run(
     ``steps_ns`` are without a profiler. ``trace`` is saved in it as a bundle.
     """
     folder.mkdir(parents=True)
-    given = {"device": "cuda" if gpu else "cpu", "processes": processes, **(options or {})}
+    given: dict[str, Value] = {
+        "device": "cuda" if gpu else "cpu",
+        "processes": processes,
+        **(options or {}),
+    }
     if trace is not None:
         trace.save(folder / "trace")
     _write(

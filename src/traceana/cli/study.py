@@ -61,9 +61,12 @@ def study(
         require_matplotlib()
         check_free(plot, force=writing.force)
     from traceana.cli.study_input import studied
+    from traceana.report.text import plain
     from traceana.study.model import with_published
 
-    found = studied(name, folders or [])
+    found, left_out = studied(name, folders or [])
+    for why in left_out:
+        typer.echo(f"traceana: left out: {plain(why)}", err=True)
     if published:
         found = with_published(found)
     output.show("study", found.result, study=found, sections=found.sections, source=_source(found))

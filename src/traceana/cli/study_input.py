@@ -1,58 +1,81 @@
-"""From the folders that a user names to a study."""
+"""From what a user names to a study: recorded runs, traces, files of timed algorithms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from traceana.cli.opening import open_trace
 from traceana.cli.options import Reading
 from traceana.study.names import Name
 
 if TYPE_CHECKING:
+    from traceana.algorithms import AlgorithmStudy
     from traceana.runs import RecordedRun
     from traceana.study.model import Study
     from traceana.study.recorded import Recorded
     from traceana.study.scaling import Communication
+    from traceana.study.side_by_side import Traced
+
+OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
+OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
 
 
-def studied(name: Name, folders: Sequence[Path]) -> Study:
-    """Return the study ``name`` of the runs in ``folders``.
+def studied(name: Name, paths: Sequence[Path]) -> tuple[Study, list[str]]:
+    """Return the study ``name`` of what is in ``paths``, and what of it was left out and why.
 
     Raises the errors of :mod:`traceana.errors`.
     """
+    left_out: list[str] = []
+    if name in OF_STEPS:
+        return _of_steps(name, paths), left_out
+    if name in OF_ALGORITHMS:
+        from traceana.study.convolutions import algorithms_study, layerwise_study
+
+        of = algorithms_study if name is Name.ALGORITHMS else layerwise_study
+        measured, rest = _measured(paths)
+        return of(measured, _traced(rest, left_out)), left_out
+    return _of_traces(name)(_traced(paths, left_out)), left_out
+
+
+def _of_steps(name: Name, paths: Sequence[Path]) -> Study:
     from traceana.runs import find_runs
     from traceana.study.batch import batch_study
     from traceana.study.ratio import ratio_study
     from traceana.study.scaling import scaling_study
 
-    found = find_runs(folders)
+    found = find_runs(paths)
     runs = [_recorded(run) for run in found]
-    match name:
-        case Name.BATCH:
-            return batch_study(runs)
-        case Name.RATIO:
-            return ratio_study(runs)
-        case Name.SCALING:
-            told = [_communication(run, one) for run, one in zip(found, runs, strict=True)]
-            return scaling_study(runs, told)
-        case _:
-            raise NotImplementedError
+    if name is Name.BATCH:
+        return batch_study(runs)
+    if name is Name.RATIO:
+        return ratio_study(runs)
+    told = [_communication(run, one) for run, one in zip(found, runs, strict=True)]
+    return scaling_study(runs, told)
+
+
+def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
+    from traceana.study.epilogues import epilogues_study
+    from traceana.study.frameworks import frameworks_study
+    from traceana.study.sgemm import sgemm_study
+    from traceana.study.transfers import transfers_study
+
+    studies: Mapping[Name, Callable[[Sequence[Traced]], Study]] = {
+        Name.FRAMEWORKS: frameworks_study,
+        Name.EPILOGUES: epilogues_study,
+        Name.SGEMM: sgemm_study,
+        Name.TRANSFERS: transfers_study,
+    }
+    return studies[name]
 
 
 def _recorded(run: RecordedRun) -> Recorded:
     from traceana.describe import read
     from traceana.study.recorded import recorded
 
-    layers = run.layers
-    return recorded(
-        str(run.folder),
-        run.run,
-        run.environment(),
-        run.timing(),
-        None if layers is None else read(layers),
-    )
+    manifest = None if run.layers is None else read(run.layers)
+    return recorded(str(run.folder), run.run, run.environment(), run.timing(), manifest)
 
 
 def _communication(run: RecordedRun, known: Recorded) -> Communication | None:
@@ -63,3 +86,68 @@ def _communication(run: RecordedRun, known: Recorded) -> Communication | None:
     if known.devices == 1 or known.failure or not run.run.traces:
         return None
     return communicated(communication(open_trace([run.folder], Reading())).frame)
+
+
+def _traced(paths: Sequence[Path], left_out: list[str]) -> list[Traced]:
+    """Return the runs with their traces; a path that is no folder of runs is a trace itself."""
+    from traceana.runs import find_runs
+    from traceana.runs.find import is_run, runs_below
+
+    found: list[Traced] = []
+    for path in paths:
+        recorded = path.is_dir() and (is_run(path) or runs_below(path))
+        if path.exists() and not recorded:
+            found.append(_alone(path))
+            continue
+        for run in find_runs([path]):
+            if run.complete and run.run.traces:
+                found.append(_of_run(run))
+            else:
+                why = run.run.reason or "it holds no trace"
+                left_out.append(f"{run.folder}: {why}")
+    return found
+
+
+def _of_run(run: RecordedRun) -> Traced:
+    from traceana.describe import read
+    from traceana.study.side_by_side import Traced
+
+    model = None if run.layers is None else read(run.layers)
+    return Traced(_recorded(run), open_trace([run.folder], Reading()), model)
+
+
+def _alone(path: Path) -> Traced:
+    """Return a trace that lies beside no facts of its run: a recording of others."""
+    from traceana.cli.opening import layer_manifest
+    from traceana.study.recorded import Recorded
+    from traceana.study.side_by_side import Traced
+
+    trace = open_trace([path], Reading())
+    model = layer_manifest([path], Reading())
+    names = trace.devices["name"].drop_nulls().to_list()
+    known = Recorded(
+        folder=str(path),
+        framework=trace.meta.framework,
+        network=None if model is None else model.network,
+        place="CPU" if trace.on_cpu else "GPU",
+        on=names[0] if names and not trace.on_cpu else None,
+    )
+    return Traced(known, trace, model)
+
+
+def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
+    """Return the files of timed algorithms among ``paths``, and the others."""
+    from traceana.algorithms import read
+    from traceana.errors import UnknownFormatError
+
+    found, rest = [], []
+    for path in paths:
+        try:
+            if path.is_file():
+                found.append(read(path))
+                continue
+        except UnknownFormatError:
+            # A trace is read as one; what is neither is refused there.
+            pass
+        rest.append(path)
+    return found, rest

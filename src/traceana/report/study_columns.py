@@ -13,8 +13,8 @@ from traceana.study.names import Name
 class Layout:
     """``columns`` of a table with a row a run; or, with ``figures``, a row an item.
 
-    Then ``columns`` name the item, and the figures stand side by side, one column a run: the last
-    of them go first where the screen is narrow. ``optional`` columns go before.
+    Then ``columns`` name the item, and the figures stand side by side, one column a run. A narrow
+    screen goes without ``optional`` columns.
     """
 
     columns: tuple[str, ...]
@@ -38,6 +38,31 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
          "logarithmic_ns", "images_per_s", "speed_up", "efficiency", "communication_share",
          "exposed_share", "reduced_bytes", "of_parameters", "status", "source"),
         ("images_per_s", "exposed_share", "efficiency", "scaling", "linear_ns", "logarithmic_ns"),
+    ),
+    Name.FRAMEWORKS: Layout(
+        ("network", "layer", "type"),
+        ("type",),
+        figures=("forward_ns", "backward_ns", "time_ns", "to_first"),
+    ),
+    Name.EPILOGUES: Layout(
+        ("network", "operation", "direction"), figures=("time_ns", "library", "how", "calls"),
+    ),
+    Name.SGEMM: Layout(
+        ("network", "gemm", "form"), figures=("time_ns", "calls", "mean_ns", "library"),
+    ),
+    Name.TRANSFERS: Layout(
+        ("network", "direction"),
+        figures=("count", "bytes", "bytes_per_s", "time_ns", "host_memory"),
+    ),
+    Name.ALGORITHMS: Layout(
+        ("network", "run", "direction", "batch", "algorithm", "time_ns", "fastest_ns",
+         "workspace_bytes", "layers", "of_layers", "calls", "source"),
+        ("calls", "fastest_ns"),
+    ),
+    Name.LAYERWISE: Layout(
+        ("network", "run", "batch", "layer", "direction", "algorithm", "time_ns",
+         "executed_flops", "direct_flops", "workspace_bytes", "status", "source"),
+        ("workspace_bytes", "direct_flops"),
     ),
 }  # fmt: skip
 

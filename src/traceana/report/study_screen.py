@@ -8,12 +8,12 @@ from rich.text import Text
 
 from traceana.analyze.arrange import Arranged
 from traceana.report import human
-from traceana.report.columns import Shown, show, title_of
+from traceana.report.columns import Shown, show
 from traceana.report.document import Document, Paper
-from traceana.report.grid import grid, narrowed
+from traceana.report.grid import grid
 from traceana.report.markdown import escaped, pipe_table
 from traceana.report.study_columns import LAYOUTS, SECTIONS
-from traceana.report.study_table import shown
+from traceana.report.study_table import printed, tables
 from traceana.report.terminal import draw
 from traceana.report.text import plain
 from traceana.study.model import Study
@@ -25,10 +25,10 @@ def render_screen(document: Document, study: Study, paper: Paper) -> str:
     table = document.table
     parts: list[Any] = [Text(plain(study.title), style="bold")]
     parts += [Text(plain(line), style="dim") for line in study.on]
-    columns = shown(table.frame, layout, paper.width)
-    if table.frame.height and columns:
-        optional = [title_of(column) for column in layout.optional]
-        parts += [Text(""), *grid(narrowed(columns, paper.width, optional), paper.width)]
+    for columns in tables(table.frame, layout, paper.width):
+        parts += [Text(""), *grid(columns, paper.width)]
+    for source, columns in printed(table.frame, layout).items():
+        parts += [Text(""), Text(plain(source), style="bold"), *grid(columns, paper.width)]
     if table.hidden:
         parts.append(Text(f"… {human.counted(table.hidden, 'row')} more (--limit 0 shows all)"))
     for name, result in study.sections.items():
@@ -44,8 +44,10 @@ def render_markdown(document: Document, study: Study) -> str:
     table = document.table
     parts = [f"# {escaped(plain(study.title))}\n"]
     parts.append("".join(f"{escaped(plain(line))}\n" for line in study.on))
-    if table.frame.height:
-        parts.append(_piped(shown(table.frame, LAYOUTS[study.name])))
+    layout = LAYOUTS[study.name]
+    parts += [_piped(columns) for columns in tables(table.frame, layout)]
+    for source, columns in printed(table.frame, layout).items():
+        parts.append(f"## {escaped(plain(source))}\n\n{_piped(columns)}")
     for name, result in study.sections.items():
         rows = _piped(show(result.frame, {}, result.frame.columns))
         parts.append(f"## {escaped(SECTIONS[name])}\n\n{rows}")

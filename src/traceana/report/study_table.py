@@ -1,71 +1,94 @@
-"""The rows of a study as columns of text: a row a run, or a row an item and the runs beside."""
+"""The rows of a study as tables of text: a row a run, or a row an item and the runs beside."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import polars as pl
 
-from traceana.report.columns import Shown, show
-from traceana.report.grid import GAP
+from traceana.report.columns import Shown, show, title_of
+from traceana.report.grid import GAP, narrowed
 from traceana.report.study_columns import Layout
 
 RUN: Final = "run"
+SOURCE: Final = "source"
+_IN_HEADING: Final = "network"
+"""Named above the tables where it is one."""
+
+Table = list[Shown]
 
 
-def shown(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> list[Shown]:
-    """Return the columns of ``frame`` as ``layout`` has them; figures that ``width`` takes.
+def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> list[Table]:
+    """Return the runs' rows of ``frame`` as ``layout`` has them; none where there are no rows.
 
-    A cell of a figure is that of its item and run; of several rows of both the cells are joined.
+    With figures they are as many tables below each other as ``width`` makes of them: a cell is
+    that of its item and run, and of several rows of both the cells are joined.
     """
-    known = [column for column in layout.columns if column in frame.columns]
-    if not layout.figures or frame.is_empty():
-        return show(frame, {}, known)
-    figures = [figure for figure in layout.figures if figure in frame.columns]
-    whole = _beside(frame, known, figures)
-    while width is not None and len(figures) > 1 and _width(whole) > width:
-        figures.pop()
-        whole = _beside(frame, known, figures)
-    return whole
+    own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
+    known = [column for column in layout.columns if column in own.columns]
+    if own[_IN_HEADING].n_unique() == 1 and own[_IN_HEADING][0] is not None:
+        known.remove(_IN_HEADING)
+    if own.is_empty():
+        return []
+    optional = [title_of(column) for column in layout.optional]
+    if not layout.figures:
+        columns = show(own, {}, known)
+        return [columns if width is None else narrowed(columns, width, optional)]
+    items = own.unique(known, keep="first", maintain_order=True)
+    keys = show(items, {}, known)
+    figures = [table for figure in layout.figures if (table := _beside(own, known, figure))]
+    if width is not None and figures and _width([*keys, *figures[0]]) > width:
+        keys = [key for key in keys if key.title not in optional]
+    return _fitting(keys, figures, width)
 
 
-def _beside(frame: pl.DataFrame, keys: list[str], figures: list[str]) -> list[Shown]:
-    items = frame.unique(keys, keep="first", maintain_order=True)
-    place = {item: at for at, item in enumerate(items.select(keys).iter_rows())}
+def printed(frame: pl.DataFrame, layout: Layout) -> dict[str, Table]:
+    """Return what papers printed, by where it stands: a row a run and item."""
+    if SOURCE not in frame.columns:
+        return {}
+    columns = [RUN, *(name for name in (*layout.columns, *layout.figures) if name != RUN)]
+    theirs = frame.filter(pl.col(SOURCE).is_not_null())
+    return {
+        str(source): show(rows, {}, [name for name in columns if name != SOURCE])
+        for (source,), rows in theirs.group_by(SOURCE, maintain_order=True)
+    }
+
+
+def _beside(frame: pl.DataFrame, keys: list[str], figure: str) -> Table:
+    """Return a column a run of ``figure``, all in one unit; nothing where no run tells it."""
+    place = {
+        item: at
+        for at, item in enumerate(
+            frame.unique(keys, keep="first", maintain_order=True).select(keys).iter_rows()
+        )
+    }
     rows = [place[item] for item in frame.select(keys).iter_rows()]
-    runs = _series(frame)
-    columns = show(items, {}, keys)
-    for figure in figures:
-        # Shown together, all runs have one unit.
-        for whole in show(frame, {}, [figure]):
-            for run in dict.fromkeys(runs):
-                cells: list[list[str]] = [[] for _ in place]
-                for row, own, cell in zip(rows, runs, whole.cells, strict=True):
-                    if own == run and cell and cell not in cells[row]:
-                        cells[row].append(cell)
-                columns.append(
-                    replace(
-                        whole,
-                        title=run,
-                        cells=[", ".join(cell) for cell in cells],
-                        unit=f"{whole.title} {whole.unit}".rstrip(),
-                    )
-                )
+    columns = []
+    for whole in show(frame, {}, [figure]):
+        for run in frame[RUN].unique(maintain_order=True):
+            cells: list[list[str]] = [[] for _ in place]
+            for row, own, cell in zip(rows, frame[RUN], whole.cells, strict=True):
+                if own == run and cell:
+                    cells[row].append(cell)
+            unit = f"{whole.title} {whole.unit}".rstrip()
+            joined = [", ".join(cell) for cell in cells]
+            if any(joined):
+                columns.append(replace(whole, title=run, cells=joined, unit=unit))
     return columns
 
 
-def _series(frame: pl.DataFrame) -> list[str]:
-    """Return the label of each row's run; a printed one says where it stands."""
-    if "source" not in frame.columns:
-        return frame[RUN].to_list()
-    return [
-        run if source is None else f"{run} ({source})"
-        for run, source in frame.select(RUN, "source").iter_rows()
-    ]
+def _fitting(keys: Table, figures: Sequence[Table], width: int | None) -> list[Table]:
+    tables: list[Table] = []
+    for columns in figures:
+        if tables and (width is None or _width([*tables[-1], *columns]) <= width):
+            tables[-1] += columns
+        else:
+            tables.append([*keys, *columns])
+    return tables or [keys]
 
 
-def _width(columns: list[Shown]) -> int:
-    return sum(
-        max(map(len, (column.title, column.unit, *column.cells))) + GAP for column in columns
-    )
+def _width(columns: Sequence[Shown]) -> int:
+    widths = [max(map(len, (column.title, column.unit, *column.cells))) for column in columns]
+    return sum(widths) + GAP * (len(widths) - 1)

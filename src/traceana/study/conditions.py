@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from traceana.study.recorded import WITH, Recorded
 
 
-def conditions(runs: Sequence[Recorded]) -> tuple[str, ...]:
-    """Return machines and software of ``runs``, then how their steps were timed; no line empty."""
+def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
+    """Return machines and software of ``runs``, and where ``timed`` how; no line is empty.
+
+    Figures that are not of the steps' own times are of the traces.
+    """
     machines = _listed(run.on for run in runs)
     libraries = _listed(
         f"{name} {version}" for run in runs for name, version in run.libraries.items()
@@ -16,8 +19,10 @@ def conditions(runs: Sequence[Recorded]) -> tuple[str, ...]:
     software = _listed(
         run.framework + (f" {run.version}" if run.version else "") for run in runs if run.framework
     )
-    first = " · ".join(part for part in (machines, software, libraries) if part)
-    return tuple(line for line in (first, _timing(runs)) if line)
+    networks = _listed(_network(run, with_batch=not timed) for run in runs)
+    first = " · ".join(part for part in (networks, machines, software, libraries) if part)
+    how = _timing(runs) if timed else "times as the profiler has them" if runs else ""
+    return tuple(line for line in (first, how) if line)
 
 
 def _timing(runs: Sequence[Recorded]) -> str:
@@ -32,6 +37,12 @@ def _timing(runs: Sequence[Recorded]) -> str:
     if len(beside) > 1:
         how += ", some with it running (column timed)"
     return f"{' or '.join(sorted(kinds))} of {steps} steps {how}, warm-up left out"
+
+
+def _network(run: Recorded, *, with_batch: bool) -> str | None:
+    if run.network is None or not with_batch or run.batch is None:
+        return run.network
+    return f"{run.network} at batch {run.batch}"
 
 
 def _listed(texts: Iterable[str | None]) -> str:

@@ -9,38 +9,49 @@ from typing import Final
 
 from traceana.study.recorded import Recorded
 
-_NO_VARIANT: Final = frozenset({"network", "batch", "device", "processes", "steps", "warm_up"})
-"""Options with columns of their own, and those that change no figure."""
+TIMED: Final = frozenset({"network", "batch", "processes"})
+"""Facts that have columns of their own in a table of whole steps."""
+_SAID_OTHERWISE: Final = frozenset({"device", "steps", "warm_up"})
+"""``place`` says it, or it changes no figure."""
 
 Cell = Callable[[Recorded], Hashable]
 
 
-def labels(runs: Sequence[Recorded], cell: Cell) -> list[str]:
+def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED) -> list[str]:
     """Return a name for each of ``runs``: those of one name are points of one series.
 
     It is the framework; its version, where several of one framework are there; ``CPU`` or ``GPU``
     where both are; and the options that runs of one framework differ in. Runs that still are of one
     name and one ``cell`` of the table (its network, batch …) are told apart by their folders.
+    ``columns`` are facts that the table tells itself.
     """
+    facts = [_facts(run, columns) for run in runs]
     places = {run.place for run in runs}
     versions: dict[str | None, set[str | None]] = defaultdict(set)
     given: dict[tuple[str | None, str], set[object]] = defaultdict(set)
-    for run in runs:
+    known = {name for own in facts for name in own}
+    for run, own in zip(runs, facts, strict=True):
         versions[run.framework].add(run.version)
-        for name in {name for one in runs for name in one.options} - _NO_VARIANT:
-            given[run.framework, name].add(run.options.get(name))
+        for name in known:
+            given[run.framework, name].add(own.get(name))
     names = []
-    for run in runs:
+    for run, own in zip(runs, facts, strict=True):
         parts = [run.framework or PurePath(run.folder).name]
         if len(versions[run.framework]) > 1 and run.version:
             parts[0] += f" {run.version}"
         parts += [run.place] if len(places) > 1 else []
-        differing = sorted(name for name in run.options if len(given[run.framework, name]) > 1)
-        parts += [f"{name.replace('_', '-')} {_value(run.options[name])}" for name in differing]
+        differing = sorted(name for name in own if len(given[run.framework, name]) > 1)
+        parts += [f"{name.replace('_', '-')} {_value(own[name])}" for name in differing]
         names.append(", ".join(parts))
     for part in (_parent, _own):
         names = _told_apart(runs, names, cell, part)
     return names
+
+
+def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
+    """Return the options of ``run`` with its batch and devices, without ``columns``."""
+    facts = {**run.options, "batch": run.batch, "processes": run.devices}
+    return {name: facts[name] for name in facts.keys() - columns - _SAID_OTHERWISE}
 
 
 def _told_apart(

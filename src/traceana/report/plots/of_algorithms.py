@@ -1,0 +1,93 @@
+"""Pictures of convolution algorithms: lines by batch, and bars by layer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.report import words
+from traceana.report.plots.picture import Axis, Bars, Line, Panel, Picture
+from traceana.report.plots.units import bytes_axis, flops_axis, scaled, time_axis
+from traceana.study.model import Study
+
+_CALLED: Final = {
+    "fprop": "forward",
+    "dgrad": "data gradient",
+    "wgrad": "weight gradient",
+    None: "either direction",
+}
+_BATCH: Final = Axis("batch (images)", log=2)
+
+
+def by_batch(study: Study) -> Picture:
+    """Return time and workspace of each algorithm by batch, a column a direction, axes logarithmic.
+
+    An algorithm that ran on some of the layers only says on how many.
+    """
+    frame = study.result.frame.filter(pl.col("batch").is_not_null())
+    several = frame["run"].n_unique() > 1
+    time, time_unit = time_axis("time", frame["time_ns"], log=10)
+    held = frame.filter(pl.col("workspace_bytes") > 0)
+    size, size_unit = bytes_axis("workspace", held["workspace_bytes"], log=10)
+    times, sizes = [], []
+    for (direction,), own in frame.group_by("direction", maintain_order=True):
+        title = _CALLED.get(direction, str(direction))
+        times.append(Panel(title, _BATCH, time, _lines(own, "time_ns", time_unit, several)))
+        own = own.filter(pl.col("workspace_bytes") > 0)
+        lines = _lines(own, "workspace_bytes", size_unit, several)
+        sizes.append(Panel(f"{title}: workspace", _BATCH, size, lines))
+    panels = times if held.is_empty() else [*times, *sizes]
+    return Picture(study.title, study.on, panels, min(3, len(times)))
+
+
+def by_layer(study: Study) -> Picture:
+    """Return time by direction and operations forward of each layer, at the largest batch."""
+    whole = study.result.frame
+    batch = whole["batch"].max()
+    frame = whole if batch is None else whole.filter(pl.col("batch") == batch)
+    several = frame["run"].n_unique() > 1
+    frame = frame.with_columns(
+        (pl.format("{}, {}", "run", "algorithm") if several else pl.col("algorithm")).alias("_s")
+    )
+    rows = frame["layer"].unique(maintain_order=True).to_list()
+    time, time_unit = time_axis("time", frame["time_ns"])
+    panels = [
+        Panel(
+            _CALLED.get(direction, str(direction)),
+            time,
+            rows=rows,
+            bars=_bars(own, rows, "time_ns", time_unit),
+        )
+        for (direction,), own in frame.group_by("direction", maintain_order=True)
+    ]
+    forward = frame.filter(
+        pl.col("direction").is_in(["fprop", "forward"]), pl.col("status") == "ok"
+    )
+    if forward["executed_flops"].is_not_null().any():
+        axis, unit = flops_axis("operations", forward["executed_flops"])
+        bars = _bars(forward, rows, "executed_flops", unit)
+        panels.append(Panel("forward: operations executed", axis, rows=rows, bars=bars))
+    title = study.title if batch is None else f"{study.title}, batch {batch!s}"
+    return Picture(title, study.on, panels, min(2, len(panels)), same_rows=True)
+
+
+def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[Line]:
+    lines = []
+    for (run, algorithm), own in frame.group_by("run", "algorithm", maintain_order=True):
+        rows = own.drop_nulls(column).sort("batch")
+        label = words.part(str(algorithm or "unknown"))
+        label = f"{run}, {label}" if several else label
+        if (own["layers"] < own["of_layers"]).any():
+            label += " (not on all layers)"
+        lines.append(Line(label, rows["batch"].to_list(), (rows[column] / unit).to_list()))
+    return lines
+
+
+def _bars(frame: pl.DataFrame, rows: list[str], column: str, unit: int) -> list[Bars]:
+    found = []
+    for (series,), own in frame.group_by("_s", maintain_order=True):
+        there = own.drop_nulls(column)
+        values = dict(there.group_by("layer").agg(pl.col(column).sum()).iter_rows())
+        found.append(Bars(words.part(str(series)), scaled([values.get(row) for row in rows], unit)))
+    return found
