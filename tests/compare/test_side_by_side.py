@@ -207,7 +207,8 @@ def test_two_runs_compared_are_what_their_diff_says(by: str) -> None:
     for side in "ab":
         keys = [side] if by == "layer" else list(table.keys)
         expected = difference.filter(
-            pl.col(f"calls_{side}") > 0, *([pl.col("direction") != OTHER] if by == "transfer" else [])
+            pl.col(f"calls_{side}") > 0,
+            *([pl.col("direction") != OTHER] if by == "transfer" else []),
         ).select(*keys, f"calls_{side}", f"time_{side}_ns")
         found = table.frame.filter(run=side).select(
             *(["path"] if by == "layer" else keys), calls, "step_ns"

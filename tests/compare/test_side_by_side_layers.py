@@ -85,9 +85,10 @@ def test_times_of_passes_add_up_and_are_those_of_the_single_run() -> None:
         parts = [pl.col(f"{prefix}{one}_ns") for one in ("forward", "backward", "other")]
         whole = "time_ns" if not prefix else "step_ns"
         assert frame.select((sum(parts[1:], parts[0]) == pl.col(whole)).all()).item()
-    assert frame.group_by("run").agg(pl.col("share").sum())["share"].to_list() == [
-        pytest.approx(1.0)
-    ] * 2
+    assert (
+        frame.group_by("run").agg(pl.col("share").sum())["share"].to_list()
+        == [pytest.approx(1.0)] * 2
+    )
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def _show(output: Output, found: Comparison, by: By) -> None:
     wide = output.is_text and by is not By.SUMMARY
     output.show(
         "compare",
-        Result(table.pivot() if wide else table.frame, {}, table.notes),
+        Result(table.pivot() if wide else table.frame, {}, facts.notes),
         source=facts.source,
         beside=facts,
     )

@@ -30,8 +30,11 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns that name an item in a table of text."""
 
+DROPPED_ITEMS: Final = frozenset({"type", "library"})
 DROPPED: Final = ("type", "to_first", "library")
-"""What a narrow terminal goes without before runs stand below each other, first what goes first."""
+"""What a narrow terminal goes without before runs stand below each other, first what goes first:
+figures, and those of :data:`DROPPED_ITEMS` among the columns that name an item. The library of a
+figure is what its table is about."""
 
 SUMMARY: Final = (
     *("run", "wall_ns", "to_first", "image_ns", "image_to_first", "step_kernels", "step_launches"),
@@ -68,7 +71,7 @@ class Beside:
     """Several runs: ``source`` is for the JSON's ``meta``, ``summary`` has a row a run.
 
     ``table`` is that of ``by``, whose rows are shown side by side; that of the summary has none,
-    and ``classes`` stand below it.
+    and ``classes`` stand below it. ``notes`` are those of both.
     """
 
     by: str
@@ -76,12 +79,14 @@ class Beside:
     summary: pl.DataFrame
     table: Table
     classes: Table | None
+    notes: tuple[str, ...]
 
 
 def beside(found: Comparison, by: By) -> Beside:
     """Return what a report shows of ``found``."""
     table = found.by(by)
-    summary = table.frame if by == "summary" else found.summary
+    summed = table if by == "summary" else found.by("summary")
+    summary = summed.frame
     source = {
         "by": by,
         "runs": [
@@ -89,7 +94,9 @@ def beside(found: Comparison, by: By) -> Beside:
         ],
         "ratio_of": table.time,
     }
-    return Beside(by, source, summary, table, found.by("class") if by == "summary" else None)
+    classes = found.by("class") if by == "summary" else None
+    notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
+    return Beside(by, source, summary, table, classes, notes)
 
 
 def _source(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,8 +163,8 @@ class OfRun:
 def run_columns(table: Table, wide: pl.DataFrame) -> list[OfRun]:
     """Return the columns of each run, whose title is its number and label.
 
-    A column that says nothing is left out, and so is the first run's ratio to itself. All times
-    have one unit.
+    Columns that say nothing are left out, but for the times that ratios are of, and so is the
+    first run's ratio to itself. All times have one unit.
     """
     times = [one for one in table.figures if kind_of(one) is Kind.TIME]
     columns = [table.column(run, figure) for run in table.runs for figure in times]
@@ -168,10 +175,9 @@ def run_columns(table: Table, wide: pl.DataFrame) -> list[OfRun]:
         kept = [
             one
             for one in table.figures
-            if values[one].null_count() < wide.height and (number > 1 or one != "to_first")
+            if one == table.time
+            or (tells(values[one].alias(one)) and (number > 1 or one != "to_first"))
         ]
-        # A run with nothing in the table is told so by its column of blanks.
-        kept = kept or [table.time]
         shown_ = tuple(_column(one, values[one], unit) for one in kept)
         found.append(OfRun(f"{number} {plain(run)}", tuple(kept), shown_))
     return found

@@ -11,6 +11,7 @@ from traceana.compare.many import Table
 from traceana.report import human
 from traceana.report.beside import (
     DROPPED,
+    DROPPED_ITEMS,
     Beside,
     OfRun,
     item_columns,
@@ -47,31 +48,42 @@ def render(document: Document, facts: Beside, paper: Paper) -> str:
 
 
 def _side_by_side(table: Table, wide: pl.DataFrame, by: str, width: int) -> list[Text]:
-    """Return the table, or several below each other where not all runs fit beside each other."""
+    """Return the table, or several below each other where not all runs fit beside each other.
+
+    As few columns are dropped as it takes for as few tables as possible.
+    """
     if wide.is_empty():
         return []
-    items = item_columns(wide, by)
-    runs = run_columns(table, wide)
-    for figure in DROPPED:
-        if room(_all(items, runs), width) >= 0:
-            break
-        runs = [run.without(figure) if len(run.figures) > 1 else run for run in runs]
-        items = [one for one in items if one.title != figure] or items
+    items, runs = item_columns(wide, by), run_columns(table, wide)
+    ways = [(items, _blocks(items, runs, width))]
+    for name in DROPPED:
+        if name in DROPPED_ITEMS:
+            items = [one for one in items if one.title != name] or items
+        else:
+            runs = [run.without(name) for run in runs]
+        ways.append((items, _blocks(items, runs, width)))
+    fitting = [way for way in ways if _fits(*way, width)] or ways[-1:]
+    items, blocks = min(fitting, key=lambda way: len(way[1]))
     lines: list[Text] = []
-    for block in _blocks(items, runs, width):
+    for block in blocks:
         groups = [("", len(items)), *((run.title, len(run.columns)) for run in block)]
         lines += [Text(""), *grid(_all(items, block), width, groups=groups)]
     return lines[1:]
 
 
 def _blocks(items: list[Shown], runs: list[OfRun], width: int) -> list[list[OfRun]]:
+    """Return the runs that stand beside each other, in their order."""
     blocks: list[list[OfRun]] = []
     for run in runs:
-        if blocks and room(_all(items, [*blocks[-1], run]), width) >= 0:
+        if blocks and _fits(items, [[*blocks[-1], run]], width):
             blocks[-1].append(run)
         else:
             blocks.append([run])
     return blocks
+
+
+def _fits(items: list[Shown], blocks: list[list[OfRun]], width: int) -> bool:
+    return all(room(_all(items, block), width) >= 0 for block in blocks)
 
 
 def _all(items: list[Shown], runs: list[OfRun]) -> list[Shown]:

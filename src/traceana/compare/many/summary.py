@@ -14,6 +14,8 @@ from traceana.compare.many.table import RATIO, RUN, Table
 from traceana.compare.many.work import WHOLE, marked
 from traceana.compare.samples import Sample
 
+BATCHES: Final = "batches differ: times are of a step, not of an image"
+
 _KERNELS: Final = ("kernel", "op", "graph")
 _MOST_LIBRARIES: Final = 3
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -72,8 +74,10 @@ def summary(runs: Sequence[Run]) -> Table:
             row[ratio] = row[of] / rows[0][of] if row[of] is not None and rows[0][of] else None
     figures = tuple(column for column in SCHEMA if column != RUN)
     labels = tuple(run.label for run in runs)
-    notes = (WHOLE,) if whole else ()
-    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, notes)
+    notes = [WHOLE] if whole else []
+    if len({row["batch"] for row in rows} - {None}) > 1:
+        notes.append(BATCHES)
+    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, tuple(notes))
 
 
 def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:

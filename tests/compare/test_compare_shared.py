@@ -1,0 +1,139 @@
+"""Recordings that others made, side by side: their figures are those of each run alone."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.breakdown import breakdown
+from traceana.analyze.classes import SOURCE, described
+from traceana.analyze.layers import layers
+from traceana.analyze.transfers import transfers
+from traceana.analyze.work import work
+from traceana.compare import Comparison, diff
+from traceana.compare.keys import OTHER
+from traceana.trace import Trace
+
+TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
+SETS = {
+    "control": ("kineto/diff_control_a100.json.gz", "kineto/diff_test_v100.json.gz"),
+    "vendors": (
+        "kineto/timesformer_h100.json.gz",
+        "kineto/timesformer_mi300x.json.gz",
+        "kineto/alexnet_forward_a100.json.gz",
+    ),
+    "unmarked": (
+        "nsys/transformer_2xh100_before.schema3.25.sqlite",
+        "nsys/transformer_2xh100_after.schema3.25.sqlite",
+    ),
+}
+
+
+@cache
+def opened(name: str) -> Trace:
+    path = TRACES / name
+    if not path.exists():
+        pytest.skip("no shared traces")
+    return traceana.open(path)
+
+
+@cache
+def of(which: str) -> Comparison:
+    return traceana.compare([opened(name) for name in SETS[which]])
+
+
+def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
+    told = [sorted(map(str, frame.select(columns).iter_rows())) for frame in (found, alone)]
+    return told[0] == told[1]
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
+    found = of(which)
+    for run in found.runs:
+        by_layer = found.layers.filter(run=run.label).drop("layer").rename({"path": "layer"})
+        times = ("forward_ns", "backward_ns", "other_ns", "time_ns")
+        assert same(by_layer, layers(run.trace, costs=False).frame, "layer", "role", *times)
+        by_class = found.classes.filter(run=run.label)
+        assert same(by_class, breakdown(run.trace).frame, "category", "part", "calls", "time_ns")
+        copies = found.transfers.filter(run=run.label)
+        told = ("direction", "host_memory", "count", "bytes", "bytes_per_s", "time_ns", "step_ns")
+        assert same(copies, transfers(run.trace).frame, *told)
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_products_are_the_kernels_of_that_class(which: str) -> None:
+    found = of(which).gemms
+    for run in of(which).runs:
+        each = described(work(run.trace).select(*SOURCE, "duration"), run.trace)
+        each = each.filter(pl.col("category") == "gemm")
+        keys = ["tile", "gemm_layout", "batched", "precision", "library"]
+        alone = each.group_by(keys).agg(pl.len(), pl.col("duration").sum())
+        rows = found.filter(pl.col("run") == run.label, pl.col("gemm") != OTHER)
+        assert rows["time_ns"].sum() == alone["duration"].sum() == each["duration"].sum()
+        assert rows["calls"].sum() == each.height
+        batched = pl.col("form").is_in(["batched", "strided batched"])
+        assert rows.filter(batched)["time_ns"].sum() == each.filter("batched")["duration"].sum()
+        mine = rows.group_by(keys[:2]).agg(pl.col("time_ns").sum())
+        own = each.group_by(keys[:2]).agg(pl.col("duration").sum().alias("time_ns"))
+        assert same(mine, own, *keys[:2], "time_ns")
+
+
+@pytest.mark.parametrize("which", ["control", "unmarked"])
+@pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm"])
+def test_two_runs_are_what_their_diff_says(which: str, by: str) -> None:
+    comparison = of(which)
+    a, b = (run.trace for run in comparison.runs)
+    told = diff(a, b).by(by)  # type: ignore[arg-type]
+    table = comparison.by(by)  # type: ignore[arg-type]
+    for side, run in zip("ab", comparison.runs, strict=True):
+        own = table.frame.filter(run=run.label)
+        names = [side] if by == "layer" else list(table.keys)
+        calls, time = f"calls_{side}", f"time_{side}_ns"
+        expected = told.filter(pl.col(calls) > 0).select(*names, time)
+        mine = own.select(*(["path"] if by == "layer" else names), table.time)
+        mine = mine.filter(pl.col(table.time) > 0)
+        expected = expected.filter(pl.col(time) > 0)
+        assert sorted(map(str, mine.iter_rows())) == sorted(map(str, expected.iter_rows()))
+
+
+def test_layers_are_paired_as_in_the_diff() -> None:
+    comparison = of("control")
+    a, b = comparison.runs
+    found = diff(a.trace, b.trace)
+    pairs = {
+        (found.side_a.layers[pair.a].label, found.side_b.layers[pair.b].label)
+        for pair in found.alignment.pairs
+    }
+    rows = comparison.layers.filter(role="layer")
+    left, right = (rows.filter(run=run.label).select("item", "path") for run in (a, b))
+    both = left.join(right, on="item").select("path", "path_right")
+    assert set(both.iter_rows()) == pairs
+    assert len(pairs) == found.counts["pairs"] > 100
+
+
+def test_one_network_on_two_vendors_gpus_and_another_beside_it() -> None:
+    found = of("vendors")
+    h100, mi300x, alexnet = (run.label for run in found.runs)
+    rows = found.layers.filter(role="layer")
+    assert set(rows.filter(run=h100)["item"]) == set(rows.filter(run=mi300x)["item"])
+    assert rows.filter(run=mi300x)["confidence"].drop_nulls().min() > 0.9  # type: ignore[operator]
+    assert rows.filter(run=alexnet).height == len(found.runs[2].side.layers)
+    libraries = dict(found.summary.select("run", "libraries").iter_rows())
+    assert "tensile" in libraries[mi300x]
+    assert "cutlass" in libraries[h100]
+
+
+def test_without_steps_whole_recordings_are_compared() -> None:
+    found = of("unmarked")
+    assert found.summary["steps"].to_list() == [None, None]
+    assert found.by("gemm").time == "time_ns"
+    difference = diff(*(run.trace for run in found.runs))
+    assert found.summary["wall_ns"].to_list() == [
+        int(difference.step.median.a),
+        int(difference.step.median.b),
+    ]

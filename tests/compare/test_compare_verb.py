@@ -1,0 +1,198 @@
+"""``traceana compare`` from end to end: views, formats, screens to the letter, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.golden import check
+from tests.support.traces import TraceBuilder
+from tests.support.training import KERNELS, LAYERS, training
+from traceana.cli.main import app
+from traceana.errors import ExitCode
+
+Run = Callable[..., Result]
+
+GOLDEN = Path(__file__).parent / "golden"
+VIEWS = ("summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer")
+TABLED = ("table", "csv", "tsv", "json", "md")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    runner = CliRunner()
+    return lambda *words: runner.invoke(app, ["compare", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    other = {**KERNELS, "conv2": (("implicit", 700_000), ("bias", 20_000)), "fc": (("hgemm", 90),)}
+    renamed = [(f"net/{path}", kind) for path, kind in LAYERS if path != "relu1"]
+    hostile = {"conv1\x1b[31m|`x`": "Conv2d"}
+    copies = TraceBuilder()
+    copies.copy("d2h", 0, 10, bytes=5)
+    sync = TraceBuilder()
+    sync.sync(0, 10)
+    kept = {f"net/{path}": KERNELS[path] for path, _ in LAYERS}
+    saved = {
+        "before": training(seed=1),
+        "after": training(seed=2, kernels=other, copies=3, memory="pageable"),
+        "renamed": training(seed=3, layers=renamed, kernels=kept),
+        "hostile": training(
+            layers=list(hostile.items()), kernels=dict.fromkeys(hostile, KERNELS["conv1"])
+        ),
+        "copies": copies.build(),
+        "no_work": sync.build(),
+    }
+    return {name: trace.save(folder / name) for name, trace in saved.items()}
+
+
+@pytest.fixture
+def three(runs: dict[str, Path]) -> list[Path]:
+    return [runs[name] for name in ("before", "after", "renamed")]
+
+
+@pytest.mark.parametrize("by", VIEWS)
+def test_screens_to_the_letter(run: Run, three: list[Path], by: str) -> None:
+    result = run(*three, "--by", by)
+    assert result.exit_code == ExitCode.OK
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    check(result.stdout, GOLDEN / f"compare_{by}.txt")
+
+
+def test_the_summary_is_one_screen(run: Run, three: list[Path]) -> None:
+    assert len(run(*three).stdout.splitlines()) <= 40
+
+
+def test_runs_that_do_not_fit_stand_below_each_other(run: Run, three: list[Path]) -> None:
+    result = run(*three, *three, *three, "--by", "layer")
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("layer") for line in lines) > 2
+    for number in range(1, 10):
+        assert sum(f" {number} " in f" {line}" and "──" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("by", VIEWS)
+@pytest.mark.parametrize("format_", TABLED)
+def test_every_view_comes_in_every_format(
+    run: Run, three: list[Path], by: str, format_: str
+) -> None:
+    result = run(*three, "--by", by, "--format", format_)
+    assert result.exit_code == ExitCode.OK
+    for name in ("before", "after", "renamed"):
+        assert name in result.stdout
+
+
+def test_markdown_to_the_letter(run: Run, three: list[Path]) -> None:
+    check(run(*three, "--by", "layer", "-f", "md").stdout, GOLDEN / "compare_layer.md")
+
+
+def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> None:
+    told = json.loads(run(*three, "--by", "gemm", "--format", "json").stdout)
+    meta, rows = told["meta"], told["rows"]
+    assert (meta["verb"], meta["by"], meta["ratio_of"]) == ("compare", "gemm", "step_ns")
+    assert [one["run"] for one in meta["runs"]] == ["before", "after", "renamed"]
+    assert {"file", "framework", "devices", "libraries", "steps", "batch"} <= set(meta["runs"][0])
+    assert len({(row["run"], row["item"], row["library"]) for row in rows}) == len(rows)
+    assert meta["units"]["step_ns"] == "ns"
+    assert meta["total_ns"] is None
+    assert {row["run"] for row in rows if row["precision"] == "fp16"} == {"after"}
+
+
+def test_parquet_holds_the_rows(run: Run, three: list[Path], tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    assert run(*three, "--by", "layer", "-o", file).exit_code == ExitCode.OK
+    frame = pl.read_parquet(file)
+    assert frame["run"].unique().sort().to_list() == ["after", "before", "renamed"]
+    assert {"item", "path", "confidence", "step_forward_ns", "to_first"} <= set(frame.columns)
+
+
+def test_labels_can_be_given(run: Run, three: list[Path]) -> None:
+    result = run(*three[:2], "--label", "x y", "--label", "=cmd()", "--by", "class", "-f", "csv")
+    assert {line.split(",")[0] for line in result.stdout.splitlines()[1:]} == {"x y", "'=cmd()"}
+    for words in (["--label", "a"], ["--label", "a", "--label", "a"]):
+        refused = run(*three[:2], *words)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "different labels" in refused.stderr
+
+
+def test_limit_counts_items_and_sort_takes_a_column(run: Run, three: list[Path]) -> None:
+    text = run(*three, "--by", "class", "--limit", "2").stdout
+    assert "more (--limit 0 shows all)" in text
+    rows = run(*three, "--by", "class", "-f", "csv", "--sort", "step_ns").stdout.splitlines()
+    at = rows[0].split(",").index("step_ns")
+    times = [int(row.split(",")[at]) for row in rows[1:]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_steps_are_chosen_in_all_runs(run: Run, three: list[Path]) -> None:
+    told = json.loads(run(*three, "--step", "2-3", "--format", "json").stdout)
+    assert [one["selected_steps"] for one in told["meta"]["runs"]] == [[2, 3]] * 3
+    assert [row["steps"] for row in told["rows"]] == [2, 2, 2]
+
+
+def test_names_cannot_steer_the_terminal_or_the_markup(run: Run, runs: dict[str, Path]) -> None:
+    for format_ in TABLED:
+        words = ["--by", "layer", "--label", "\x1b[2J|`", "--label", "b", "-f", format_]
+        assert "\x1b" not in run(runs["hostile"], runs["before"], *words).stdout
+
+
+def test_one_run_is_too_few(run: Run, runs: dict[str, Path]) -> None:
+    result = run(runs["before"])
+    assert result.exit_code == ExitCode.USAGE
+    assert "name two or more" in result.stderr
+    assert run().exit_code == ExitCode.USAGE
+
+
+def test_a_run_that_is_none_is_named(run: Run, runs: dict[str, Path], tmp_path: Path) -> None:
+    missing = run(runs["before"], tmp_path / "nothing.json")
+    assert missing.exit_code == ExitCode.NOT_FOUND
+    assert "nothing.json" in missing.stderr
+    broken = tmp_path / "broken.json"
+    broken.write_text("no trace")
+    unreadable = run(runs["before"], broken)
+    assert unreadable.exit_code == ExitCode.UNKNOWN_FORMAT
+    assert "broken.json" in unreadable.stderr
+    for failed in (missing, unreadable):
+        assert failed.stdout == ""
+        assert "Traceback" not in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
+
+
+def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> None:
+    result = run(runs["before"], runs["no_work"])
+    assert result.exit_code == ExitCode.NO_WORK
+    assert result.stdout == ""
+    assert "nothing to show" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("layer", "copies: no layers in it"),
+        ("gemm", "copies: no matrix products in it"),
+        ("epilogue", "copies: neither bias additions nor activations in it"),
+        ("summary", "not all runs mark steps"),
+    ],
+)
+def test_why_a_run_has_nothing_in_a_table_is_told(
+    run: Run, runs: dict[str, Path], by: str, why: str
+) -> None:
+    result = run(runs["before"], runs["copies"], "--by", by)
+    assert result.exit_code == ExitCode.OK
+    assert why in result.stdout
+
+
+def test_the_input_is_never_written_over(run: Run, three: list[Path], tmp_path: Path) -> None:
+    taken = tmp_path / "taken.csv"
+    taken.write_text("kept")
+    assert run(*three, "-o", taken).exit_code == ExitCode.CANNOT_WRITE
+    assert taken.read_text() == "kept"
