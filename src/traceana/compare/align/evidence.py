@@ -8,7 +8,7 @@ what is unknown on either side tells nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Codes = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
 
 UNKNOWN: Final = -1
 SAME_FLOPS: Final = 0.05
@@ -89,6 +90,15 @@ def log_odds(features: Sequence[Feature], agree: Sequence[float]) -> Matrix:
         for_it = np.maximum(by_code, 0.0)[np.maximum(feature.a, 0)][:, None]
         total += np.where(known, np.where(same, for_it, min(against, 0.0)), 0.0)
     return total
+
+
+def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
+    """Tell for each pair whether any of the features called ``names`` is known and agrees."""
+    found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
+    for feature in features:
+        if feature.name in names:
+            found |= (feature.a[:, None] == feature.b[None, :]) & (feature.a >= 0)[:, None]
+    return found
 
 
 def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> list[float]:
