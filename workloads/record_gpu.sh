@@ -1,17 +1,19 @@
 #!/bin/sh
-# Record the GPU fixtures on a CUDA machine that has PyTorch and NumPy; nothing else is needed.
+# Record the GPU fixtures on a CUDA machine that has PyTorch, NumPy and msgspec; nothing else is needed.
 #
 #   sh workloads/record_gpu.sh                  into fixtures/
 #   sh workloads/record_gpu.sh --output DIR     somewhere else
 #   sh workloads/record_gpu.sh --device cpu     try the machinery without a GPU, into a new
 #                                               directory: tiny runs, no use as fixtures
-#   … --only NAME                               the one recording of this name; may be repeated
+#   … --only NAME                               the one recording of this name; may be repeated;
+#                                               algorithms: the study of convolution algorithms
 #   … --open                                    without namespaces (room.py), should CUDA not be
 #                                               found in them; recordings then name the host
 #
 # AlexNet, GoogLeNet and ResNet-50, in fp32, tf32 and channels_last, by PyTorch and, where there is a
-# JAX that finds the GPU, by JAX; AlexNet in some more ways. PYTHON names the interpreter (python3).
-# Stops after ten minutes. nsys is used where it is installed (and the namespaces it needs can be
+# JAX that finds the GPU, by JAX; AlexNet in some more ways; and every algorithm that cuDNN has for
+# AlexNet's convolutions, in fp32 and tf32, timed with its workspace. PYTHON names the interpreter
+# (python3). Stops after ten minutes, of which the algorithms get the last two and a half. nsys is used where it is installed (and the namespaces it needs can be
 # made, see room.py), and so is ncu, for one step and the metrics of measurements.py; it needs leave
 # to read the GPU's counters (root, or the driver's NVreg_RestrictProfilingToAdminUsers=0).
 # As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.
@@ -26,6 +28,7 @@ python=${PYTHON:-python3}
 device=cuda
 output=
 only=
+algorithms=
 open=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -40,7 +43,12 @@ while [ $# -gt 0 ]; do
     case $1 in
         --device) device=$2 ;;
         --output) output=$2 ;;
-        --only) only="$only --only $2" ;;
+        --only)
+            case $2 in
+                algorithms) algorithms=alone ;;
+                *) only="$only --only $2" ;;
+            esac
+            ;;
     esac
     shift 2
 done
@@ -49,8 +57,8 @@ case $device in
     cpu) plan=smoke ;;
     *) fail "--device is cuda or cpu, not $device" ;;
 esac
-"$python" -c 'import numpy, torch' 2>/dev/null ||
-    fail "$python has no PyTorch or no NumPy; name one that has: PYTHON=/path/to/python3"
+"$python" -c 'import msgspec, numpy, torch' 2>/dev/null ||
+    fail "$python lacks PyTorch, NumPy or msgspec; name one that has them: PYTHON=/path/to/python3"
 
 case $python in
     */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;;
@@ -67,11 +75,44 @@ if [ $plan = gpu ] && command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 fi
 cd "$repository"
-set -- --plan $plan --output "$output"
-# shellcheck disable=SC2086  # words, and no recording has a space in its name
-set -- "$@" $only
-[ -z "$open" ] || set -- "$@" --open
+# traceana itself need not be installed.
+PYTHONPATH=$repository/src${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH
 status=0
-timeout 600 "$python" -m workloads.record_fixtures "$@" || status=$?
-[ $status -ne 124 ] || fail "stopped after ten minutes; what was made is in $output"
+if [ -n "$only" ] || [ -z "$algorithms" ]; then
+    set -- --plan $plan --output "$output"
+    # shellcheck disable=SC2086  # words, and no recording has a space in its name
+    set -- "$@" $only
+    [ -z "$open" ] || set -- "$@" --open
+    timeout 450 "$python" -m workloads.record_fixtures "$@" || status=$?
+    [ $status -ne 124 ] || echo "record_gpu.sh: recordings stopped; what was made is in $output" >&2
+fi
+
+finds='import torch; assert torch.cuda.is_available()'
+# measure NAME OPTION…: one study of algorithms; what it has after a minute is kept.
+measure() {
+    name=$1
+    shift
+    [ $plan = smoke ] || "$python" -c "$finds" 2>/dev/null || {
+        echo "$name: passed over, PyTorch finds no GPU here"
+        return 0
+    }
+    mkdir -p "$output/algorithms"
+    timeout 75 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
+        --seconds 55 "$@" || {
+        echo "$name: FAILED" >&2
+        status=1
+    }
+}
+
+if [ -n "$algorithms" ] || [ -z "$only" ]; then
+    if [ $plan = gpu ]; then
+        measure alexnet-gpu-cudnn-fp32 --library cudnn --batch 16,32,64,128,256
+        measure alexnet-gpu-cudnn-tf32 --library cudnn --batch 16,32,64,128,256 --precision tf32
+    else
+        measure alexnet-smoke-onednn --library onednn --batch 1 --image-size 67 --width-divisor 8 \
+            --repetitions 3 --limit 0.01 --threads 1
+    fi
+fi
+[ $status -ne 124 ] || fail "stopped after seven and a half minutes of recordings"
 exit $status

@@ -151,5 +151,5 @@ def _environment(closed: bool) -> Mapping[str, str]:
         passed |= {"HOME": "/srv/run"}
     else:
         passed |= {"PATH": os.environ.get("PATH", os.defpath)}
-        passed |= {"PYTHONPATH": str(_WORKLOADS.parent)}
+        passed |= {"PYTHONPATH": os.pathsep.join(map(str, (_WORKLOADS.parent, _TRACEANA.parent)))}
     return {**passed, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -7,10 +7,11 @@ python -m workloads.algorithms --library cudnn --network vgg16 --batch 64 --out 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
-from traceana.algorithms.file import write
+from traceana.algorithms import write
 from traceana.describe import Manifest, read
 from traceana.errors import ExitCode, TraceanaError
 from workloads.algorithms.accelerator import Cuda
@@ -53,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     code = ExitCode.OK
+    # Of a run that is stopped (by timeout, say) what there is gets written too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run.go(print)
     except KeyboardInterrupt:

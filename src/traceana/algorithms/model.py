@@ -6,14 +6,16 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from traceana.classify.schema import ALGORITHMS
-from traceana.flops.executed import Direction
+from traceana.flops.executed import Direction, supported
 from traceana.flops.model import UncountableError
 from traceana.flops.neutral.convolution import Convolution
 
 FORMAT: Final = "traceana-algorithms"
 VERSION: Final = 1
 """Raised whenever a field changes its name, type or meaning; fields may be added without."""
+
+# Those of traceana.classify.schema, which needs polars: a machine that measures need not have it.
+ALGORITHMS: Final = (*supported, "unknown")
 
 Extent = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**32)]
@@ -73,7 +75,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One algorithm of one layer in one direction at one batch size.
 
-    ``algorithm`` is of :data:`traceana.classify.schema.ALGORITHMS`, ``name`` the library's own name
+    ``algorithm`` is one of :data:`ALGORITHMS`, ``name`` the library's own name
     and ``implementation`` that of what it chose to run, where it tells. ``times_ns`` are the timed
     runs in their order, there if ``status`` is ``ok`` and only then; ``reason`` is there if it is
     not. ``search_ns`` is what the library's own search took for the algorithm. ``reorder_ns`` are

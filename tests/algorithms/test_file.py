@@ -1,0 +1,187 @@
+"""The file of an algorithm study: what is written is read, and what is no such file is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.algorithms.shapes import layer
+from traceana.algorithms import (
+    AlgorithmStudy,
+    Device,
+    Layer,
+    Measurement,
+    read,
+    write,
+)
+from traceana.algorithms.model import ALGORITHMS
+from traceana.classify.schema import ALGORITHMS as CLASSES
+from traceana.errors import (
+    CannotWriteError,
+    CorruptError,
+    IsDirectoryError,
+    NotFoundError,
+    UnknownFormatError,
+)
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "algorithms"
+PRIVATE = re.compile(rb"/(?:home|root|Users|work|tmp|mnt|data)/|\w@[a-z]{3}")
+
+
+def study(**given: Any) -> AlgorithmStudy:
+    fields: dict[str, Any] = {
+        **{"library": "oneDNN", "library_version": "3.1.0", "network": "net"},
+        "device": Device(kind="cpu", name="a CPU", threads=2),
+        **{"precision": "fp32", "layout": "own", "warm_up": 1, "tolerance": 1e-3},
+        **{"recorded": "2026-01-01", "versions": {"python": "3.11"}, "ended": None},
+        "layers": (layer("conv1"), layer("conv2")),
+        "measurements": (
+            measurement(times_ns=(3, 1, 2)),
+            measurement(layer="conv2", status="unsupported", reason="no such shape"),
+        ),
+        **given,
+    }
+    return AlgorithmStudy(**fields)
+
+
+def measurement(**given: Any) -> Measurement:
+    fields: dict[str, Any] = {
+        **{"layer": "conv1", "direction": "fprop", "batch": 4, "algorithm": "direct"},
+        **{"name": "convolution_direct", "status": "ok", **given},
+    }
+    return Measurement(**fields)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    made = study()
+    write(made, tmp_path / "a.json")
+    assert read(tmp_path / "a.json") == made
+    # One line a layer and a measurement, so that differences can be seen.
+    text = (tmp_path / "a.json").read_text("utf-8")
+    assert sum(line.startswith("  {") for line in text.splitlines()) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_algorithms_are_those_of_kernels() -> None:
+    assert set(ALGORITHMS) == set(CLASSES)
+
+
+def test_it_is_never_written_half(tmp_path: Path) -> None:
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(CannotWriteError, match="give another path"):
+        write(study(), tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file"):
+        read(tmp_path / "none.json")
+    with pytest.raises(IsDirectoryError):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", b'{"format": "traceana-layers", "version": 1}', b"[" * 10**6],
+    ids=["empty", "cut", "no text", "a list", "a manifest", "deep"],
+)
+def test_what_is_no_study(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(content)
+    with pytest.raises(UnknownFormatError, match="is no algorithm study"):
+        read(file)
+
+
+def test_a_study_of_another_version(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"format": "traceana-algorithms", "version": 99}', "utf-8")
+    with pytest.raises(UnknownFormatError, match="of version 99, not 1; measure anew"):
+        read(file)
+
+
+def _drop(fields: dict[str, Any]) -> None:
+    del fields["device"]
+
+
+def _layer_of_none(fields: dict[str, Any]) -> None:
+    fields["measurements"][0]["layer"] = "conv9"
+
+
+def _twice(fields: dict[str, Any]) -> None:
+    fields["layers"][1]["path"] = "conv1"
+
+
+def _untimed(fields: dict[str, Any]) -> None:
+    del fields["measurements"][0]["times_ns"]
+
+
+def _timed_and_unsupported(fields: dict[str, Any]) -> None:
+    fields["measurements"][1]["times_ns"] = [1]
+
+
+def _reasonless(fields: dict[str, Any]) -> None:
+    del fields["measurements"][1]["reason"]
+
+
+def _unknown_algorithm(fields: dict[str, Any]) -> None:
+    fields["measurements"][0]["algorithm"] = "magic"
+
+
+def _negative(fields: dict[str, Any]) -> None:
+    fields["measurements"][0]["times_ns"] = [-1]
+
+
+def _no_output(fields: dict[str, Any]) -> None:
+    fields["layers"][0]["output"] = [9, 8]
+
+
+def _no_groups(fields: dict[str, Any]) -> None:
+    fields["layers"][0]["groups"] = 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_drop, "`device`"),
+        (_layer_of_none, "there is no layer 'conv9'"),
+        (_twice, "two layers have the same path"),
+        (_untimed, "times are there if"),
+        (_timed_and_unsupported, "times are there if"),
+        (_reasonless, "a reason is there if"),
+        (_unknown_algorithm, "unknown algorithm 'magic'"),
+        (_negative, ">= 0"),
+        (_no_output, "the output does not follow"),
+        (_no_groups, "the groups do not divide"),
+    ],
+)
+def test_a_study_that_contradicts_itself(
+    damage: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.json"
+    write(study(), file)
+    fields = json.loads(file.read_text("utf-8"))
+    damage(fields)
+    file.write_text(json.dumps(fields), "utf-8")
+    with pytest.raises(CorruptError) as caught:
+        read(file)
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_layer_knows_its_convolution() -> None:
+    made: Layer = layer(groups=2)
+    assert made.convolution(5).macs == 5 * 6 * 9 * 7 * (4 // 2) * 3 * 3
+
+
+@pytest.mark.parametrize("file", sorted(FIXTURES.glob("*.json")), ids=lambda file: file.name)
+def test_fixtures_name_no_machine(file: Path) -> None:
+    content = file.read_bytes()
+    assert not PRIVATE.search(content)
+    found = read(file)
+    assert found.ended is None
+    assert found.measurements
