@@ -165,6 +165,9 @@ _KINDS: Final[dict[str, Kind]] = {
     "of_parameters": Kind.SHARE,
     "residual_share": Kind.SHARE,
     "fits_better": Kind.FLAG,
+    "direct_flops": Kind.FLOPS,
+    "layers": Kind.COUNT,
+    "of_layers": Kind.COUNT,
     "to_first": Kind.RATIO,
     "image_to_first": Kind.RATIO,
     "step_calls": Kind.MEAN,
@@ -272,6 +275,8 @@ def shown(kind: Kind, value: Any) -> str:
 
 def _shown(values: pl.Series, total: int | None, unit: human.Unit | None) -> Shown:
     kind = kind_of(values.name)
+    if kind is Kind.COUNT and values.dtype.is_float():
+        kind = Kind.MEAN
     write = _WRITERS[kind] if unit is None else partial(human.in_unit, unit=unit)
     return Shown(
         title_of(values.name),
