@@ -12,6 +12,7 @@ import pytest
 import traceana
 from tests.support.networks import network
 from tests.support.training import KERNELS, LAYERS, training
+from traceana.analyze.layers import layers
 from traceana.compare import Comparison, many
 from traceana.compare.align import Side
 from traceana.compare.many import Run
@@ -112,8 +113,6 @@ def test_weighted_layers_of_three_frameworks_stand_in_one_row_each(frameworks: C
 
 
 def test_layers_are_those_of_each_run_alone(frameworks: Comparison) -> None:
-    from traceana.analyze.layers import layers
-
     columns = ["calls", "forward_ns", "backward_ns", "other_ns", "time_ns"]
     for run in frameworks.runs:
         alone = layers(run.trace, costs=False).frame
@@ -130,6 +129,8 @@ def test_three_frameworks_have_images_and_flops(frameworks: Comparison) -> None:
     for one in (pytorch, keras, jax):
         assert one["image_ns"] == one["wall_ns"] // one["batch"]
         assert one["flops_per_s"] == pytest.approx(one["flops"] / one["mean_wall_ns"] * 1e9)
+    counted = layers(frameworks.runs[0].trace).frame.filter(role="layer")["flops"].sum()
+    assert pytorch["flops"] == pytest.approx(counted / 3)
     # The same network: operations per image differ by what each computes beside the layers.
     assert pytorch["flops"] / 8 == pytest.approx(keras["flops"] / 4, rel=0.01)
     assert keras["flops"] == pytest.approx(jax["flops"], rel=0.01)

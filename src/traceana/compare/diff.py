@@ -17,6 +17,7 @@ from traceana.compare.loading import loading
 from traceana.compare.opened import opened
 from traceana.compare.pairs_file import forced_pairs
 from traceana.compare.samples import Sample, sample
+from traceana.compare.step_flops import step_flops
 from traceana.compare.verdict import Criteria, Step, judge_step
 from traceana.compare.views import By, layer_rows, pair_of, view
 
@@ -154,7 +155,8 @@ def diff(
     sample_a, sample_b = sample(trace_a), sample(trace_b)
     if sample_a.marked != sample_b.marked:
         sample_a, sample_b = sample(trace_a, whole=True), sample(trace_b, whole=True)
-    rows = layer_rows(side_a, side_b, alignment, sample_a, sample_b)
+    flops = step_flops(trace_a, model_a), step_flops(trace_b, model_b)
+    rows = layer_rows(side_a, side_b, alignment, sample_a, sample_b, flops)
     half_a = _half(trace_a, sample_a, side_a, pair_of(sample_a.cells, rows, "a"))
     half_b = _half(trace_b, sample_b, side_b, pair_of(sample_b.cells, rows, "b"))
     step = judge_step(sample_a.steps["wall_ns"], sample_b.steps["wall_ns"], criteria)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import polars as pl
@@ -59,9 +60,16 @@ def view(
 
 
 def layer_rows(
-    side_a: Side, side_b: Side, alignment: Alignment, a: Sample, b: Sample
+    side_a: Side,
+    side_b: Side,
+    alignment: Alignment,
+    a: Sample,
+    b: Sample,
+    flops: tuple[Mapping[str, float], Mapping[str, float]],
 ) -> pl.DataFrame:
     """Return one row a pair of layers, a layer without partner, and a role.
+
+    ``flops`` are those of each layer on either side, per step.
 
     Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
     without partner, that it has none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
@@ -86,8 +94,8 @@ def layer_rows(
                 "how": None if pair is None else pair.how,
                 "shape_a": layer.takes,
                 "shape_b": None if other is None else other.takes,
-                "flops_a": _step_flops(layer.flops, side_a),
-                "flops_b": None if other is None else _step_flops(other.flops, side_b),
+                "flops_a": flops[0].get(layer.label),
+                "flops_b": None if other is None else flops[1].get(other.label),
             }
         )
     for place, layer in enumerate(side_b.layers):
@@ -99,7 +107,7 @@ def layer_rows(
                     "type_b": layer.type,
                     "confidence": alignment.alone_b[place],
                     "shape_b": layer.takes,
-                    "flops_b": _step_flops(layer.flops, side_b),
+                    "flops_b": flops[1].get(layer.label),
                 }
             )
     roles = [
@@ -190,7 +198,3 @@ def _moved(
         )
         found += figures.get_columns()
     return found
-
-
-def _step_flops(flops: float | None, side: Side) -> float | None:
-    return None if flops is None else flops * (side.batch or 1)

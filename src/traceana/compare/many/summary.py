@@ -13,6 +13,7 @@ from traceana.compare.many.run import Run
 from traceana.compare.many.table import RATIO, RUN, Table
 from traceana.compare.many.work import WHOLE, marked
 from traceana.compare.samples import Sample
+from traceana.compare.step_flops import step_flops
 
 BATCHES: Final = "batches differ: times are of a step, not of an image"
 
@@ -136,9 +137,6 @@ def _libraries(run: Run) -> str | None:
 
 def _flops(run: Run, *, whole: bool) -> float | None:
     """Return the FLOPs of the layers, per step or of the whole recording."""
-    side = run.side
-    known = [layer.flops for layer in side.layers if layer.flops is not None]
-    if not known:
-        return None
+    known = step_flops(run.trace, run.model)
     steps = max(run.trace.steps["number"].n_unique(), 1) if whole else 1
-    return sum(known) * (side.batch or 1) * steps
+    return sum(known.values()) * steps if known else None
