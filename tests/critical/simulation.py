@@ -1,4 +1,4 @@
-"""A host and two streams, simulated forward: each thing knows what it really waited for."""
+"""A host and its streams, simulated forward: each thing knows what it really waited for."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class Machine:
         self.run.wait_event(event, waiting, at=self.now + CALL)
         self.now += 2 * CALL
         if work is not None:
-            self._awaited[waiting] = work
+            before = self._awaited.get(waiting, work)
+            self._awaited[waiting] = max(before, work, key=lambda each: each.end)
 
     def synchronize(self, stream: int) -> None:
         """Let the host wait for a stream."""
