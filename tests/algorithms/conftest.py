@@ -20,5 +20,5 @@ def fake_cudnn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ctypes.
     source = Path(__file__).with_name("fake_cudnn.c")
     library = tmp_path_factory.mktemp("cudnn") / "libcudnn.so.9"
     flags = ("-O2", "-Wall", "-Werror", "-shared", "-fPIC")
-    subprocess.run([compiler, *flags, "-o", library, source, "-lm"], check=True)
+    subprocess.run([compiler, *flags, "-o", library, source], check=True)
     return lambda: ctypes.CDLL(str(library))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -150,6 +153,30 @@ def test_a_run_that_has_no_time(bench: OneDNNBench, tmp_path: Path) -> None:
     study = read(out)
     assert study.ended == "1e-09 s were over"
     assert study.measurements == ()
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(
+    bench: OneDNNBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = OneDNNBench.measure
+
+    def stopped(
+        self: OneDNNBench, shape: Layer, direction: Direction, batch: int
+    ) -> Iterator[Measurement]:
+        for each in whole(self, shape, direction, batch):
+            yield each
+            if direction == "dgrad":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(OneDNNBench, "measure", stopped)
+    out = tmp_path / "lenet.json"
+    words = ["--library", "onednn", "--network", "lenet5", "--batch", "1", "--limit", "0.01"]
+    assert main([*words, "--out", str(out)]) == 130
+    study = read(out)
+    assert study.ended == "interrupted"
+    directions = [each.direction for each in study.measurements]
+    assert "fprop" in directions
+    assert directions.count("dgrad") == 1
 
 
 def test_a_library_that_is_none(tmp_path: Path) -> None:

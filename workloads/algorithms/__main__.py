@@ -55,11 +55,13 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     code = ExitCode.OK
     # Of a run that is stopped (by timeout, say) what there is gets written too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run.go(print)
     except KeyboardInterrupt:
         run.ended, code = "interrupted", ExitCode.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     try:
         write(run.study(), out)
     except TraceanaError as error:
