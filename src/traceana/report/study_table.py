@@ -16,6 +16,7 @@ RUN: Final = "run"
 SOURCE: Final = "source"
 _IN_HEADING: Final = "network"
 """Named above the tables where it is one."""
+_STATUS: Final = "status"
 
 Table = list[Shown]
 
@@ -32,6 +33,8 @@ def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> lis
         known.remove(_IN_HEADING)
     if own.is_empty():
         return []
+    if _STATUS in known and (own[_STATUS] == "ok").all():
+        known.remove(_STATUS)
     optional = [title_of(column) for column in layout.optional]
     if not layout.figures:
         columns = show(own, {}, known)
@@ -39,9 +42,9 @@ def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> lis
     items = own.unique(known, keep="first", maintain_order=True)
     keys = show(items, {}, known)
     figures = [table for figure in layout.figures if (table := _beside(own, known, figure))]
-    if width is not None and figures and _width([*keys, *figures[0]]) > width:
-        keys = [key for key in keys if key.title not in optional]
-    return _fitting(keys, figures, width)
+    fewer = [key for key in keys if key.title not in optional]
+    whole, short = _fitting(keys, figures, width), _fitting(fewer, figures, width)
+    return short if len(short) < len(whole) else whole
 
 
 def printed(frame: pl.DataFrame, layout: Layout) -> dict[str, Table]:

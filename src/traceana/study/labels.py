@@ -43,9 +43,7 @@ def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED
         differing = sorted(name for name in own if len(given[run.framework, name]) > 1)
         parts += [f"{name.replace('_', '-')} {_value(own[name])}" for name in differing]
         names.append(", ".join(parts))
-    for part in (_parent, _own):
-        names = _told_apart(runs, names, cell, part)
-    return names
+    return _told_apart(runs, names, cell)
 
 
 def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
@@ -54,19 +52,22 @@ def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
     return {name: facts[name] for name in facts.keys() - columns - _SAID_OTHERWISE}
 
 
-def _told_apart(
-    runs: Sequence[Recorded],
-    names: Sequence[str],
-    cell: Cell,
-    part: Callable[[Recorded], str],
-) -> list[str]:
-    """Return ``names``, with ``part`` behind those that stand for two runs of one cell."""
-    cells = Counter((name, cell(run)) for run, name in zip(runs, names, strict=True))
-    twice = {name for (name, _), count in cells.items() if count > 1}
-    return [
-        f"{name} ({part(run)})" if name in twice and part(run) else name
-        for run, name in zip(runs, names, strict=True)
-    ]
+def _told_apart(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> list[str]:
+    """Return ``names``; those that stand for two runs of one cell with as much of their folder as
+    tells these apart."""
+    cells = [(name, cell(run)) for run, name in zip(runs, names, strict=True)]
+    counts = Counter(cells)
+    twice = {name for (name, _), count in counts.items() if count > 1}
+    found = list(names)
+    for part in (_parent, _own, _both):
+        found = [
+            f"{name} ({part(run)})" if name in twice else name
+            for run, name in zip(runs, names, strict=True)
+        ]
+        told = Counter((name, at) for name, (_, at) in zip(found, cells, strict=True))
+        if max(told.values(), default=0) == 1:
+            break
+    return found
 
 
 def _parent(run: Recorded) -> str:
@@ -75,6 +76,10 @@ def _parent(run: Recorded) -> str:
 
 def _own(run: Recorded) -> str:
     return PurePath(run.folder).name
+
+
+def _both(run: Recorded) -> str:
+    return f"{_parent(run)}/{_own(run)}"
 
 
 def _value(value: object) -> str:

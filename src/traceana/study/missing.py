@@ -14,7 +14,7 @@ _FRAMEWORKS = {"PyTorch": "pytorch", "Keras": "keras", "JAX": "jax"}
 
 def command(framework: str | None, network: str | None, *options: str) -> str:
     """Return the command that records ``network`` in ``framework`` with more ``options``."""
-    words = ["traceana", "record", _FRAMEWORKS.get(framework or "", "pytorch")]
+    words = ["traceana", "record", "--framework", _FRAMEWORKS.get(framework or "", "pytorch")]
     words += ["--network", quote(network or "alexnet"), *options]
     return " ".join(words)
 

@@ -50,7 +50,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
     alike = ("network", "batch", "place")
     chosen = (
         frame.with_row_index("_row")
-        .sort((pl.col("run") != first), "_row")
+        .sort(pl.col("run").ne_missing(pl.lit(first, pl.String)), "_row")
         .group_by(alike, maintain_order=True)
         .agg(
             pl.col("run").first().alias("reference"),

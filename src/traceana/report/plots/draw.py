@@ -110,5 +110,8 @@ def _numbers(picture: Picture) -> dict[str, int]:
 def _height(panel: Panel) -> float:
     if not panel.rows:
         return _LINES_HEIGHT
+    most = max(
+        sum(bars.values[row] is not None for bars in panel.bars) for row in range(len(panel.rows))
+    )
     # A group takes the room of its bars, and never less than a line of text.
-    return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (len(panel.bars) + 0.6))
+    return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (most + 0.6))

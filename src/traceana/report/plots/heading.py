@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traceana.report.plots.picture import Picture
 from traceana.report.plots.style import GREY
-from traceana.report.plots.text import drawn
+from traceana.report.plots.text import LONGEST_NAME, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class Heading:
 def heading(picture: Picture, width: float) -> Heading:
     """Return the heading of a picture that is ``width`` inches wide."""
     labels = {
-        drawn(one.label)
+        drawn(one.label, LONGEST_NAME)
         for panel in picture.panels
         for series in (panel.lines, panel.bars)
         for one in series

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traceana.report.plots.axes import scale
 from traceana.report.plots.picture import Line, Panel
 from traceana.report.plots.style import GREY, of_series
-from traceana.report.plots.text import drawn
+from traceana.report.plots.text import LONGEST_NAME, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def draw_lines(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
     for line in panel.lines:
         if line.dash is not None:
             thin: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "linestyle": line.dash}
-            axes.plot(line.x, line.y, label=drawn(line.label), zorder=1.5, **thin)
+            axes.plot(line.x, line.y, label=drawn(line.label, LONGEST_NAME), zorder=1.5, **thin)
             continue
         style = of_series(numbers[line.label])
         _draw(axes, line, style)
@@ -47,8 +47,9 @@ def draw_lines(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
 
 
 def _draw(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
+    label = drawn(line.label, LONGEST_NAME)
     points: dict[str, Any] = {"markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.6}
-    axes.plot(line.x, line.y, label=drawn(line.label), linewidth=1.6, **points, **style)
+    axes.plot(line.x, line.y, label=label, linewidth=1.6, **points, **style)
     if line.low is not None and line.high is not None:
         axes.fill_between(
             line.x, line.low, line.high, color=style["color"], alpha=0.15, linewidth=0
@@ -62,6 +63,9 @@ def _crosses(axes: Axes, line: Line, height: float, colour: str) -> None:
     axes.scatter(
         places, [height] * len(places), marker="x", s=34, linewidths=1.8, color=colour, transform=at
     )
+    # What stands at a height of the panel does not widen its axes by itself.
+    axes.update_datalim([(place, 1.0) for place in places], updatey=False)
+    axes.autoscale_view()
     told: set[str] = set()
     for failure in sorted(line.failures, key=lambda failure: failure.x):
         if failure.reason in told:

@@ -17,6 +17,7 @@ _CALLED: Final = {
     "wgrad": "weight gradient",
     None: "either direction",
 }
+_ORDER: Final = ("fprop", "forward", "dgrad", "wgrad", "backward", None)
 _BATCH: Final = Axis("batch (images)", log=2)
 
 
@@ -31,7 +32,7 @@ def by_batch(study: Study) -> Picture:
     held = frame.filter(pl.col("workspace_bytes") > 0)
     size, size_unit = bytes_axis("workspace", held["workspace_bytes"], log=10)
     times, sizes = [], []
-    for (direction,), own in frame.group_by("direction", maintain_order=True):
+    for direction, own in _by_direction(frame):
         title = _CALLED.get(direction, str(direction))
         times.append(Panel(title, _BATCH, time, _lines(own, "time_ns", time_unit, several)))
         own = own.filter(pl.col("workspace_bytes") > 0)
@@ -48,7 +49,12 @@ def by_layer(study: Study) -> Picture:
     frame = whole if batch is None else whole.filter(pl.col("batch") == batch)
     several = frame["run"].n_unique() > 1
     frame = frame.with_columns(
-        (pl.format("{}, {}", "run", "algorithm") if several else pl.col("algorithm")).alias("_s")
+        pl.when(pl.lit(not several))
+        .then("algorithm")
+        .when(pl.col("algorithm") == "unknown")
+        .then("run")
+        .otherwise(pl.format("{}, {}", "run", "algorithm"))
+        .alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
     time, time_unit = time_axis("time", frame["time_ns"])
@@ -59,7 +65,7 @@ def by_layer(study: Study) -> Picture:
             rows=rows,
             bars=_bars(own, rows, "time_ns", time_unit),
         )
-        for (direction,), own in frame.group_by("direction", maintain_order=True)
+        for direction, own in _by_direction(frame)
     ]
     forward = frame.filter(
         pl.col("direction").is_in(["fprop", "forward"]), pl.col("status") == "ok"
@@ -70,6 +76,12 @@ def by_layer(study: Study) -> Picture:
         panels.append(Panel("forward: operations executed", axis, rows=rows, bars=bars))
     title = study.title if batch is None else f"{study.title}, batch {batch!s}"
     return Picture(title, study.on, panels, min(2, len(panels)), same_rows=True)
+
+
+def _by_direction(frame: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
+    found = frame.partition_by("direction", as_dict=True, maintain_order=True)
+    known = [(one, found.pop((one,))) for one in _ORDER if (one,) in found]
+    return [*known, *((str(one), rows) for (one,), rows in found.items())]
 
 
 def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[Line]:

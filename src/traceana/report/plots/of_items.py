@@ -13,7 +13,7 @@ from traceana.report.text import plain
 from traceana.study.model import Study
 from traceana.study.names import Name
 
-_MOST: Final = 40
+_MOST: Final = 30
 """More items than this are unreadable beside each other."""
 
 _ITEMS: Final[Mapping[Name, tuple[str, ...]]] = {
@@ -33,11 +33,14 @@ _PANELS: Final[Mapping[Name, Mapping[str, str]]] = {
 def picture(study: Study) -> Picture:
     """Return the bars of ``study``: one panel a figure, one series a run.
 
-    Of more than 40 items those with the most time are drawn, in their order; the heading says so.
+    What is no layer is no row. Of more than 30 items those with the most time are drawn, in their
+    order; the heading says so.
     """
     frame = study.result.frame.with_columns(
         _named(study, _ITEMS[study.name]).alias("_row"), _label(study.result.frame).alias("_label")
     )
+    if "role" in frame.columns:
+        frame = frame.filter(pl.col("role") == "layer")
     rows = frame["_row"].unique(maintain_order=True).to_list()
     on = list(study.on)
     if len(rows) > _MOST:

@@ -9,6 +9,8 @@ from traceana.report.text import cut_start, plain
 
 _NOT_XML: Final = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 LONGEST: Final = 44
+LONGEST_NAME: Final = 64
+"""Of a series in the key."""
 
 
 def drawn(text: str, width: int = LONGEST) -> str:

@@ -6,17 +6,16 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from traceana.report import human
 from traceana.report.plots.picture import Axis
 
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 _FLOPS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"), (1, "FLOP"))
 
 
 def time_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
     """Return the axis of times (ns), and what they are to be divided by."""
-    size, unit = human.time_unit(values.drop_nulls().cast(pl.Int64).to_list())
-    return Axis(f"{label} ({unit})", log), size
+    return _axis(label, values, log, _TIMES)
 
 
 def bytes_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:

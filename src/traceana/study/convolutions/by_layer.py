@@ -37,9 +37,8 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 """One row a source, batch, layer, direction and algorithm. ``executed_flops`` is what the algorithm
 executes, ``direct_flops`` what a direct sum does, a multiply-accumulate being two. ``status`` is
 ``ok``, or why there is no time: null, never 0. Of recorded runs the rows are of the layers that
-convolve, means over the measured steps; ``direction`` is then that of
-:func:`traceana.analyze.layers.layers`: ``forward``, ``dgrad``, ``wgrad``, or ``backward`` where
-one call computes both gradients."""
+convolve, means over the measured steps, and ``direction`` is ``forward`` or ``backward``: one call
+may compute both gradients."""
 
 _CONVOLVES: Final = "(?i)conv"
 
@@ -123,17 +122,30 @@ def _of_run(traced: Traced, name: str) -> pl.DataFrame:
     frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
     algorithm = pl.col("algorithm").fill_null("")
     convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
-    return frame.filter(pl.col("role") == "layer", convolves).select(
-        pl.lit(traced.run.network, pl.String).alias("network"),
-        pl.lit(name).alias("run"),
-        pl.lit(traced.run.batch, pl.Int64).alias("batch"),
-        "layer",
-        "direction",
-        pl.when(algorithm == "").then(pl.lit("unknown")).otherwise("algorithm").alias("algorithm"),
-        pl.lit(None, pl.String).alias("name"),
-        pl.col("time_ns") // steps,
-        pl.col("executed_flops") // steps,
-        (pl.col("flops") // steps).alias("direct_flops"),
-        pl.lit(None, pl.Int64).alias("workspace_bytes"),
-        pl.lit("ok").alias("status"),
+    chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
+    return (
+        frame.filter(pl.col("role") == "layer", convolves)
+        .with_columns(pl.col("direction").replace(dict.fromkeys(("dgrad", "wgrad"), "backward")))
+        .group_by("layer", "direction", maintain_order=True)
+        .agg(
+            chosen.replace("", "unknown").alias("algorithm"),
+            pl.col("time_ns").sum() // steps,
+            *(
+                (pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()) // steps)
+                .cast(pl.Int64)
+                .alias(called)
+                for column, called in (
+                    ("executed_flops", "executed_flops"),
+                    ("flops", "direct_flops"),
+                )
+            ),
+        )
+        .with_columns(
+            pl.lit(traced.run.network, pl.String).alias("network"),
+            pl.lit(name).alias("run"),
+            pl.lit(traced.run.batch, pl.Int64).alias("batch"),
+            pl.lit(None, pl.String).alias("name"),
+            pl.lit(None, pl.Int64).alias("workspace_bytes"),
+            pl.lit("ok").alias("status"),
+        )
     )

@@ -1,0 +1,99 @@
+"""The published figures: whole, exact, in the columns of their studies."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from traceana.study import batch, epilogues, frameworks, ratio, sgemm, transfers
+from traceana.study.convolutions import by_batch, by_layer
+from traceana.study.names import Name
+from traceana.study.published import exhibits, rows
+from traceana.study.published.load import _PAPERS
+from traceana.study.scaling import series
+
+SCHEMAS: Mapping[Name, Mapping[str, Any]] = {
+    Name.FRAMEWORKS: frameworks.SCHEMA,
+    Name.EPILOGUES: epilogues.SCHEMA,
+    Name.ALGORITHMS: by_batch.SCHEMA,
+    Name.LAYERWISE: by_layer.SCHEMA,
+    Name.SCALING: series.SCHEMA,
+    Name.BATCH: batch.SCHEMA,
+    Name.SGEMM: sgemm.SCHEMA,
+    Name.TRANSFERS: transfers.SCHEMA,
+    Name.RATIO: ratio.SCHEMA,
+}
+STUDIES = Path(__file__).parents[3] / "shared" / "STUDIES.md"
+
+
+@pytest.mark.parametrize("name", Name)
+def test_every_study_has_its_exhibit(name: Name) -> None:
+    found = exhibits(name)
+    assert found
+    for one in found:
+        assert one.source.startswith(one.authors)
+        assert one.rows or one.findings
+
+
+@pytest.mark.parametrize("name", Name)
+def test_printed_columns_are_those_of_the_study(name: Name) -> None:
+    for one in exhibits(name):
+        for row in one.rows:
+            assert set(row) <= set(SCHEMAS[name])
+    frame = rows(name, {**SCHEMAS[name], "source": pl.String})
+    assert frame.height == sum(len(one.rows) for one in exhibits(name))
+    assert frame["source"].null_count() == 0
+
+
+def test_table_iv() -> None:
+    frame = rows(Name.EPILOGUES, {**epilogues.SCHEMA, "source": pl.String})
+    table = {
+        (run.split()[0], operation): (library, time)
+        for run, operation, library, time in frame.select(
+            "run", "operation", "library", "time_ns"
+        ).iter_rows()
+    }
+    assert len(table) == 10
+    assert table["Caffe", "bias"] == ("cuDNN", 2_640_000)
+    assert table["TensorFlow", "relu"] == ("Eigen", 2_430_000)
+    assert table["Theano", "bias"] == ("Theano", 7_880_000)
+
+
+def test_table_1_counts_what_ran() -> None:
+    frame = rows(Name.SGEMM, {**sgemm.SCHEMA, "source": pl.String})
+    assert frame.group_by("run", "form").len().sort("run", "form").rows() == [
+        ("Caffe 1.0.0", "plain", 6),
+        ("TensorFlow 1.4.0", "batched", 6),
+        ("TensorFlow 1.4.0", "plain", 4),
+    ]
+    caffe = frame.filter(pl.col("run") == "Caffe 1.0.0")
+    assert caffe["time_ns"].sum() == 18_377_720_000
+    assert caffe["calls"].sum() == 75264 + 71680 + 71701 + 10282 + 10812 + 60
+
+
+def test_printed_throughput_is_bytes_over_time() -> None:
+    """So MB and GB are decimal there, and GPU to GPU in TensorFlow is in GB/s."""
+    frame = rows(Name.TRANSFERS, {**transfers.SCHEMA, "source": pl.String})
+    assert frame.height == 6
+    for size, rate, time in frame.select("bytes", "bytes_per_s", "time_ns").iter_rows():
+        assert size / time * 1e9 == pytest.approx(rate, rel=2e-3)
+
+
+@pytest.mark.skipif(not STUDIES.is_file(), reason="the notes on the studies are not there")
+def test_no_number_is_of_our_own_making() -> None:
+    told = STUDIES.read_text(encoding="utf-8")
+    for paper in _PAPERS:
+        text = (resources.files("traceana.study.published") / f"{paper}.toml").read_text("utf-8")
+        for exhibit in tomllib.loads(text)["exhibit"]:
+            for row in exhibit.get("row", ()):
+                for key in ("time", "bytes", "bytes_per_s", "calls", "count"):
+                    if key in row:
+                        number = re.escape(str(row[key]).split(" ")[0])
+                        assert re.search(rf"(?<![\d.]){number}(?![\d.])", told), row
