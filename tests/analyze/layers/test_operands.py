@@ -29,6 +29,10 @@ FIXTURES = Path(__file__).parents[3] / "fixtures"
         ("aten::embedding", [[100, 32], [2, 16], [], [], []], (2, 16), (100, 32)),
         ("aten::layer_norm", [[2, 9], [], [9], [9], [], []], (2, 9), (9,)),
         ("aten::relu", [[2, 9]], (2, 9), None),
+        ("Conv2D", [[2, 8, 8, 3], [5, 5, 3, 4]], (2, 8, 8, 3), (5, 5, 3, 4)),
+        ("_FusedMatMul", [[8, 5], [5, 7], [7]], (8, 5), (5, 7)),
+        ("_MklNativeConv2DWithBias", [[2, 8, 8, 3], [5, 5, 3, 4]], (2, 8, 8, 3), (5, 5, 3, 4)),
+        ("FusedBatchNormV3", [[2, 8, 8, 3], [3], [3]], (2, 8, 8, 3), (3,)),
     ],
 )
 def test_an_operator_of_pytorch(
@@ -40,6 +44,17 @@ def test_an_operator_of_pytorch(
           input_shapes=json.dumps(shapes))  # fmt: skip
     found = operands(b.build())[layer]
     assert (found.input, found.weight) == (taken, weight)
+
+
+def test_a_hook_in_front_has_no_weight() -> None:
+    b = TraceBuilder()
+    layer = b.layer("one")
+    for number, (operator, shapes) in enumerate(
+        [("BackwardHookFunction", "[[8, 5], [8, 5]]"), ("aten::linear", "[[8, 5], [7, 5], [7]]")]
+    ):
+        b.row("ops", name=operator, process=1, thread=1, start=number, duration=1, depth=0,
+              layer=layer, input_shapes=shapes)  # fmt: skip
+    assert operands(b.build())[layer] == ((8, 5), (7, 5), None)
 
 
 def _instruction(b: TraceBuilder, opcode: str, **columns: Any) -> int:
@@ -74,7 +89,7 @@ def test_numbers_of_dimensions_that_are_none_give_no_shape() -> None:
                        attributes=json.dumps({"dimension_numbers": numbers}))  # fmt: skip
     b.row("ops", name="convolution", process=1, thread=1, start=0, duration=9, depth=0,
           layer=layer, instruction=row)  # fmt: skip
-    assert operands(b.build())[layer][1:] == (None, (1, 1, 4, 3), None)
+    assert operands(b.build())[layer] == (None, (1, 1, 4, 3), None)
 
 
 def test_an_image_smaller_than_the_window_stands_in_its_place() -> None:
@@ -92,7 +107,7 @@ def test_an_image_smaller_than_the_window_stands_in_its_place() -> None:
                        output_shape="[8,4,4,6]", attributes=attributes)  # fmt: skip
     b.row("ops", name="convolution", process=1, thread=1, start=0, duration=9, depth=0,
           layer=layer, instruction=row)  # fmt: skip
-    assert operands(b.build())[layer][1:] == ((8, 2, 4, 4), (5, 5, 2, 6), (8, 6, 4, 4))
+    assert operands(b.build())[layer] == ((8, 2, 4, 4), (5, 5, 2, 6), (8, 6, 4, 4))
 
 
 @pytest.mark.parametrize("name", ["alexnet-cpu-jax", "googlenet-cpu-jax", "resnet50-cpu-jax"])

@@ -23,7 +23,6 @@ _OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
 class Product(NamedTuple):
     """One convolution or product; shapes are batch, channels, spatial axes. None is not known."""
 
-    operator: str
     input: Shape | None
     weight: Shape
     output: Shape | None
@@ -65,11 +64,11 @@ def products(trace: Trace) -> dict[int, Product]:
         if (to := of.attributes.dimension_numbers) is not None:
             taken = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
             given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
-            found[layer] = Product("convolution", taken, of.right, given)
+            found[layer] = Product(taken, of.right, given)
         elif _OF_CONVOLUTION.search(scope or ""):
-            found[layer] = Product("convolution", None, of.right, None)
+            found[layer] = Product(None, of.right, None)
         else:
-            found[layer] = Product("dot", of.left, of.right, of.output)
+            found[layer] = Product(of.left, of.right, of.output)
     return found
 
 

@@ -13,6 +13,7 @@ from traceana.attribute.layers.roles import role_of
 from traceana.attribute.layers.tree import PathTree
 from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.attribute.operators import OPERATOR_TEXT
+from traceana.attribute.ranges import BOTH_DIRECTIONS
 from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
 
 _WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
@@ -25,7 +26,7 @@ _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which a library draws its own calls."""
 
 WEIGHTED: Final = (
-    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm|mm|bmm|matmul|"
+    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
     r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
 )
 """Operators of which a layer has one: a range around many of them is no layer."""
@@ -76,6 +77,7 @@ def _judgement() -> pl.Expr:
         | text.str.contains(WARM_UP_TEXT)
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
+        | text.str.contains(BOTH_DIRECTIONS)
         | (text.str.strip_chars() == "")
     ).alias("named")
 

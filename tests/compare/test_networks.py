@@ -1,0 +1,229 @@
+"""Three networks in three frameworks: which layer is which, with the layers' names out of sight."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, permutations
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.costs.pairing import paired
+from traceana.compare.align import Alignment, Side, align, side
+from traceana.describe import Manifest, find, read
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+FRAMEWORKS = ("pytorch", "keras", "jax")
+NETWORKS = {"alexnet": 8, "googlenet": 58, "resnet50": 107}
+"""How many layers of each have a weight; of ResNet-50 half are normalizations."""
+
+
+class Run:
+    """One side as the aligner sees it, and the shared name of each of its layers.
+
+    Every layer is renamed, in the trace and in its manifest, to a path that means nothing: neither
+    the names nor their order help. The order of execution stays.
+    """
+
+    def __init__(self, trace: Trace, model: Manifest, *, manifest: bool) -> None:
+        named = {row: layer.path for row, layer in paired(trace.layers, model).items()}
+        paths = trace.layers["path"].to_list()
+        # Of its own in each run: no path is in two of them.
+        codes = random.Random(f"{trace.meta.source}").sample(range(10**6), len(paths))
+        hidden = [f"thing{code:06}" for code in codes]
+        # The loss is in no manifest.
+        self.name = {
+            hidden[row]: named.get(row, path.rpartition(".")[2]) for row, path in enumerate(paths)
+        }
+        code_of = {named[row]: hidden[row] for row in named}
+        renamed = trace.with_tables(layers=trace.layers.with_columns(pl.Series("path", hidden)))
+        layers = tuple(
+            msgspec.structs.replace(one, path=code_of.get(one.path, f"absent{number}"))
+            for number, one in enumerate(model.layers)
+        )
+        blind = msgspec.structs.replace(model, layers=layers)
+        self.side = side(renamed, blind if manifest else None)
+        self.weighted = {one.path for one in model.layers if "weight" in one.parameters}
+        self.names = [self.name[layer.label] for layer in self.side.layers]
+
+
+def file_of(network: str, framework: str) -> Path:
+    endings = (
+        "ranges.json.gz" if (network, framework) == ("alexnet", "pytorch") else f"{framework}.*"
+    )
+    (found,) = (
+        file
+        for file in FIXTURES.rglob(f"{network}-cpu-{endings}")
+        if file.name.endswith(("pb", "pb.gz", f"{endings}", "pytorch.json.gz"))
+    )
+    return found
+
+
+def run_of(file: Path, *, manifest: bool) -> Run:
+    beside = find(file)
+    assert beside is not None
+    return Run(traceana.open(file), read(beside), manifest=manifest)
+
+
+@cache
+def seen(network: str, framework: str, manifest: bool = True) -> Run:
+    return run_of(file_of(network, framework), manifest=manifest)
+
+
+def pairs(a: Run, b: Run, found: Alignment) -> list[tuple[str, str, float]]:
+    return [(a.names[p.a], b.names[p.b], p.confidence) for p in found.pairs]
+
+
+def right(told: Iterable[tuple[str, str, float]]) -> set[str]:
+    return {one for one, other, _ in told if one == other}
+
+
+def wrong(told: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    return [pair for pair in told if pair[0] != pair[1]]
+
+
+@pytest.mark.parametrize(("one", "other"), list(permutations(FRAMEWORKS, 2)))
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_weighted_layer_is_paired_right(network: str, one: str, other: str) -> None:
+    a, b = seen(network, one), seen(network, other)
+    found = align(a.side, b.side)
+    told = pairs(a, b, found)
+    assert len(a.weighted) == NETWORKS[network]
+    assert a.weighted <= right(told)
+    assert min(sure for name, _, sure in told if name in a.weighted) > 0.9
+    assert found.confidence is not None
+    assert found.confidence > 0.95
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_of_layers_without_weights_one_pair_in_a_hundred_is_wrong_and_none_is_sure(
+    network: str,
+) -> None:
+    """XLA merges layers into others: what it leaves of one may be taken for its neighbour."""
+    for one, other in combinations(FRAMEWORKS, 2):
+        a, b = seen(network, one), seen(network, other)
+        told = [pair for pair in pairs(a, b, align(a.side, b.side)) if pair[0] not in a.weighted]
+        assert len(told) >= 0.9 * min(len(a.names), len(b.names)) - NETWORKS[network]
+        assert len(wrong(told)) <= 0.01 * len(told) + (network == "resnet50")
+        assert all(sure < 0.5 for *_, sure in wrong(told))
+
+
+@pytest.mark.parametrize("manifests", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_shapes_of_a_trace_are_as_good_as_a_manifest_s(
+    network: str, manifests: tuple[bool, bool]
+) -> None:
+    """PyTorch's operators and XLA's instructions tell what multiplies; XLA's no normalization."""
+    a, b = seen(network, "pytorch", manifests[0]), seen(network, "jax", manifests[1])
+    told = pairs(a, b, align(a.side, b.side))
+    multiply = {name for name in a.weighted if not name.startswith("bn")}
+    assert (a.weighted if manifests[1] else multiply) <= right(told)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+@pytest.mark.parametrize("network", ["alexnet", "resnet50"])
+def test_types_and_order_suffice_where_one_layer_follows_another(
+    network: str, manifest: bool
+) -> None:
+    """Keras' trace of the CPU has neither shapes nor counts."""
+    a, b = seen(network, "pytorch", manifest), seen(network, "keras", False)
+    told = pairs(a, b, align(a.side, b.side))
+    assert a.weighted <= right(told)
+    assert not wrong(told)
+
+
+def test_no_pair_is_surer_than_it_may_be() -> None:
+    """Of branches that ran in another order, and of which nothing else is known, many are wrong."""
+    told: list[tuple[str, str, float]] = []
+    for network in NETWORKS:
+        for one, other in combinations(FRAMEWORKS, 2):
+            for with_a, with_b in ((True, True), (True, False), (False, True), (False, False)):
+                a, b = seen(network, one, with_a), seen(network, other, with_b)
+                told += pairs(a, b, align(a.side, b.side))
+    sure = [pair for pair in told if pair[2] > 0.8]
+    assert len(sure) > 1500
+    assert not wrong(sure)
+    middle = [pair for pair in told if 0.6 < pair[2] <= 0.8]
+    assert len(wrong(middle)) < 0.1 * len(middle)
+
+
+def executed_otherwise(run: Run, seed: int) -> tuple[Side, list[str]]:
+    """Return the side with the branches of each inception module in another order."""
+    chance = random.Random(seed)
+    modules: dict[str, dict[str, list[int]]] = {}
+    for place, name in enumerate(run.names):
+        number, _, branch = name.removeprefix("inception_").partition("_")
+        if name.startswith("inception_") and branch != "output":
+            # "3x3_reduce_relu" and "3x3" are of one branch, and so are the pool and what follows.
+            modules.setdefault(number, {}).setdefault(branch.partition("_")[0], []).append(place)
+    order = list(range(len(run.names)))
+    for branches in modules.values():
+        places = sorted(place for branch in branches.values() for place in branch)
+        left = list(branches.values())
+        mixed: list[int] = []
+        while left := [branch for branch in left if branch]:
+            mixed.append(chance.choice(left).pop(0))
+        for place, taken in zip(places, mixed, strict=True):
+            order[place] = taken
+    layers = tuple(run.side.layers[place] for place in order)
+    return replace(run.side, layers=layers), [run.names[place] for place in order]
+
+
+@pytest.mark.parametrize(("one", "other"), [("pytorch", "keras"), ("keras", "jax")])
+def test_branches_that_run_in_another_order_are_not_swapped(one: str, other: str) -> None:
+    a, b = seen("googlenet", one), seen("googlenet", other)
+    for seed in range(5):
+        there, names = executed_otherwise(b, seed)
+        found = align(a.side, there)
+        told = [(a.names[p.a], names[p.b], p.confidence) for p in found.pairs]
+        # Two layers of one shape in parallel are one to whoever sees no names.
+        assert all(alike(a, name, told_as) for name, told_as, _ in wrong(told))
+        assert sum(p.how == "moved" for p in found.pairs) > 10
+        paired_weights = {name for name, *_ in told} & a.weighted
+        assert len(paired_weights) >= 0.95 * len(a.weighted)
+
+
+def alike(run: Run, one: str, other: str) -> bool:
+    a, b = (run.side.layers[run.names.index(name)] for name in (one, other))
+    return (a.known, a.takes, a.gives, a.weight) == (b.known, b.takes, b.gives, b.weight)
+
+
+@pytest.fixture(scope="session")
+def other_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GoogLeNet as in the fixtures, but 3 images in place of 2."""
+    pytest.importorskip("torch")
+    file = tmp_path_factory.mktemp("batch") / "googlenet.json.gz"
+    subprocess.run(
+        [
+            sys.executable, "-m", "workloads.pytorch", "--network", "googlenet", "--batch", "3",
+            "--image-size", "64", "--width-divisor", "8", "--classes", "10", "--steps", "1",
+            "--warm-up", "1", "--ranges", "record-function", "--forward-only",
+            "--fused-optimizer", "--trace", str(file),
+            "--manifest", str(file.with_name("googlenet.layers.json")),
+        ],
+        cwd=ROOT, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    return file
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_another_batch_is_the_same_network(other_batch: Path, manifest: bool) -> None:
+    """AlexNet's recordings are of other batches too: 8 images in PyTorch, 4 in Keras and JAX."""
+    a = run_of(other_batch, manifest=manifest)
+    assert a.side.batch == 3
+    for framework in FRAMEWORKS:
+        b = seen("googlenet", framework)
+        assert b.side.batch == 2
+        told = pairs(a, b, align(a.side, b.side))
+        assert a.weighted <= right(told)
+        assert not wrong(told)
