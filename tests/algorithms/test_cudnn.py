@@ -101,6 +101,8 @@ def test_every_status_is_told(fake_cudnn: Load) -> None:
     assert found["implicit_gemm"].name == "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM"
     assert found["implicit_gemm"].deterministic is False
     assert found["implicit_precomp_gemm"].deterministic is True
+    assert found["fft"].deterministic is None
+    assert found["fft"].search_ns is None
     assert found["implicit_gemm"].search_ns == 250_000
     assert found["gemm"].search_ns is None
     assert found["fft"].workspace_bytes == 1 << 50

@@ -175,11 +175,11 @@ class CuDNNBench:
         facts: dict[str, Any] = {}
         try:
             if found is not None:
-                facts["deterministic"] = bool(found.determinism)
                 # Too little workspace for the search can still be enough for this one alone.
                 if found.status and self._api.failure(found.status) != "out_of_memory":
                     raise CuDNNError(self._api.said(found.status), self._api.failure(found.status))
-                if not found.status and found.time >= 0:
+                if not found.status:
+                    facts["deterministic"] = bool(found.determinism)
                     facts["search_ns"] = round(found.time * 1e6)
             size = self._workspace(problem, candidate.number, candidate.math_type)
             facts["workspace_bytes"] = size
