@@ -92,6 +92,7 @@ class _Recording:
         self._subject, self._partial, self._request = subject, partial, request
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._recorded = subject.profiler is not Profiler.NONE
+        self._scratch: list[Path] = []
 
     def made(self) -> Run:
         """Launch, and write the files; returns what ``run.json`` says."""
@@ -112,6 +113,7 @@ class _Recording:
 
     def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
         scratch = self._partial.scratch(".profiled" if recorded else ".plain")
+        self._scratch.append(scratch)
         ended = child.run(self._subject.launch(scratch, recorded=recorded))
         outcome = self._subject.outcome(scratch, recorded=recorded)
         for process in outcome.processes:
@@ -127,54 +129,63 @@ class _Recording:
     def _written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
         last = profiled or plain
         names, unusable = self._kept(profiled) if profiled is not None else ((), None)
-        dead = None
-        if ended.exit_status and not ended.interrupted:
-            if last.refused is not None and not self._request.keep_failures:
-                raise RefusedOptionsError(f"the workload refused its options: {last.refused}")
-            dead = reason(ended, last.refused, last.processes)
-            if "No space left on device" in dead and self._is_full():
-                raise _no_space(self._partial.target)
-        if ended.interrupted:
-            dead = "interrupted (Ctrl-C)"
-            if not names:
-                raise KeyboardInterrupt
-        elif dead is None and profiled is not None and not names:
-            if not self._request.keep_failures:
-                raise unusable or self._nothing(profiled)
-            dead = str(unusable or self._nothing(profiled))
-        status = Status.FAILED if dead is not None else Status.COMPLETE
-        profiler = self._subject.profiler or last.profiler or Profiler.NONE
+        nothing = None
+        if profiled is not None and not names:
+            nothing = unusable or self._nothing(profiled)
+        if ended.interrupted and not names:
+            raise KeyboardInterrupt
+        if isinstance(nothing, NoSpaceError):
+            raise nothing
+        status, why = self._judged(last, ended, nothing)
         notes = dict.fromkeys([*plain.notes, *last.notes])
+        if nothing is not None and why != str(nothing):
+            notes[str(nothing)] = None
         run = Run(
-            status=Status.INTERRUPTED if ended.interrupted else status,
-            reason=dead,
+            status=status,
+            reason=why,
             workload=last.workload or plain.workload,
             point=dict(self._request.point),
             argv=self._subject.argv,
-            profiler=profiler,
+            profiler=self._subject.profiler or last.profiler or Profiler.NONE,
             traces=names,
             started_at=self._started,
             exit_status=ended.exit_status,
             notes=tuple(notes),
         )
-        beside = None if profiled is None else profiled.times
-        self._partial.write(
-            model.TIMING_FILE,
-            Timing(
-                images_per_step=last.images_per_step or plain.images_per_step or self._batch(),
-                without_profiler=plain.times,
-                with_profiler=beside,
-                overhead=model.overhead(plain.times, beside),
-            ),
+        beside = profiled.times if profiled is not None and names else None
+        timing = Timing(
+            images_per_step=last.images_per_step or plain.images_per_step or self._batch(),
+            without_profiler=plain.times,
+            with_profiler=beside,
+            overhead=model.overhead(plain.times, beside),
         )
         processes = (*last.processes, *plain.processes)
-        made = environment(processes, profiler, self._request.options)
+        made = environment(processes, run.profiler, self._request.options)
+        for scratch in self._scratch:
+            remove(scratch)
+        self._partial.write(model.TIMING_FILE, timing)
         self._partial.write(model.ENVIRONMENT_FILE, made)
-        for scratch in (".plain", ".profiled"):
-            if (self._partial.path / scratch).exists():
-                remove(self._partial.path / scratch)
         self._partial.write(model.RUN_FILE, run)
         return run
+
+    def _judged(
+        self, last: Outcome, ended: Ended, nothing: TraceanaError | None
+    ) -> tuple[Status, str | None]:
+        """How the run ended, and why; raises where it is not to be kept."""
+        if ended.interrupted:
+            return Status.INTERRUPTED, "interrupted (Ctrl-C)"
+        if ended.exit_status:
+            if last.refused is not None and not self._request.keep_failures:
+                raise RefusedOptionsError(f"the workload refused its options: {last.refused}")
+            why = reason(ended, last.refused, last.processes)
+            if "No space left on device" in why and self._is_full():
+                raise _no_space(self._partial.target)
+            return Status.FAILED, why
+        if nothing is not None:
+            if not self._request.keep_failures:
+                raise nothing
+            return Status.FAILED, str(nothing)
+        return Status.COMPLETE, None
 
     def _kept(self, profiled: Outcome) -> tuple[tuple[str, ...], TraceanaError | None]:
         """Move the traces into the run's folder; or say why they are none."""

@@ -33,7 +33,6 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     times: StepTimes | None = None
     images_per_step: int | None = None
     trace: str | None = None
-    captured: bool = False
     rank: int | None = None
     world_size: int | None = None
     notes: tuple[str, ...] = ()

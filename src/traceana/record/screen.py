@@ -17,7 +17,7 @@ def of_run(recorded: RecordedRun) -> str:
     run, timing = recorded.run, recorded.timing()
     lines = [f"{_head(run)} in {recorded.folder}"]
     if run.status is not Status.COMPLETE:
-        lines.append(f"  {run.status:<10}{run.reason}")
+        lines.append(f"  {run.status}: {run.reason}")
     if run.traces:
         bytes_ = sum((recorded.folder / name).stat().st_size for name in run.traces)
         more = f" and {len(run.traces) - 1} more" if len(run.traces) > 1 else ""

@@ -108,6 +108,9 @@ class Script:
                 "no Python that imports torch, tensorflow or jax was started by the command, or "
                 "not with this PYTHONPATH (python -E and -I ignore it)"
             )
+        if known.times is not None:
+            by = "nsys" if self.profiler is Profiler.NSYS else "the profiler"
+            return f"the steps were taken, and {by} wrote nothing: see what it says above"
         if known.steps_taken:
             return (
                 f"the script ended after {known.steps_taken} steps, and the window begins after "

@@ -93,7 +93,7 @@ class ResultClock(Clock):
 
 def _recorder(jax: Any, settings: Settings, report: Report) -> Recorder:
     if settings.profiler == "nsys":
-        return NvtxWindow(report)
+        return NvtxWindow(settings, report)
     if settings.profiler not in ("auto", "jax"):
         return Recorder()
 

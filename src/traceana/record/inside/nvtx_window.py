@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from .report import Report
+from .settings import Settings
 from .window import Recorder
 
 CAPTURE = "traceana window"
@@ -17,10 +19,11 @@ class NvtxWindow(Recorder):
     ``model`` marks its layers, if there is one.
     """
 
-    def __init__(self, report: Report, model: Any = None) -> None:
-        self._report, self._model = report, model
+    def __init__(self, settings: Settings, report: Report, model: Any = None) -> None:
+        self._settings, self._report, self._model = settings, report, model
         self._nvtx: Any = None
         self._capture: Any = None
+        self._operators: Any = None
 
     def begin(self) -> None:
         """Have nsys begin."""
@@ -36,6 +39,7 @@ class NvtxWindow(Recorder):
         nvtx.push_range("iteration 0")
         if self._model is not None:
             self._model.mark(nvtx.annotate)
+            self._operators = self._model.operators_as_ranges()
 
     def step(self, number: int) -> None:
         """Mark the step."""
@@ -46,11 +50,14 @@ class NvtxWindow(Recorder):
     def end(self) -> str | None:
         """Have nsys end; it writes the trace itself."""
         if self._nvtx is not None:
+            if self._operators is not None:
+                self._operators.__exit__(None, None, None)
             if self._model is not None:
                 self._model.unmark()
             self._nvtx.pop_range()
             self._nvtx.end_range(self._capture)
-            self._report.tell(captured=True)
+            if self._model is not None:
+                self._model.describe(Path(self._settings.folder))
         return None
 
 

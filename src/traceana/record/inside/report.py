@@ -12,6 +12,8 @@ from typing import Any
 from .settings import Settings
 
 PREFIX = "process-"
+_RESERVE = 1 << 14
+"""Bytes set aside on the disk for a last report; a page of an exception's text fits."""
 
 
 class Report:
@@ -81,10 +83,17 @@ class Report:
         from pathlib import Path  # not at the start of every Python
 
         path = Path(self._folder, f"{PREFIX}{self._process}.json")
-        scratch = path.with_suffix(".new")
+        scratch, reserve = path.with_suffix(".new"), path.with_suffix(".reserve")
         content = json.dumps({"executable": sys.executable, **self._facts})
-        try:
-            scratch.write_text(content, encoding="utf-8")
-            scratch.replace(path)
-        except OSError:  # a full disk: whoever reads finds nothing, and says so
-            return
+        for full in (False, True):
+            try:
+                # When the disk is full, what was set aside is for saying so.
+                if full:
+                    reserve.unlink()
+                elif not reserve.exists():
+                    reserve.write_bytes(bytes(_RESERVE))
+                scratch.write_text(content, encoding="utf-8")
+                scratch.replace(path)
+                return
+            except OSError:
+                continue

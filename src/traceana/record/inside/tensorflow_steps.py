@@ -53,7 +53,7 @@ class DeviceClock(Clock):
 
 def _recorder(tf: Any, settings: Settings, report: Report) -> Recorder:
     if settings.profiler == "nsys":
-        return NvtxWindow(report)
+        return NvtxWindow(settings, report)
     if settings.profiler not in ("auto", "tensorflow"):
         return Recorder()
 

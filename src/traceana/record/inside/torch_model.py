@@ -110,9 +110,17 @@ class Model:
             handle.remove()
         self._handles = []
 
-    def describe(self, path: Path) -> None:
-        """Write the model's layers, where traceana is there to describe them."""
-        if self._root is None or not self._inputs:
+    def operators_as_ranges(self) -> Any:
+        """Begin to draw an NVTX range around each operator; None without a GPU."""
+        if not self._torch.cuda.is_initialized():
+            return None
+        drawn = self._torch.autograd.profiler.emit_nvtx(record_shapes=True)
+        drawn.__enter__()
+        return drawn
+
+    def describe(self, folder: Path) -> None:
+        """Write the model's layers, once, where traceana is there to describe them."""
+        if self._root is None or not self._inputs or self.rank:
             return
         try:
             from traceana.describe import describe  # type: ignore[import-not-found,unused-ignore]
@@ -129,7 +137,7 @@ class Model:
             shapes = dict(zip(keywords, shapes))  # noqa: B905
         try:
             made = describe(_bare(self._root), shapes, dtype=[dtype for _, dtype in given])
-            made.write(path)
+            made.write(folder / "layers.json")
         except Exception as error:  # noqa: BLE001  # whatever a model raises
             self._report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
 

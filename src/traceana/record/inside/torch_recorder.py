@@ -55,8 +55,7 @@ class TorchRecorder(Recorder):
         name = "trace.json.gz" if rank is None else f"trace.rank{rank}.json.gz"
         folder = Path(self._settings.folder)
         _write(profiler, folder / name)
-        if rank in (None, 0):
-            self._model.describe(folder / "layers.json")
+        self._model.describe(folder)
         return name
 
     def _start(self, warm_up: int) -> None:
@@ -105,7 +104,9 @@ def _write(profiler: Any, path: Path) -> None:
     packed = path.with_name(f"{path.name}.new")
     try:
         profiler.export_chrome_trace(str(plain))
-        # The profiler does not tell that it could not write: the end is then missing.
+        # The profiler does not tell that it could not write: the file or its end is then missing.
+        if not plain.exists():
+            raise OSError(errno.ENOSPC, "torch.profiler could not write its trace")
         with plain.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 16))
             if not file.read().rstrip().endswith(b"}"):
@@ -115,5 +116,6 @@ def _write(profiler: Any, path: Path) -> None:
                 shutil.copyfileobj(file, target, 1 << 20)
         packed.replace(path)
     finally:
-        plain.unlink(missing_ok=True)
-        packed.unlink(missing_ok=True)
+        # What could not be written keeps the profiler's own ending.
+        for left in (plain, packed, plain.with_name(f"{plain.name}.tmp")):
+            left.unlink(missing_ok=True)

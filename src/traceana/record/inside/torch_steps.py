@@ -55,7 +55,7 @@ def _recorder(torch: Any, settings: Settings, report: Report, model: Any) -> Rec
         from .nvtx_window import NvtxWindow, refuse_torch_profiler
 
         refuse_torch_profiler(torch, report)
-        return NvtxWindow(report, model)
+        return NvtxWindow(settings, report, model)
     if settings.profiler in ("auto", "torch"):
         from .torch_recorder import TorchRecorder
 

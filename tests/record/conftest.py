@@ -1,0 +1,35 @@
+"""The command as a user types it, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Record = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def record() -> Record:
+    """Return what runs ``traceana record`` with these words and returns how it ended."""
+
+    def run(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "traceana.cli", "record", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return what writes a script and returns its path."""
+
+    def write(content: str) -> Path:
+        path = tmp_path_factory.mktemp("script") / "my_train.py"
+        path.write_text(content)
+        return path
+
+    return write

@@ -1,0 +1,82 @@
+"""Scripts that train and know nothing of traceana."""
+
+from __future__ import annotations
+
+TORCH = """
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+        self.fc = nn.Linear(8 * 14 * 14, 10)
+
+    def forward(self, x):
+        return self.fc(torch.flatten(self.features(x), 1))
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    images, labels = torch.randn(48, 3, 16, 16), torch.zeros(48, dtype=torch.long)
+    data = torch.utils.data.TensorDataset(images, labels)
+    model, loss = Net(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters())
+    for x, y in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+    print("trained", *sys.argv[1:], flush=True)
+    raise ValueError("the script dies")
+"""
+
+KERAS = """
+import keras
+import numpy as np
+
+layers = [keras.layers.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="conv1")]
+model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(10)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+model.fit(np.ones((60, 8, 8, 3), "f"), np.zeros(60, "i"), batch_size=5, verbose=0)
+"""
+
+JAX = """
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+def loss(w, x):
+    with jax.named_scope("fc"):
+        return ((x @ w) ** 2).mean()
+
+class Trainer:
+    @partial(jax.jit, static_argnums=0)
+    def step(self, w, x):
+        return w - 0.1 * jax.grad(loss)(w, x)
+
+w, x = jnp.ones((64, 8)), jnp.ones((4, 64))
+evaluate = jax.jit(loss)
+for _ in range(8):
+    w = Trainer.step(Trainer, w, x)
+    evaluate(w, x)
+assert evaluate.lower(w, x).compile() is not None
+"""
+
+OWN_PROFILER = """
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.profiler.profile():
+    for _ in range(20):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+print("goes on", flush=True)
+"""
+
+SLEEPS = """
+import time
+print("begun", flush=True)
+time.sleep(60)
+"""

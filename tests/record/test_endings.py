@@ -1,0 +1,236 @@
+"""How a recording can end: no half of a run is ever taken for a whole one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run as Command
+from tests.cli.conftest import run as run
+from tests.record.scripts import SLEEPS, TORCH
+from traceana.record.check import why_unusable
+from traceana.record.child import Ended
+from traceana.record.folder import PartialFolder
+from traceana.record.reason import reason
+from traceana.record.reports import ProcessReport, Raised
+from traceana.runs import is_run, read_run
+
+Script = Callable[[str], Path]
+PYTHON = (sys.executable, "-c")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_recording_leaves_nothing_and_no_child(
+    number: signal.Signals, script: Script, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "traceana.cli", "record", "-o", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--", sys.executable, str(script(SLEEPS))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.partial"]
+    # A terminal sends it to all processes of the group; SIGTERM is sent to one.
+    (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.endswith("traceana: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_a_full_disk_leaves_nothing(script: Script, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    unshare = shutil.which("unshare")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=100k none {disk}"
+    room = [str(unshare), "--mount", "--user", "--map-root-user", "sh", "-c"]
+    if unshare is None or subprocess.run([*room, mount], check=False).returncode:
+        pytest.skip("this user may not mount a small disk")
+    record = [sys.executable, "-m", "traceana.cli", "record", "--no-baseline", "-o"]
+    record += [str(disk / "run"), "--", sys.executable, str(script(TORCH))]
+    done = subprocess.run(
+        [*room, f'{mount} && "$@"; code=$?; ls -A {disk}; exit $code', "sh", *record],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 72, done.stderr
+    assert "no space is left for" in done.stderr
+    assert done.stdout.splitlines() == ["trained"]
+
+
+def test_a_command_that_dies_is_a_run_that_says_so(tmp_path: Path, run: Command) -> None:
+    done = run(
+        "record", "-o", tmp_path / "run", "--", *PYTHON, "import os; os.kill(os.getpid(), 9)"
+    )
+    assert done.exit_code == 71
+    made = read_run(tmp_path / "run").run
+    assert (made.status, made.reason, made.exit_status) == ("failed", "signal SIGKILL", -9)
+    again = run("report", tmp_path / "run")
+    assert again.exit_code == 27
+    assert "its run was failed (signal SIGKILL)" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ((*PYTHON, "pass"), "no Python that imports torch, tensorflow or jax"),
+        ((sys.executable, "-I", "-c", "pass"), "ignore it"),
+    ],
+)
+def test_what_records_nothing_leaves_nothing(
+    command: tuple[str, ...], says: str, tmp_path: Path, run: Command
+) -> None:
+    done = run("record", "-o", tmp_path / "run", "--", *command)
+    assert done.exit_code == 70
+    assert says in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    for content, says in (
+        ('{"schemaVersion": 1, "traceEvents": []}', "recorded nothing"),
+        ("", "is empty"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op"', "ends in its middle"),
+    ):
+        trace.write_text(content)
+        assert says in str(why_unusable([trace]))
+
+
+def test_a_command_that_is_not_there(tmp_path: Path, run: Command) -> None:
+    done = run("record", "-o", tmp_path / "run", "--", "no-such-program")
+    assert done.exit_code == 10
+    assert "no-such-program cannot be run (No such file or directory)" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
+    words = ("-o", tmp_path / "run", "--", *PYTHON, "raise SystemExit(3)")
+    assert run("record", *words).exit_code == 71
+    before = (tmp_path / "run" / "run.json").stat().st_ino
+    assert run("record", *words).exit_code == 50
+    assert (tmp_path / "run" / "run.json").stat().st_ino == before
+    assert run("record", "--force", *words).exit_code == 71
+    assert (tmp_path / "run" / "run.json").stat().st_ino != before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "mine").mkdir()
+    done = run("record", "--force", "-o", tmp_path / "mine", "--", *PYTHON, "pass")
+    assert done.exit_code == 50
+    assert "no recorded run" in done.stderr
+
+
+def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path: Path) -> None:
+    left = tmp_path / "run.partial"
+    left.mkdir()
+    (left / "run.json").write_text("{}")
+    assert not is_run(left)
+    at_work = PartialFolder(tmp_path / "run")
+    assert [path.name for path in left.iterdir()] == [".lock"]
+    with pytest.raises(Exception, match="another recording is at work"):
+        PartialFolder(tmp_path / "run")
+    at_work.discard()
+    assert not left.exists()
+
+
+def raised(kind: str, text: str) -> list[ProcessReport]:
+    return [ProcessReport(executable="python", exception=Raised(kind, text))]
+
+
+@pytest.mark.parametrize(
+    ("ended", "processes", "says"),
+    [
+        (Ended(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
+        (Ended(1), raised("builtins.MemoryError", ""), "out of memory"),
+        (
+            Ended(1),
+            raised("jaxlib.xla_extension.XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of"),
+            "out of memory",
+        ),
+        (
+            Ended(1),
+            raised("builtins.RuntimeError", "DefaultCPUAllocator: can't allocate memory: you"),
+            "out of memory",
+        ),
+        (Ended(-9, out_of_memory=True), [], "out of memory"),
+        (Ended(-11), [], "signal SIGSEGV"),
+        (Ended(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
+        (Ended(4), [], "exit status 4"),
+    ],
+)
+def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], says: str) -> None:
+    assert reason(ended, None, processes) == says
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("python", "train.py"), 2, "put -- before a command"),
+        (("--",), 2, "name a --framework, or a command"),
+        (("--framework", "jax", "--", "python"), 2, "goes without a command"),
+        (("--resume", "--", "python"), 2, "add --sweep"),
+        (("--profiler", "nsys", "--profiler", "torch", "--", "python"), 73, "CUPTI"),
+        (("--", "nsys", "profile", "python"), 73, "the command runs nsys itself"),
+        (("--framework", "pytorch", "--profiler", "jax"), 73, "does not record pytorch"),
+        (
+            ("--framework", "pytorch", "--profiler", "nsys", "--trace", "x.json"),
+            73,
+            "leave --profiler nsys or the framework's recording out",
+        ),
+    ],
+)
+def test_contradictions_are_refused_before_anything_runs(
+    words: tuple[str, ...], code: int, says: str, tmp_path: Path, run: Command
+) -> None:
+    done = run("record", "-o", tmp_path / "run", *words)
+    assert done.exit_code == code
+    assert says in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiler_around_us_is_refused(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    done = run("record", "-o", tmp_path / "run", "--", *PYTHON, "pass")
+    assert done.exit_code == 73
+    assert "runs under nsys or another profiler already" in done.stderr
+
+
+def test_what_is_missing_is_named(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = run("record", "--profiler", "nsys", "-o", tmp_path / "run", "--", *PYTHON, "pass")
+    assert done.exit_code == 53
+    assert "nsys is not on the PATH" in done.stderr
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = run("record", "--framework", "keras", "-o", tmp_path / "run")
+    assert done.exit_code == 51
+    assert "--framework keras needs tensorflow" in done.stderr
+
+
+def test_the_networks_are_in_the_repository(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr("traceana.record.workload.__file__", str(tmp_path / "a/b/c/d/e.py"))
+    done = run("record", "--framework", "jax", "-o", tmp_path / "run")
+    assert done.exit_code == 51
+    assert "are in traceana's repository" in done.stderr

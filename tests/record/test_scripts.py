@@ -1,0 +1,135 @@
+"""Scripts that know nothing of traceana, really recorded on the CPU in three frameworks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import traceana
+from tests.record.conftest import Record
+from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH
+from traceana.describe import read
+from traceana.runs import RecordedRun, Status, read_run
+
+Script = Callable[[str], Path]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A recorded script: its folder as read again, and what the terminal showed."""
+
+    run: RecordedRun
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def in_torch(record: Record, script: Script, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Record the script in PyTorch, in whose environment there is a ``sitecustomize`` already."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "own").mkdir()
+    (folder / "own" / "sitecustomize.py").write_text("print('sitecustomize of the user')\n")
+    environment = {**os.environ, "PYTHONPATH": str(folder / "own")}
+    options = ("--warm-up", "3", "--steps", "4", "-o", folder / "run")
+    command = ("--", sys.executable, script(TORCH), "--steps", "{n}")
+    done = record(*options, *command, env=environment)
+    return Made(read_run(folder / "run"), done)
+
+
+def test_the_window_is_written_though_the_script_dies_later(in_torch: Made) -> None:
+    assert in_torch.done.returncode == 71
+    assert in_torch.run.run.status is Status.FAILED
+    assert in_torch.run.run.reason == "ValueError: the script dies"
+    assert in_torch.run.run.exit_status == 1
+    trace = traceana.open(in_torch.run.folder)
+    assert trace.steps.height == 4
+    assert {"features.0", "features.1", "fc"} <= set(trace.layers["path"])
+    assert {"forward", "backward"} <= set(trace.activities["direction"].drop_nulls())
+
+
+def test_the_layers_are_those_of_the_model(in_torch: Made) -> None:
+    assert in_torch.run.layers is not None
+    layers = read(in_torch.run.layers)
+    assert layers.network == "Net"
+    assert [one.path for one in layers.layers] == ["features.0", "features.1", "fc"]
+    assert layers.layers[0].inputs == ((4, 3, 16, 16),)
+
+
+def test_steps_are_timed_without_the_profiler_and_with_it(in_torch: Made) -> None:
+    timing = in_torch.run.timing()
+    assert timing is not None
+    assert timing.images_per_step == 4
+    for times in (timing.without_profiler, timing.with_profiler):
+        assert times is not None
+        # The first step's begin is not known.
+        assert (len(times.warm_up_ns), len(times.steps_ns)) == (2, 4)
+        assert min(times.steps_ns) > 0
+    assert timing.overhead is not None
+
+
+def test_the_trace_and_the_clock_agree(in_torch: Made) -> None:
+    timing = in_torch.run.timing()
+    assert timing is not None
+    assert timing.with_profiler is not None
+    steps = traceana.open(in_torch.run.folder).steps["duration"].sum()
+    assert steps == pytest.approx(sum(timing.with_profiler.steps_ns), rel=0.1)
+
+
+def test_the_environment_is_the_scripts(in_torch: Made) -> None:
+    made = in_torch.run.environment()
+    assert made is not None
+    assert made.packages["torch"] == made.profiler_version
+    assert made.threads == 1
+    assert made.python == sys.version.split()[0]
+
+
+def test_the_terminal_shows_what_the_script_says_and_then_the_run(in_torch: Made) -> None:
+    lines = in_torch.done.stdout.splitlines()
+    # The run that times the steps ends behind them.
+    assert lines.count("trained --steps {n}") == 1
+    assert "sitecustomize of the user" in lines
+    assert lines[-1] == f"next: traceana report {in_torch.run.folder}"
+    assert any("without a profiler" in line for line in lines)
+    assert "ValueError: the script dies" in in_torch.done.stderr
+    assert not [path for path in in_torch.run.folder.parent.iterdir() if "partial" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("framework", "content", "layer"),
+    [("tensorflow", KERAS, "conv1"), ("jax", JAX, "fc")],
+)
+def test_a_step_is_a_call_of_what_takes_a_gradient(
+    framework: str, content: str, layer: str, record: Record, script: Script, tmp_path: Path
+) -> None:
+    pytest.importorskip(framework)
+    options = ("--no-baseline", "--warm-up", "2", "--steps", "3", "-o", tmp_path / "run")
+    done = record(*options, "--", sys.executable, script(content))
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run")
+    assert run.run.profiler == framework
+    trace = traceana.open(tmp_path / "run")
+    assert trace.steps.height == 3
+    assert any(path.endswith(layer) for path in trace.layers["path"])
+    timing = run.timing()
+    assert timing is not None
+    assert timing.without_profiler is None
+    assert timing.with_profiler is not None
+    assert len(timing.with_profiler.steps_ns) == 3
+
+
+def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
+    record: Record, script: Script, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    options = ("--no-baseline", "-o", tmp_path / "run")
+    done = record(*options, "--", sys.executable, script(OWN_PROFILER))
+    assert done.returncode == 73
+    assert "goes on" in done.stdout
+    assert "runs torch.profiler itself, and CUPTI serves one" in done.stderr
+    assert list(tmp_path.iterdir()) == []
