@@ -200,6 +200,8 @@ _CALLED: Final = {
     "step_count": "per step",
     "step_bytes": "bytes per step",
     "size": "size from",
+    "linear": "O(N-1)",
+    "logarithmic": "O(log N)",
 }
 
 

@@ -17,6 +17,8 @@ SOURCE: Final = "source"
 _IN_HEADING: Final = "network"
 """Named above the tables where it is one."""
 _STATUS: Final = "status"
+_ENDLESS: Final = 10_000
+_HEADER_LINES: Final = 4
 
 Table = list[Shown]
 
@@ -24,8 +26,9 @@ Table = list[Shown]
 def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> list[Table]:
     """Return the runs' rows of ``frame`` as ``layout`` has them; none where there are no rows.
 
-    With figures they are as many tables below each other as ``width`` makes of them: a cell is
-    that of its item and run, and of several rows of both the cells are joined.
+    With figures they are side by side, in as many tables below each other as ``width`` makes of
+    them, or a row a run and item where that takes fewer lines. A cell is that of its item and run;
+    of several rows of both the cells are joined.
     """
     own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
     known = [column for column in layout.columns if column in own.columns]
@@ -39,12 +42,31 @@ def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> lis
     if not layout.figures:
         columns = show(own, {}, known)
         return [columns if width is None else narrowed(columns, width, optional)]
-    items = own.unique(known, keep="first", maintain_order=True)
-    keys = show(items, {}, known)
+    beside = _side_by_side(own, known, layout, optional, width)
+    listed = narrowed(_listed(own, known, layout), width or _ENDLESS, optional)
+    fits = width is None or _width(listed) <= width
+    return [listed] if fits and _lines([listed]) < _lines(beside) else beside
+
+
+def _side_by_side(
+    own: pl.DataFrame, known: list[str], layout: Layout, optional: list[str], width: int | None
+) -> list[Table]:
+    keys = show(own.unique(known, keep="first", maintain_order=True), {}, known)
     figures = [table for figure in layout.figures if (table := _beside(own, known, figure))]
     fewer = [key for key in keys if key.title not in optional]
     whole, short = _fitting(keys, figures, width), _fitting(fewer, figures, width)
     return short if len(short) < len(whole) else whole
+
+
+def _listed(own: pl.DataFrame, known: list[str], layout: Layout) -> Table:
+    """Return a row a run and item, the runs of an item below each other."""
+    items = own.select(known).unique(keep="first", maintain_order=True).with_row_index("_item")
+    rows = own.join(items, on=known, how="left", nulls_equal=True, maintain_order="left")
+    return show(rows.sort("_item", maintain_order=True), {}, [*known, RUN, *layout.figures])
+
+
+def _lines(tables: Sequence[Table]) -> int:
+    return sum(_HEADER_LINES + len(table[0].cells) for table in tables)
 
 
 def printed(frame: pl.DataFrame, layout: Layout) -> dict[str, Table]:

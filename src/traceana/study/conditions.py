@@ -19,7 +19,7 @@ def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ..
     software = _listed(
         run.framework + (f" {run.version}" if run.version else "") for run in runs if run.framework
     )
-    networks = _listed(_network(run, with_batch=not timed) for run in runs)
+    networks = _listed(run.network for run in runs) if timed else _with_batches(runs)
     first = " · ".join(part for part in (networks, machines, software, libraries) if part)
     how = _timing(runs) if timed else "times as the profiler has them" if runs else ""
     return tuple(line for line in (first, how) if line)
@@ -36,13 +36,20 @@ def _timing(runs: Sequence[Recorded]) -> str:
     how = "with the profiler running" if beside == {True} else "without a profiler"
     if len(beside) > 1:
         how += ", some with it running (column timed)"
-    return f"{' or '.join(sorted(kinds))} of {steps} steps {how}, warm-up left out"
+    noun = "step" if most == 1 else "steps"
+    return f"{' or '.join(sorted(kinds))} of {steps} {noun} {how}, warm-up left out"
 
 
-def _network(run: Recorded, *, with_batch: bool) -> str | None:
-    if run.network is None or not with_batch or run.batch is None:
-        return run.network
-    return f"{run.network} at batch {run.batch}"
+def _with_batches(runs: Sequence[Recorded]) -> str:
+    batches: dict[str, list[str]] = {}
+    for run in runs:
+        if run.network is not None:
+            own = batches.setdefault(run.network, [])
+            own += [str(run.batch)] if run.batch and str(run.batch) not in own else []
+    return ", ".join(
+        f"{network} at batch {', '.join(own)}" if own else network
+        for network, own in batches.items()
+    )
 
 
 def _listed(texts: Iterable[str | None]) -> str:

@@ -24,6 +24,15 @@ def sweep(axis: str, values: Sequence[object]) -> str:
     return f"--sweep {axis}={','.join(map(str, values))}"
 
 
+def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:
+    """Return what to record for a study that only GPUs fill, where all runs are of the CPU."""
+    if traced and all(one.run.place == "CPU" for one in traced):
+        run = traced[0].run
+        words = command(run.framework, run.network, "--device cuda", "-o FOLDER")
+        return (f"{why}: {words}, where there is a GPU",)
+    return to_record(traced, "--device cuda")
+
+
 def to_record(traced: Sequence[Traced], *options: str) -> tuple[str, ...]:
     """Return what to record where there is no trace at all, or none to put beside it."""
     batch = "--batch 32"

@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.result import Result
 from traceana.compare.many import transfers
 from traceana.study.conditions import conditions
-from traceana.study.missing import to_record
+from traceana.study.missing import on_a_gpu
 from traceana.study.model import Study
 from traceana.study.names import Name
 from traceana.study.side_by_side import Traced, tables
@@ -38,5 +38,5 @@ def transfers_study(traced: Sequence[Traced]) -> Study:
         "Copies by direction",
         conditions([one.run for one in traced], timed=False),
         Result(frame, {}, notes),
-        missing=to_record(traced, "--device cuda"),
+        missing=on_a_gpu(traced, "on the CPU nothing is copied to a device"),
     )

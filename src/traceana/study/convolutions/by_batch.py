@@ -10,7 +10,7 @@ import polars as pl
 from traceana.algorithms import AlgorithmStudy, by_batch, measurements
 from traceana.analyze.result import Result
 from traceana.compare.many import Run, algorithms
-from traceana.study.convolutions.sources import names, notes, on, to_measure
+from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study
 from traceana.study.names import Name
 from traceana.study.side_by_side import Traced
@@ -43,7 +43,13 @@ def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced
     rest = sources[len(measured) :]
     frames += [_chosen(one, name) for one, name in zip(traced, rest, strict=True)]
     frame = pl.concat(frames).sort(
-        "network", "run", "direction", "batch", "time_ns", nulls_last=True, maintain_order=True
+        "network",
+        "run",
+        direction_order(),
+        "batch",
+        "time_ns",
+        nulls_last=True,
+        maintain_order=True,
     )
     return Study(
         Name.ALGORITHMS,

@@ -14,7 +14,7 @@ from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps
 from traceana.compare.many import Run
 from traceana.compare.many import layers as layers_of_all
-from traceana.study.convolutions.sources import names, notes, on, to_measure
+from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study
 from traceana.study.names import Name
 from traceana.study.side_by_side import Traced
@@ -50,7 +50,7 @@ def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
     frames += [_timed(one, name) for one, name in zip(measured, sources, strict=False)]
     frames += _chosen(traced, sources[len(measured) :])
     frame = pl.concat(frames).sort(
-        *("network", "run", "batch", "position", "direction", "time_ns"),
+        *("network", "run", "batch", "position", direction_order(), "time_ns"),
         nulls_last=True,
         maintain_order=True,
     )

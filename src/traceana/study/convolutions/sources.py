@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import polars as pl
+
 from traceana.algorithms import AlgorithmStudy
 from traceana.study.conditions import conditions
 from traceana.study.labels import labels
 from traceana.study.side_by_side import Traced
 
 HAVE_COLUMNS: Final = frozenset({"network", "batch"})
+DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
+"""In the order in which they are shown; what is not told comes last."""
 _MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
+
+
+def direction_order() -> pl.Expr:
+    """Return the place of ``direction`` in :data:`DIRECTIONS`."""
+    places = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    return pl.col("direction").replace_strict(
+        places, default=len(DIRECTIONS), return_dtype=pl.Int64
+    )
 
 
 def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
