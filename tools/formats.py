@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "formats.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
+RECORDINGS = (".json.gz", ".sqlite", ".xplane.pb", ".xplane.pb.gz")
+"""How the names of recordings end, behind what their descriptions are called too."""
 BEGIN_OTHERS, END_OTHERS = "<!-- others: begin -->", "<!-- others: end -->"
 
 HEAD = """# Formats
@@ -36,7 +38,7 @@ its version and who wrote it.
 | Kineto (torch.profiler) | `.json`, `.json.gz`, torch 1.7 and later, NVIDIA and AMD | `kineto` |
 | Nsight Systems | `nsys export` to sqlite, parquetdir, arrowdir | `nsys`, `nsys_tables` |
 | Nsight Systems reports | `.nsys-rep`, `.qdrep`, `.qdstrm`, by the user's `nsys` | `nsys_report` |
-| XPlane (TensorFlow, JAX) | `.xplane.pb`, a profile directory | `xplane` |
+| XPlane (TensorFlow, JAX) | `.xplane.pb`, `.xplane.pb.gz`, a profile directory | `xplane` |
 | trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
@@ -94,13 +96,8 @@ def fixtures() -> Iterator[tuple[str, ...]]:
     for sidecar in sorted(FIXTURES.rglob("*.provenance.json")):
         stem = sidecar.name.removesuffix(".provenance.json")
         for file in sorted(sidecar.parent.glob(f"{stem}.*")):
-            if file.name.endswith((".json.gz", ".sqlite", ".pb")) and _is_of(stem, file):
+            if file.name.removeprefix(stem) in RECORDINGS:
                 yield row(str(file.relative_to(FIXTURES)), traceana.open(file))
-
-
-def _is_of(stem: str, file: Path) -> bool:
-    rest = file.name.removeprefix(stem)
-    return rest in (".json.gz", ".sqlite", ".xplane.pb")
 
 
 def others() -> Iterator[tuple[str, ...]]:

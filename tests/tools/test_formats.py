@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from tools.formats import HEAD, PAGE, fixtures, table
+from tools.formats import FIXTURES, HEAD, PAGE, fixtures, table
 
 
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.startswith(HEAD)
     assert table(fixtures()) in text
+
+
+def test_each_recording_has_a_row() -> None:
+    described = [file.name.split(".", 1)[0] for file in FIXTURES.rglob("*.provenance.json")]
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in described if f"{name}." not in page] == []
