@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from tests.support.synthetic import Scenario
 from tests.support.synthetic.records import Event
 
-CALL, LATENCY, RETURN = 100, 1, 7
+CALL, LATENCY, RETURN, RESUME = 100, 1, 7, 2_500
 """How long a call takes that waits for nothing; from there to the begin of work on a free stream;
-from the end of what a call waited for to its return."""
+from the end of what a call waited for to its return; from an event to the begin of what is behind
+it, long enough for work of other streams to end meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,12 @@ class Machine:
         self.now = returned
         start, before, reason = returned + LATENCY, None, "launch"
         last, awaited = self._last.get(stream), self._awaited.pop(stream, None)
-        for other, why in ((last, "stream"), (awaited, "event")):
-            if other is not None and other.end > start:
-                start, before, reason = other.end, other, why
+        held = returned
+        if last is not None and last.end > start:
+            held = start = last.end
+            before, reason = last, "stream"
+        if awaited is not None and awaited.end > held:
+            start, before, reason = awaited.end + RESUME, awaited, "event"
         made = Work(start, start + duration, returned, kind, before, reason)
         self._last[stream] = made
         self.moments += [made.end, returned, returned + LATENCY]
@@ -91,6 +95,8 @@ class Machine:
                 at = work.returned
                 if work.before is None:
                     found["launch"] += work.start - work.returned
+                else:
+                    found["gap"] += work.start - work.before.end
                 work = work.before
             waited = max((wait for wait in self._waits if wait[0] <= at), default=None, key=_time)
             if waited is None:

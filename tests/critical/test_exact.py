@@ -140,9 +140,14 @@ def machines(draw: st.DrawFn) -> Machine:
     length = st.integers(1, 3_000)
     for _ in range(draw(st.integers(1, 14))):
         stream, other = draw(st.permutations([7, 8, 9]))[:2]
-        match draw(st.sampled_from(["kernel", "kernel", "copy", "idle", "event", "synchronize"])):
+        match draw(st.sampled_from(["kernel", "copy", "idle", "event", "beside", "synchronize"])):
             case "idle":
                 machine.idle(draw(length))
+            case "beside":
+                machine.work("kernel", stream, draw(length))
+                machine.work("kernel", 24 - stream - other, draw(length))
+                machine.event(stream, other)
+                machine.work("kernel", other, draw(length))
             case "event":
                 machine.event(stream, other)
             case "synchronize":
