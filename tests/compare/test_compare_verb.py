@@ -19,6 +19,7 @@ from traceana.errors import ExitCode
 Run = Callable[..., Result]
 
 GOLDEN = Path(__file__).parent / "golden"
+DOCS = Path(__file__).parents[2] / "docs"
 VIEWS = ("summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer")
 TABLED = ("table", "csv", "tsv", "json", "md")
 
@@ -105,6 +106,15 @@ def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> Non
     assert meta["units"]["step_ns"] == "ns"
     assert meta["total_ns"] is None
     assert {row["run"] for row in rows if row["precision"] == "fp16"} == {"after"}
+
+
+@pytest.mark.parametrize("by", VIEWS)
+def test_every_key_of_the_json_is_documented(run: Run, three: list[Path], by: str) -> None:
+    page = (DOCS / "json.md").read_text(encoding="utf-8")
+    section = page.split("\n### compare\n")[1].split("\n### ")[0]
+    told = json.loads(run(*three, "--by", by, "--format", "json").stdout)
+    for key in (*told["rows"][0], "by", "runs", "ratio_of"):
+        assert f"`{key}`" in section, f"{key} of --by {by} is not in docs/json.md"
 
 
 def test_parquet_holds_the_rows(run: Run, three: list[Path], tmp_path: Path) -> None:
