@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+_EAGER = object()
+"""In place of a function: a gradient that is taken outside of any."""
+
 
 class CompiledSteps:
     """Finds the outermost compiled function in which gradients are taken, and tells its calls.
@@ -33,18 +36,16 @@ class CompiledSteps:
 
     def gradient(self, run: Callable[[], Any], traced: Callable[[Any], bool]) -> Any:
         """Run what takes a gradient; ``traced`` tells whether its result stands for a value."""
-        inside = self._at_work
-        if inside is not None and self._trains is None:
-            self._trains = inside
-        if inside is not None:
+        if self._at_work is not None:
+            if self._trains is None and self._at_work is not _EAGER:
+                self._trains = self._at_work
             return run()
-        self._at_work = run
+        self._at_work = _EAGER
         try:
             result = run()
         finally:
             self._at_work = None
-        if self._trains is None and not traced(result):
-            self._trains = CompiledSteps
-        if self._trains is CompiledSteps and not traced(result):
+        if self._trains in (None, _EAGER) and not traced(result):
+            self._trains = _EAGER
             self._ended(result)
         return result

@@ -1,0 +1,162 @@
+"""The window within a process, on steps that are counted by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traceana.record.inside.compiled_steps import CompiledSteps
+from traceana.record.inside.report import Report
+from traceana.record.inside.settings import Settings
+from traceana.record.inside.window import Clock, Recorder, Window
+from traceana.record.reports import ProcessReport, read_reports
+
+
+class Ticks(Clock):
+    """A clock that counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def now(self) -> int:
+        self.ticks += 1
+        return self.ticks**2
+
+
+class Log(Recorder):
+    """Writes down what is asked of a profiler."""
+
+    def __init__(self, fails: str | None = None) -> None:
+        self.calls: list[str] = []
+        self._fails = fails
+
+    def _add(self, call: str) -> None:
+        self.calls.append(call)
+        if call == self._fails:
+            raise OSError(28, "No space left on device")
+
+    def prepare(self) -> None:
+        self._add("prepare")
+
+    def begin(self) -> None:
+        self._add("begin")
+
+    def step(self, number: int) -> None:
+        self._add(f"step {number}")
+
+    def end(self) -> str | None:
+        self._add("end")
+        return "trace.json.gz"
+
+
+def window(folder: Path, recorder: Recorder, **options: Any) -> tuple[Window, Report]:
+    settings = Settings(str(folder), warm_up=3, steps=2, **options)
+    report = Report(settings)
+    return Window(settings, report, recorder, Ticks()), report
+
+
+def told(folder: Path) -> ProcessReport:
+    (report,) = read_reports(folder)
+    return report
+
+
+def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) -> None:
+    recorder = Log()
+    steps, report = window(tmp_path, recorder)
+    seen = []
+    for _ in range(8):
+        steps.step_ended()
+        seen.append(len(recorder.calls))
+    assert recorder.calls == ["prepare", "begin", "step 1", "end"]
+    assert seen == [0, 1, 2, 3, 4, 4, 4, 4]
+    made = told(tmp_path)
+    assert made.trace == "trace.json.gz"
+    assert made.times is not None
+    # Moments 1, 4, 9 are of the warm-up; the window is from 16 to 25 to 36.
+    assert (made.times.warm_up_ns, made.times.steps_ns) == ((3, 5), (9, 11))
+    report.close(None)
+    assert recorder.calls[-1] == "end"
+
+
+def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
+    recorder = Log()
+    steps, report = window(tmp_path, recorder)
+    for _ in range(4):
+        steps.step_ended()
+    report.close(ValueError("died"))
+    made = told(tmp_path)
+    assert made.times is not None
+    assert made.times.steps_ns == (9,)
+    assert made.trace == "trace.json.gz"
+    assert made.exception is not None
+    assert (made.exception.type, made.exception.text) == ("builtins.ValueError", "died")
+
+
+def test_a_script_that_ends_in_the_warm_up_says_how_far_it_came(tmp_path: Path) -> None:
+    steps, report = window(tmp_path, Log())
+    steps.step_ended()
+    steps.step_ended()
+    report.close(None)
+    made = told(tmp_path)
+    assert (made.steps_taken, made.times, made.trace) == (2, None, None)
+
+
+def test_a_profiler_that_fails_is_told_and_the_script_goes_on(tmp_path: Path) -> None:
+    for failing in ("begin", "end"):
+        folder = tmp_path / failing
+        folder.mkdir()
+        steps, _ = window(folder, Log(failing))
+        for _ in range(8):
+            steps.step_ended()
+        problem = told(folder).problem
+        assert problem is not None
+        assert problem.kind == "no space"
+
+
+def test_the_script_is_ended_behind_the_window_only_if_asked(tmp_path: Path) -> None:
+    steps, _ = window(tmp_path, Log(), stop=True)
+    for _ in range(4):
+        steps.step_ended()
+    with pytest.raises(SystemExit) as raised:
+        steps.step_ended()
+    assert raised.value.code == 0
+
+
+def test_one_process_of_several_is_recorded(tmp_path: Path) -> None:
+    first, _ = window(tmp_path, Log())
+    first.step_ended()
+    recorder = Log()
+    second, _ = window(tmp_path, recorder)
+    for _ in range(8):
+        second.step_ended()
+    assert recorder.calls == []
+    (file,) = tmp_path.glob("process-*.json")
+    assert "another process trained" in json.loads(file.read_text())["notes"][0]
+
+
+def test_the_outermost_function_with_a_gradient_is_the_step() -> None:
+    ended: list[str] = []
+    steps = CompiledSteps(ended.append)
+
+    def inner() -> str:
+        return str(steps.call("inner", lambda: steps.gradient(lambda: "g", lambda _: True)))
+
+    assert steps.call("evaluate", lambda: "e") == "e"
+    assert ended == []
+    for _ in range(2):
+        steps.call("train", lambda: inner() + "t")
+    steps.call("evaluate", lambda: "e")
+    steps.call("train", lambda: "compiled")
+    assert ended == ["gt", "gt", "compiled"]
+
+
+def test_eager_gradients_are_steps_and_traced_ones_are_not() -> None:
+    ended: list[str] = []
+    steps = CompiledSteps(ended.append)
+    steps.gradient(lambda: "traced", lambda _: True)
+    steps.gradient(lambda: steps.gradient(lambda: "second", lambda _: False), lambda _: False)
+    steps.gradient(lambda: "first", lambda _: False)
+    assert ended == ["second", "first"]
