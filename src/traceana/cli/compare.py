@@ -34,7 +34,7 @@ Runs = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN RUN...",
-        help="Two runs or more, each a trace, a bundle, a folder of ranks, or a baseline's name.",
+        help="Two runs or more: traces, bundles, recorded runs, folders of ranks, or baselines.",
         show_default=False,
     ),
 ]
@@ -90,6 +90,7 @@ def compare(
     from traceana.compare.baselines import resolved
     from traceana.compare.comparison import Comparison
     from traceana.compare.many import Run, labels
+    from traceana.compare.opened import recorded_batch
 
     if len(runs) < 2:
         raise typer.BadParameter(
@@ -108,7 +109,8 @@ def compare(
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if ExitCode.NO_WORK in codes or ExitCode.NO_TIMELINE in codes:
         return failed
-    named = zip(label or labels(paths), traces, models, strict=True)
+    batches = [recorded_batch(path) for path in paths]
+    named = zip(label or labels(paths), traces, models, batches, strict=True)
     _show(output, Comparison(tuple(Run(*one) for one in named)), by)
     return failed
 

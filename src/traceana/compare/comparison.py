@@ -12,7 +12,7 @@ import polars as pl
 
 from traceana.compare import many
 from traceana.compare.many import Run, Table
-from traceana.compare.opened import opened
+from traceana.compare.opened import opened, recorded_batch
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -104,4 +104,6 @@ def compare(
         if isinstance(runs, Mapping)
         else many.labels([Path(trace.meta.source) for trace, _ in found])
     )
-    return Comparison(tuple(Run(name, *one) for name, one in zip(names, found, strict=True)))
+    batches = [recorded_batch(one) for one in given]
+    named = zip(names, found, batches, strict=True)
+    return Comparison(tuple(Run(name, *one, batch) for name, one, batch in named))

@@ -29,11 +29,17 @@ class Run:
     What several tables need of it is computed once.
     """
 
-    def __init__(self, label: str, trace: Trace, model: Manifest | None = None) -> None:
-        """Name ``trace``; the labels of runs that are compared have to be distinct."""
+    def __init__(
+        self, label: str, trace: Trace, model: Manifest | None = None, batch: int | None = None
+    ) -> None:
+        """Name ``trace``; the labels of runs that are compared have to be distinct.
+
+        ``batch`` is the number of images in a step, where it is known beside the trace.
+        """
         self.label = label
         self.trace = trace
         self.model = model
+        self._batch = batch
 
     @cached_property
     def measured(self) -> Sample:
@@ -47,8 +53,13 @@ class Run:
 
     @cached_property
     def side(self) -> Side:
-        """The layers and the batch."""
+        """The layers."""
         return side(self.trace, self.model)
+
+    @property
+    def batch(self) -> int | None:
+        """The images in a step: as was told, else by the shapes of the layers' inputs."""
+        return self._batch or self.side.batch
 
 
 def labels(paths: Sequence[Path]) -> list[str]:

@@ -50,8 +50,8 @@ def summary(runs: Sequence[Run]) -> Table:
     ``file``, ``framework``, ``devices``, ``libraries``
         The last are those of its kernels, most time first, comma-separated. Null: not known.
     ``steps``, ``batch``, ``layers``
-        Measured steps (null where none is marked), images per step where the layers' inputs tell,
-        layers that did work.
+        Measured steps (null where none is marked), images per step where the recorded run or the
+        layers' inputs tell, layers that did work.
     ``wall_ns``, ``mean_wall_ns``, ``image_ns``
         Median and mean of the step's wall time; the median over the batch; all rounded down.
     ``to_first``, ``image_to_first``
@@ -87,7 +87,7 @@ def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
     mean = int(walls.sum()) // one.count
     median = int(walls.median() or 0)  # type: ignore[arg-type]
     available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
-    batch = run.side.batch
+    batch = run.batch
     flops = _flops(run, whole=whole)
     kind = pl.col("kind")
     return {
