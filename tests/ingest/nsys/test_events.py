@@ -56,6 +56,10 @@ def test_streams_of_another_context_or_process_are_not_meant(
     assert waits(tmp_path, [wait(50, 14, 3)], [record(11, 8, 3, **other)]) == [(None, None)]
 
 
+def test_a_record_without_a_stream_tells_none(tmp_path: Path) -> None:
+    assert waits(tmp_path, [wait(50, 14, 3)], [record(11, NO_EVENT, 3)]) == [(None, None)]
+
+
 def test_without_records_nothing_is_known(tmp_path: Path) -> None:
     assert waits(tmp_path, [wait(50, 14, 3)], []) == [(None, None)]
 

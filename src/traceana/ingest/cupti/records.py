@@ -36,7 +36,7 @@ COPY: Final = {
     "graph_node": Integer("graphNodeId"),
 }
 
-_NO_STREAM: Final = 0xFFFFFFFF
+NO_STREAM: Final = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
 
 
@@ -54,7 +54,7 @@ def shape(page: pl.DataFrame) -> pl.DataFrame:
     frame = page.with_columns(
         (pl.col("end") - pl.col("start")).alias("duration"),
         nonzero("correlation").alias("correlation"),
-        pl.when((stream != _NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
+        pl.when((stream != NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
     ).drop("end")
     if "static_memory" in frame.columns:
         static, dynamic = pl.col("static_memory"), pl.col("dynamic_memory")

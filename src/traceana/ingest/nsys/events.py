@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from traceana.ingest.cupti.records import NO_STREAM
 from traceana.ingest.nsys.ids import process_of
 from traceana.ingest.tables import Integer, Query
 
@@ -36,7 +37,9 @@ def with_events(syncs: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
     a process. An event of another context than the wait's is left out: streams are numbered within
     a context.
     """
-    known = recorded.filter(pl.col("event_correlation") > 0).sort("event_correlation")
+    on_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
+    known = recorded.filter(on_stream & (pl.col("event_correlation") > 0))
+    known = known.sort("event_correlation")
     numbered = known.filter(pl.col("event_sync") > 0).unique(_KEYS, keep="last")
     found = ("event_context", "event_stream", "event_correlation")
     told = syncs.join(
