@@ -40,6 +40,7 @@ its version and who wrote it.
 | Nsight Systems reports | `.nsys-rep`, `.qdrep`, `.qdstrm`, by the user's `nsys` | `nsys_report` |
 | XPlane (TensorFlow, JAX) | `.xplane.pb`, `.xplane.pb.gz`, a profile directory | `xplane` |
 | trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
+| MXNet's profiler | `.json`, `.json.gz` | `mxnet` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
 | folders of ranks | any of these, one a rank | `ranks` |

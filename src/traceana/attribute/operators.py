@@ -27,7 +27,8 @@ OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^torch::autograd::|^\{'(?:mod|t
 """Ranges that stand for one operator, or for the source line that called it (PyProf)."""
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
-_BACKWARD: Final = r"^autograd::engine::evaluate_function: |Backward\d*$"
+# PyTorch's nodes of the backward graph; MXNet's operators for gradients.
+_BACKWARD: Final = r"^autograd::engine::evaluate_function: |Backward\d*$|^_backward_"
 
 
 def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,8 @@ _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that say what a thread was at; a Python frame or an OS call says too much."""
 
 _BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
+BOTH_DIRECTIONS: Final = r"(?i)forward *(?:\+|&|and) *backward"
+"""Ranges around both passes at once, as CNTK's: of neither, and no layer."""
 _FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
 
 
@@ -37,7 +39,9 @@ class Surroundings:
         nesting = Nesting.of(key[chosen], frame["start"].to_numpy(), frame["duration"].to_numpy())
         text = pl.col("text").cast(pl.String)
         told = frame.select(pl.col("text").unique()).with_columns(
-            pl.when(text.str.contains(_BACKWARD))
+            pl.when(text.str.contains(BOTH_DIRECTIONS))
+            .then(NONE)
+            .when(text.str.contains(_BACKWARD))
             .then(1)
             .when(text.str.contains(_FORWARD))
             .then(0)

@@ -11,10 +11,11 @@ from traceana.attribute.nesting import NONE, Ints, Nesting, thread_keys
 from traceana.trace.schema import conform, empty
 
 STEP_TEXT: Final = (
-    r"(?i)^(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?)?"
+    r"(?i)^_?(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?|minibatch[ _-]?)?"
     r"(?:step|iter|iteration|batch))[ _#:=\[-]*(\d*)\]?$"
 )
-"""Ranges that mark an iteration: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``."""
+"""Ranges that mark an iteration: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``;
+CNTK's ``_Minibatch Iteration``."""
 
 
 WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"

@@ -30,6 +30,10 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.chrome.reader import read as read_chrome
 
             return read_chrome(path, progress)
+        case Format.MXNET:
+            from traceana.ingest.mxnet.reader import read as read_mxnet
+
+            return read_mxnet(path, progress)
         case Format.KINETO:
             from traceana.ingest.kineto.reader import read as read_kineto
 

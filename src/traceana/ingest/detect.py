@@ -17,6 +17,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.ingest.chrome.sniff import is_other, is_xplane_json
+from traceana.ingest.mxnet.sniff import is_mxnet
 from traceana.ingest.ncu.sniff import is_counters
 from traceana.ingest.nsys_tables.sniff import is_export
 from traceana.ingest.xplane.sniff import is_xspace
@@ -39,6 +40,7 @@ class Format(Enum):
     KINETO = "kineto"
     XPLANE_JSON = "xplane-json"
     CHROME_JSON = "chrome-json"
+    MXNET = "mxnet"
     XPLANE = "xplane"
     SQLITE = "sqlite"
     NSYS_REPORT = "nsys-report"
@@ -84,6 +86,8 @@ def detect(path: Path) -> Format:
 def _chrome(head: bytes) -> Format:
     if is_xplane_json(head):
         return Format.XPLANE_JSON
+    if is_mxnet(head):
+        return Format.MXNET
     # What cannot be told goes to the Kineto reader, which knows what to say of it.
     return Format.CHROME_JSON if is_other(head) else Format.KINETO
 

@@ -23,6 +23,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "span": ("note", "the profiler's own recording span"),
     "event_record": ("note", "records of CUDA events; what waits for one names its stream"),
     "range_end": ("note", "ends of ranges; start and end are one row of the table"),
+    "repeated": ("note", "events that the file has a second time, in another form"),
     "aggregate": ("note", "events that stand for several and have no time"),
     "rounded": ("note", "events whose times are finer than a nanosecond, rounded to the nearest"),
     "unknown_category": ("note", "events of a category that traceana has no table for"),

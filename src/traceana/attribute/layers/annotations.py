@@ -13,6 +13,7 @@ from traceana.attribute.layers.roles import role_of
 from traceana.attribute.layers.tree import PathTree
 from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.attribute.operators import OPERATOR_TEXT
+from traceana.attribute.ranges import BOTH_DIRECTIONS
 from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
 
 _WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
@@ -76,6 +77,7 @@ def _judgement() -> pl.Expr:
         | text.str.contains(WARM_UP_TEXT)
         | role_of(text).is_not_null()
         | text.str.contains(OPERATOR_TEXT)
+        | text.str.contains(BOTH_DIRECTIONS)
         | (text.str.strip_chars() == "")
     ).alias("named")
 

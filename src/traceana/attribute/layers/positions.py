@@ -19,8 +19,13 @@ _ROLES: Final = {
     "torch::autograd::AccumulateGrad": "optimizer",
     # What a module's backward hook puts around it: one row for all.
     "BackwardHookFunction": "layer",
+    # MXNet's engine frees memory; its optimizers are an operator a parameter.
+    "DeleteVariable": "unattributed",
+    **dict.fromkeys(("sgd_update", "sgd_mom_update", "adam_update"), "optimizer"),
 }
 """Outermost operators that are no layer of their own wherever they stand, and their role."""
+
+_GRADIENT: Final = "_backward_"
 
 
 def short_name(names: pl.Series) -> pl.Series:
@@ -33,11 +38,14 @@ def position_layers(ops: pl.DataFrame, root: Ints, step: Ints) -> tuple[Ints, li
 
     ``root`` holds the row of the outermost operator around each, ``step`` the step of each row. A
     network that does not change runs its operators in the same order each step, so equal positions
-    are the same layer.
+    are the same layer. MXNet tells no more of a gradient than its name, ``_backward_Convolution``:
+    it is the layer's of that place from the other end, where there are as many as of forward ones.
     """
     is_root = root == np.arange(len(root))
     if not len(root):
         return root, []
+    names = ops["name"].unique().cast(pl.String)
+    mirrored = _mirrored() if names.str.starts_with(_GRADIENT).any() else ()
     outermost = (
         ops.select("name", "process", "thread", "start")
         .with_columns(pl.Series("step", step), pl.int_range(pl.len()).alias("row"))
@@ -49,6 +57,7 @@ def position_layers(ops: pl.DataFrame, root: Ints, step: Ints) -> tuple[Ints, li
         .with_columns(
             pl.int_range(pl.len()).over("process", "thread", "step", "short").alias("position")
         )
+        .with_columns(*mirrored)
         .with_columns(
             pl.when(pl.col("short").is_in(list(_ROLES)))
             .then(pl.col("short"))
@@ -65,3 +74,17 @@ def position_layers(ops: pl.DataFrame, root: Ints, step: Ints) -> tuple[Ints, li
         (path, short, _ROLES.get(short, "layer")) for path, short in distinct.iter_rows()
     ]
     return layer[root], layers
+
+
+def _mirrored() -> tuple[pl.Expr, pl.Expr]:
+    """Return ``short`` and ``position`` with gradients given those of their forward operator."""
+    is_gradient = pl.col("short").str.starts_with(_GRADIENT)
+    of = pl.col("short").str.strip_prefix(_GRADIENT)
+    alike = ["process", "step", of]
+    gradients = is_gradient.sum().over(alike)
+    mirrored = is_gradient & (is_gradient.not_().sum().over(alike) == gradients)
+    last = gradients.cast(pl.Int64) - 1
+    return (
+        pl.when(mirrored).then(of).otherwise("short").alias("short"),
+        pl.when(mirrored).then(last - pl.col("position")).otherwise("position").alias("position"),
+    )

@@ -29,6 +29,7 @@ _PREFERRED: Final = (
     Format.NSYS_STREAM,
     Format.KINETO,
     Format.XPLANE_JSON,
+    Format.MXNET,
     Format.CHROME_JSON,
 )
 _RUNS: Final = ("plugins", "profile")
