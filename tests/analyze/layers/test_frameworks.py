@@ -102,3 +102,19 @@ def test_a_depth_folds_modules_into_those_around_them() -> None:
     assert folded.frame.height < whole.frame.height
     named = folded.frame.filter(pl.col("role") == "layer")["layer"]
     assert not named.str.contains(".", literal=True).any()
+
+
+@pytest.mark.parametrize("network", ["googlenet", "resnet50"])
+def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None:
+    """TensorFlow reads weights ahead and runs branches as they come."""
+    file = FIXTURES / "networks" / f"{network}-cpu-keras.xplane.pb.gz"
+    beside = find(file)
+    assert beside is not None
+    model, trace = read(beside), traceana.open(file)
+    table = layers(trace, model=model).frame.filter(pl.col("role") == "layer")
+    paths = [path.removeprefix(f"{network}.") for path in table["layer"]]
+    paths.remove("loss")
+    assert paths == [layer.path for layer in model.layers]
+    without = layers(trace).frame.filter(pl.col("role") == "layer")
+    assert without["layer"].to_list() != table["layer"].to_list()
+    assert set(without["layer"]) == set(table["layer"])

@@ -21,13 +21,16 @@ COLUMNS: Final = ("input_shape", "output_shape")
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "layer_row": pl.UInt32,
     "described_type": pl.String,
+    "described_position": pl.Int64,
     "input_shape": pl.String,
     "output_shape": pl.String,
 }
 
 
 def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return ``layer_row``, ``described_type`` and :data:`COLUMNS`: JSON lists, batch first; notes.
+    """Return what is told of each ``layer_row``, and notes.
+
+    That is its type and its position in the manifest, and :data:`COLUMNS`: JSON lists, batch first.
 
     The manifest's have the channels behind the batch. Without one they are those of the layer's
     first operator (:func:`traceana.analyze.layers.operands.operands`), of PyTorch's without its
@@ -35,8 +38,8 @@ def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[st
     """
     partner = {} if model is None else paired(trace.layers, model)
     seen = operands(trace)
-    rows: dict[int, tuple[str | None, str | None, str | None]] = {
-        row: (None, _json(one.input), _json(one.output)) for row, one in seen.items()
+    rows: dict[int, tuple[str | None, int | None, str | None, str | None]] = {
+        row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
     for row, layer in partner.items():
@@ -44,9 +47,10 @@ def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[st
         taken = seen[row].input if row in seen else None
         if first is not None and taken is not None and prod(taken) != prod(first):
             other.append(layer.path)
-            rows[row] = (layer.type, *rows[row][1:])
+            rows[row] = (layer.type, layer.position, *rows[row][2:])
             continue
-        rows[row] = (layer.type, _json(first), _json(layer.outputs[0] if layer.outputs else None))
+        output = layer.outputs[0] if layer.outputs else None
+        rows[row] = (layer.type, layer.position, _json(first), _json(output))
     notes = (_other(other),) if other else ()
     return pl.DataFrame(
         [(row, *told) for row, told in rows.items()], schema=_SCHEMA, orient="row"

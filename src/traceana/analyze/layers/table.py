@@ -49,13 +49,13 @@ def layers(
     of which the trace has none, ``peaks`` those of the machine where the trace does not tell it.
 
     Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
-    ``role``, ``position`` (order of first execution), ``calls``, ``forward_ns``, ``backward_ns``,
-    ``other_ns`` (of neither direction), ``time_ns`` (their sum), ``share`` of all work,
+    ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,
+    ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither direction), ``time_ns`` (their sum),
+    ``share`` of all work,
     ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
     ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
     ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
-    :data:`traceana.analyze.layers.rates.COLUMNS`. Order of execution,
-    roles last.
+    :data:`traceana.analyze.layers.rates.COLUMNS`. In order of position, roles last.
     """
     told, on_shapes = shapes(trace, model) if costs else (None, ())
     names = places(_described(trace.layers, told), by, depth)
@@ -107,17 +107,32 @@ _HALVES: Final = ("forward", "backward")
 
 
 def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:
-    """Return ``layers`` with the types that the manifest has for them."""
+    """Return ``layers`` with the types and the order that the manifest has for them.
+
+    A layer that it does not have stands behind the one that it first ran behind.
+    """
     if told is None:
         return layers
-    described = layers.with_row_index("layer_row").join(
-        told.select("layer_row", "described_type"),
-        on="layer_row",
-        how="left",
-        maintain_order="left",
+    position = pl.col("described_position")
+    described = (
+        layers.with_row_index("layer_row")
+        .join(
+            told.select("layer_row", "described_type", "described_position"),
+            on="layer_row",
+            how="left",
+            maintain_order="left",
+        )
+        .sort("position", maintain_order=True)
+        .with_columns(position.forward_fill().fill_null(-1).alias("behind"))
+        .sort("behind", position.is_null(), maintain_order=True)
     )
-    return described.with_columns(pl.coalesce("described_type", "type").alias("type")).select(
-        layers.columns
+    return (
+        described.with_columns(
+            pl.coalesce("described_type", "type").alias("type"),
+            pl.int_range(pl.len()).cast(layers.schema["position"]).alias("position"),
+        )
+        .sort("layer_row")
+        .select(layers.columns)
     )
 
 
