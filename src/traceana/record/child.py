@@ -74,7 +74,9 @@ def _ending_signals() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    # What is ignored, as under nohup, stays so.
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
     try:
         before = [signal.signal(number, interrupt) for number in numbers]
     except ValueError:  # not in the main thread, where signals do not arrive
