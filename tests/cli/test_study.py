@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
+from tests.study.test_published import SCHEMAS
 from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import cnn_steps
@@ -186,3 +187,14 @@ def test_a_trace_alone_is_a_run(run: Run, bundle: Path) -> None:
     assert result.exit_code == 0
     layers = [row["layer"] for row in json.loads(result.stdout)["rows"]]
     assert layers[:2] == ["features.0", "features.1"]
+
+
+@pytest.mark.parametrize("name", Name)
+def test_every_key_of_the_json_is_documented(run: Run, name: Name) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.split("\n### study\n")[1].split("\n### ")[0]
+    compared = page.split("\n### compare\n")[1].split("\n### ")[0]
+    told = json.loads(run("study", name.value, "--published", "-f", "json").stdout)
+    keys = pl.DataFrame(told["rows"]).columns or list(SCHEMAS[name])
+    for key in (*keys, "study", "title", "on", "missing"):
+        assert f"`{key}`" in section or f"`{key}`" in compared, key

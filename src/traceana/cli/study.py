@@ -71,6 +71,8 @@ def study(
         found = with_published(found)
     output.show("study", found.result, study=found, sections=found.sections, source=_source(found))
     if found.result.frame.is_empty():
+        why = "no rows of runs, and the paper's figure is only drawn" if published else "no rows"
+        typer.echo(f"traceana: nothing to show: {why}", err=True)
         return ExitCode.NO_WORK
     if plot is not None and suffix is not None:
         _draw(found, plot, suffix, force=writing.force)

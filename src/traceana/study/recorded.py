@@ -128,5 +128,4 @@ def _name(environment: Environment | None, *, on_gpu: bool) -> str | None:
         return None
     if on_gpu:
         return environment.gpus[0].name if environment.gpus else None
-    threads = "" if environment.threads is None else f", {environment.threads} threads"
-    return f"{environment.cpu} ({environment.cpu_cores} cores{threads})"
+    return f"{environment.cpu} ({environment.cpu_cores} cores)"
