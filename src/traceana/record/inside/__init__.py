@@ -12,19 +12,16 @@ import sys
 
 def start() -> None:
     """Prepare this process as ``TRACEANA_RECORD`` says; nothing may go wrong in the script."""
-    from .report import Report
+    from .report import Report, guarded
     from .settings import Settings
 
     settings = Settings.of_environment()
     if settings is None:
         return
     report = Report(settings)
-    try:
-        from .install import install
+    from .install import install
 
-        install(settings, report)
-    except Exception as error:  # noqa: BLE001  # the script runs on, unrecorded
-        report.note(f"the recording could not be prepared: {type(error).__name__}: {error}")
+    guarded(lambda: install(settings, report), report)
     os.register_at_fork(after_in_child=report.forget)
     atexit.register(_end, report)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from .imports import Callback, watch
-from .report import Report
+from .report import Report, guarded
 from .settings import Settings
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
@@ -20,7 +20,7 @@ def install(settings: Settings, report: Report) -> None:
             report.tell(framework=framework)
             wanted = settings.profiler in ("auto", "nsys", "none", framework)
             if settings.mark and wanted:
-                _guarded(lambda: _steps_of(framework)(module, settings, report), report)
+                guarded(lambda: _steps_of(framework)(module, settings, report), report)
 
         return imported
 
@@ -39,10 +39,3 @@ def _steps_of(framework: str) -> Callable[[ModuleType, Settings, Report], None]:
     from . import jax_steps
 
     return jax_steps.count_steps
-
-
-def _guarded(action: Callable[[], None], report: Report) -> None:
-    try:
-        action()
-    except Exception as error:  # noqa: BLE001  # the script runs on, unrecorded
-        report.note(f"the recording could not be prepared: {type(error).__name__}: {error}")

@@ -49,6 +49,13 @@ class NvtxWindow(Recorder):
 
     def end(self) -> str | None:
         """Have nsys end; it writes the trace itself."""
+        self.abandon()
+        if self._nvtx is not None and self._model is not None:
+            self._model.describe(Path(self._settings.folder))
+        return None
+
+    def abandon(self) -> None:
+        """Have nsys end."""
         if self._nvtx is not None:
             if self._operators is not None:
                 self._operators.__exit__(None, None, None)
@@ -56,9 +63,6 @@ class NvtxWindow(Recorder):
                 self._model.unmark()
             self._nvtx.pop_range()
             self._nvtx.end_range(self._capture)
-            if self._model is not None:
-                self._model.describe(Path(self._settings.folder))
-        return None
 
 
 def refuse_torch_profiler(torch: Any, report: Report) -> None:

@@ -97,3 +97,11 @@ class Report:
                 return
             except OSError:
                 continue
+
+
+def guarded(action: Callable[[], None], report: Report) -> None:
+    """Do ``action``; where it fails the script runs on, and the report says so."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001
+        report.note(f"part of the recording failed: {type(error).__name__}: {str(error)[:200]}")

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .report import Report
+from .report import Report, guarded
 from .settings import Settings
 from .window import Recorder
 
@@ -58,28 +58,31 @@ class TorchRecorder(Recorder):
         self._model.describe(folder)
         return name
 
+    def abandon(self) -> None:
+        """Stop: a process that ends under the profiler crashes."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            self._model.unmark()
+            profiler.stop()
+
     def _start(self, warm_up: int) -> None:
         profiler = self._torch.profiler
         if self._torch.autograd._profiler_enabled():
             self._report.problem("conflict", "the script runs torch.profiler itself")
             return
         _give_way_to_others(self._torch, self)
-        self._profiler = profiler.profile(
-            schedule=profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps),
-            record_shapes=True,
-        )
         with warnings.catch_warnings():
             # It says that without its warm-up figures are skewed; --warm-up 1 asked for that.
             warnings.simplefilter("ignore")
+            window = profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps)
+            self._profiler = profiler.profile(schedule=window, record_shapes=True)
             self._profiler.start()
 
     def give_way(self) -> None:
         """End a recording because the script starts a profiler of its own."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            self._model.unmark()
-            profiler.stop()
+        if self._profiler is not None:
             self._report.problem("conflict", "the script runs torch.profiler itself")
+            guarded(self.abandon, self._report)
 
 
 def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> None:

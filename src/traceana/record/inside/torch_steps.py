@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from .report import Report
+from .report import Report, guarded
 from .settings import Settings
 from .window import Clock, Recorder, Window
 
@@ -19,7 +19,7 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     # A hook of the optimizer's own would be called within its range in the trace.
     original = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     if original is None:
-        report.note(f"torch {torch.__version__} is too old to tell when a step ends: 2.0 is not")
+        report.note(f"torch {torch.__version__} does not tell when a step ends: 2.0 and newer do")
         return
     model = Model(torch, report)
     recorder = _recorder(torch, settings, report, model)
@@ -30,8 +30,8 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
             clock = DeviceClock(torch) if torch.cuda.is_initialized() else Clock()
             own = Window(settings, report, recorder, clock, lambda: rank_of(torch))
             windows[id(optimizer)] = own
+            guarded(lambda: model.look_for(optimizer), report)
             own.step_ended()
-            model.look_for(optimizer)
         elif id(optimizer) in windows:
             model.step_ended()
             windows[id(optimizer)].step_ended()

@@ -29,6 +29,9 @@ class Recorder:
         """End the window and write the trace; returns the name of its file."""
         return None
 
+    def abandon(self) -> None:
+        """Stop without a trace, in whatever state: there was no step to record."""
+
 
 class Clock:
     """The host's clock, which is right where the host waits for each step."""
@@ -117,8 +120,9 @@ class Window:
         if self._over or os.getpid() != self._process:
             return
         self._over = True
-        if not self._moments:
+        if len(self._moments) < 2:
             self._report.tell(steps_taken=self._taken)
+            self._recorder.abandon()
             return
         self._clock.wait()
         times = {

@@ -51,6 +51,12 @@ class XplaneRecorder(Recorder):
         shutil.rmtree(self._log, ignore_errors=True)
         return name
 
+    def abandon(self) -> None:
+        """Stop, if it was begun."""
+        if self._step is not None:
+            self._leave()
+            self._stop()
+
     def _enter(self, number: int) -> None:
         self._step = self._mark(number)
         self._step.__enter__()
