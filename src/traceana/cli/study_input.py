@@ -119,6 +119,7 @@ def _of_run(run: RecordedRun) -> Traced:
 def _alone(path: Path) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
     from traceana.cli.opening import layer_manifest
+    from traceana.compare.many import labels
     from traceana.study.recorded import Recorded
     from traceana.study.side_by_side import Traced
 
@@ -126,7 +127,7 @@ def _alone(path: Path) -> Traced:
     model = layer_manifest([path], Reading())
     names = trace.devices["name"].drop_nulls().to_list()
     known = Recorded(
-        folder=str(path),
+        folder=labels([path])[0],
         framework=trace.meta.framework,
         network=None if model is None else model.network,
         place="CPU" if trace.on_cpu else "GPU",

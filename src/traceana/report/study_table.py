@@ -27,8 +27,8 @@ def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> lis
     """Return the runs' rows of ``frame`` as ``layout`` has them; none where there are no rows.
 
     With figures they are side by side, in as many tables below each other as ``width`` makes of
-    them, or a row a run and item where that takes fewer lines. A cell is that of its item and run;
-    of several rows of both the cells are joined.
+    them, or a row a run and item where that takes half the lines. A cell is that of its item and
+    run; of several rows of both the cells are joined.
     """
     own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
     known = [column for column in layout.columns if column in own.columns]
@@ -45,7 +45,7 @@ def tables(frame: pl.DataFrame, layout: Layout, width: int | None = None) -> lis
     beside = _side_by_side(own, known, layout, optional, width)
     listed = narrowed(_listed(own, known, layout), width or _ENDLESS, optional)
     fits = width is None or _width(listed) <= width
-    return [listed] if fits and _lines([listed]) < _lines(beside) else beside
+    return [listed] if fits and 2 * _lines([listed]) <= _lines(beside) else beside
 
 
 def _side_by_side(

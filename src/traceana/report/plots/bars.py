@@ -23,13 +23,14 @@ def draw_bars(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
 
     In a group the bars stand together that are there: a series without a value takes no room.
     """
+    series = sorted(panel.bars, key=lambda bars: numbers[bars.label])
     there = [
-        [place for place, bars in enumerate(panel.bars) if _has(bars, row)]
+        [place for place, bars in enumerate(series) if _has(bars, row)]
         for row in range(len(panel.rows))
     ]
     thick = _GROUP / max(1, *map(len, there))
     numbered = sum(map(len, there)) <= _MOST_NUMBERS
-    for place, bars in enumerate(panel.bars):
+    for place, bars in enumerate(series):
         heights = {
             row: row + (own.index(place) - (len(own) - 1) / 2) * thick
             for row, own in enumerate(there)

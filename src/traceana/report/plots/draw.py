@@ -84,9 +84,8 @@ def figure(picture: Picture) -> Figure:
     made.set_layout_engine(
         "constrained", rect=(0, 0, 1, 1 - head.height / total), h_pad=0.07, w_pad=0.09
     )
-    grid = made.subplots(
-        rows, columns, squeeze=False, sharey=picture.same_rows, height_ratios=heights
-    )
+    share = picture.share or "none"
+    grid = made.subplots(rows, columns, squeeze=False, sharey=share, height_ratios=heights)
     places = list(grid.flat)
     for axes in places[len(picture.panels) :]:
         axes.remove()

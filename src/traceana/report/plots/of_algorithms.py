@@ -9,6 +9,7 @@ import polars as pl
 from traceana.report import words
 from traceana.report.plots.picture import Axis, Bars, Line, Panel, Picture
 from traceana.report.plots.units import bytes_axis, flops_axis, scaled, time_axis
+from traceana.study.convolutions.sources import DIRECTIONS
 from traceana.study.model import Study
 
 _CALLED: Final = {
@@ -17,7 +18,6 @@ _CALLED: Final = {
     "wgrad": "weight gradient",
     None: "either direction",
 }
-_ORDER: Final = ("fprop", "forward", "dgrad", "wgrad", "backward", None)
 _BATCH: Final = Axis("batch (images)", log=2)
 
 
@@ -39,7 +39,7 @@ def by_batch(study: Study) -> Picture:
         lines = _lines(own, "workspace_bytes", size_unit, several)
         sizes.append(Panel(f"{title}: workspace", _BATCH, size, lines))
     panels = times if held.is_empty() else [*times, *sizes]
-    return Picture(study.title, study.on, panels, min(3, len(times)))
+    return Picture(study.title, study.on, panels, min(3, len(times)), share="row")
 
 
 def by_layer(study: Study) -> Picture:
@@ -75,13 +75,13 @@ def by_layer(study: Study) -> Picture:
         bars = _bars(forward, rows, "executed_flops", unit)
         panels.append(Panel("forward: operations executed", axis, rows=rows, bars=bars))
     title = study.title if batch is None else f"{study.title}, batch {batch!s}"
-    return Picture(title, study.on, panels, min(2, len(panels)), same_rows=True)
+    return Picture(title, study.on, panels, min(2, len(panels)), share="all")
 
 
 def _by_direction(frame: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
     found = frame.partition_by("direction", as_dict=True, maintain_order=True)
-    known = [(one, found.pop((one,))) for one in _ORDER if (one,) in found]
-    return [*known, *((str(one), rows) for (one,), rows in found.items())]
+    known = [(one, found.pop((one,))) for one in DIRECTIONS if (one,) in found]
+    return [*known, *((one, rows) for (one,), rows in found.items())]
 
 
 def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[Line]:
@@ -101,5 +101,7 @@ def _bars(frame: pl.DataFrame, rows: list[str], column: str, unit: int) -> list[
     for (series,), own in frame.group_by("_s", maintain_order=True):
         there = own.drop_nulls(column)
         values = dict(there.group_by("layer").agg(pl.col(column).sum()).iter_rows())
-        found.append(Bars(words.part(str(series)), scaled([values.get(row) for row in rows], unit)))
+        if values:
+            told = scaled([values.get(row) for row in rows], unit)
+            found.append(Bars(words.part(str(series)), told))
     return found

@@ -49,7 +49,7 @@ def picture(study: Study) -> Picture:
         on.append(f"the {_MOST} of {len(rows)} rows with the most time")
         rows = [row for row in rows if row in kept]
     panels = [_panel(frame, rows, column, title) for column, title in _PANELS[study.name].items()]
-    return Picture(study.title, on, panels, min(3, len(panels)), same_rows=True)
+    return Picture(study.title, on, panels, min(3, len(panels)), share="all")
 
 
 def _named(study: Study, columns: Sequence[str]) -> pl.Expr:
@@ -72,9 +72,9 @@ def _panel(frame: pl.DataFrame, rows: Sequence[str], column: str, title: str) ->
         summed = own.drop_nulls(column).group_by("_row").agg(pl.col(column).sum())
         values = dict(summed.iter_rows())
         printed = "source" in own.columns and own["source"].is_not_null().any()
-        bars.append(
-            Bars(str(label), scaled([values.get(row) for row in rows], size), printed=printed)
-        )
+        if values:
+            there = scaled([values.get(row) for row in rows], size)
+            bars.append(Bars(str(label), there, printed=printed))
     return Panel(title, axis, rows=[plain(row) for row in rows], bars=bars)
 
 

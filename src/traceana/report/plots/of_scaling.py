@@ -37,7 +37,8 @@ def picture(study: Study) -> Picture:
         if any(line.x for line in told):
             share = Axis("communication (% of the step)")
             shares.append(Panel(title, devices, share, lines=[line for line in told if line.x]))
-    return Picture(study.title, study.on, [*panels, *shares], min(3, len(panels)))
+    columns = 2 if len(panels) == 1 else min(3, len(panels))
+    return Picture(study.title, study.on, [*panels, *shares], columns)
 
 
 def _points(label: str, series: pl.DataFrame) -> Line:

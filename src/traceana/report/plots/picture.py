@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +75,5 @@ class Picture:
     on: Sequence[str] = ()
     panels: Sequence[Panel] = field(default_factory=tuple)
     columns: int = 2
-    same_rows: bool = False
-    """Whether panels of bars beside each other have the same rows, named once."""
+    share: Literal["row", "all"] | None = None
+    """Which panels have one y axis: the same rows of bars are then named once."""

@@ -45,10 +45,12 @@ def on(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[st
     """Return on what the sources were measured, a line each."""
     lines = []
     for one in measured:
-        threads = "" if one.device.threads is None else f" ({one.device.threads} threads)"
+        count = one.device.threads
+        threads = "" if count is None else f" ({_counted(count, 'thread')})"
         lines.append(
             f"{one.network}, {one.device.name}{threads}, {one.library} {one.library_version}, "
-            f"{one.precision}: each algorithm alone, medians, {one.warm_up} runs of warm-up"
+            f"{one.precision}: each algorithm alone, medians, "
+            f"{_counted(one.warm_up, 'run')} of warm-up"
         )
     runs = [one.run for one in traced]
     return (*dict.fromkeys(lines), *conditions(runs, timed=False))
@@ -72,3 +74,7 @@ def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> 
     if traced:
         return (f"a run shows the algorithms that were chosen; all that there are: {_MEASURE}",)
     return (f"to fill this study: {_MEASURE}",)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
