@@ -47,11 +47,11 @@ class Log(Recorder):
     def step(self, number: int) -> None:
         self._add(f"step {number}")
 
-    def abandon(self) -> None:
-        self._add("abandon")
+    def stop(self) -> None:
+        self._add("stop")
 
-    def end(self) -> str | None:
-        self._add("end")
+    def write(self) -> str | None:
+        self._add("write")
         return "trace.json.gz"
 
 
@@ -73,15 +73,15 @@ def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) 
     for _ in range(8):
         steps.step_ended()
         seen.append(len(recorder.calls))
-    assert recorder.calls == ["prepare", "begin", "step 1", "end"]
-    assert seen == [0, 1, 2, 3, 4, 4, 4, 4]
+    assert recorder.calls == ["prepare", "begin", "step 1", "stop", "write"]
+    assert seen == [0, 1, 2, 3, 5, 5, 5, 5]
     made = told(tmp_path)
     assert made.trace == "trace.json.gz"
     assert made.times is not None
     # Moments 1, 4, 9 are of the warm-up; the window is from 16 to 25 to 36.
     assert (made.times.warm_up_ns, made.times.steps_ns) == ((3, 5), (9, 11))
     report.close(None)
-    assert recorder.calls[-1] == "end"
+    assert recorder.calls[-1] == "write"
 
 
 def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
@@ -108,21 +108,23 @@ def test_a_script_that_ends_in_the_warm_up_says_how_far_it_came(tmp_path: Path) 
             steps.step_ended()
         report.close(None)
         # A process that ends under a profiler may crash.
-        assert recorder.calls[-1] == "abandon"
+        assert recorder.calls[-1] == "stop"
         made = told(folder)
         assert (made.steps_taken, made.times, made.trace) == (count, None, None)
 
 
 def test_a_profiler_that_fails_is_told_and_the_script_goes_on(tmp_path: Path) -> None:
-    for failing in ("begin", "end"):
+    for failing in ("begin", "stop", "write"):
         folder = tmp_path / failing
         folder.mkdir()
-        steps, _ = window(folder, Log(failing))
+        recorder = Log(failing)
+        steps, _ = window(folder, recorder)
         for _ in range(8):
             steps.step_ended()
         problem = told(folder).problem
         assert problem is not None
         assert problem.kind == "no space"
+        assert recorder.calls[-1] == "stop"
 
 
 def test_the_script_is_ended_behind_the_window_only_if_asked(tmp_path: Path) -> None:

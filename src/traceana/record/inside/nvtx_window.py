@@ -47,14 +47,7 @@ class NvtxWindow(Recorder):
             self._nvtx.pop_range()
             self._nvtx.push_range(f"iteration {number}")
 
-    def end(self) -> str | None:
-        """Have nsys end; it writes the trace itself."""
-        self.abandon()
-        if self._nvtx is not None and self._model is not None:
-            self._model.describe(Path(self._settings.folder))
-        return None
-
-    def abandon(self) -> None:
+    def stop(self) -> None:
         """Have nsys end."""
         if self._nvtx is not None:
             if self._operators is not None:
@@ -63,6 +56,12 @@ class NvtxWindow(Recorder):
                 self._model.unmark()
             self._nvtx.pop_range()
             self._nvtx.end_range(self._capture)
+
+    def write(self) -> str | None:
+        """Write the model's layers; nsys writes the trace itself."""
+        if self._nvtx is not None and self._model is not None:
+            self._model.describe(Path(self._settings.folder))
+        return None
 
 
 def refuse_torch_profiler(torch: Any, report: Report) -> None:

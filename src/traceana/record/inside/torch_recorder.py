@@ -25,6 +25,7 @@ class TorchRecorder(Recorder):
         self._torch, self._settings, self._report = torch, settings, report
         self._model = model
         self._profiler: Any = None
+        self._stopped: Any = None
 
     def prepare(self) -> None:
         """Start the profiler's own warm-up."""
@@ -32,38 +33,37 @@ class TorchRecorder(Recorder):
 
     def begin(self) -> None:
         """Begin the window."""
+        # First what takes time: the profiler's first step begins where this ends.
+        self._model.mark(self._torch.profiler.record_function)
         if self._profiler is None:
             self._start(warm_up=0)
         else:
             self._profiler.step()
-        if self._profiler is not None:
-            self._model.mark(self._torch.profiler.record_function)
+        if self._profiler is None:
+            self._model.unmark()
 
     def step(self, number: int) -> None:  # noqa: ARG002  # the profiler counts by itself
         """Mark the step."""
         if self._profiler is not None:
             self._profiler.step()
 
-    def end(self) -> str | None:
-        """Stop, write the trace, compressed, and the model's layers."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is None:
+    def stop(self) -> None:
+        """Stop the profiler, whose last step ends here, then the ranges."""
+        self._stopped, self._profiler = self._profiler, None
+        if self._stopped is not None:
+            self._stopped.stop()
+            self._model.unmark()
+
+    def write(self) -> str | None:
+        """Write the trace, compressed, and the model's layers."""
+        if self._stopped is None:
             return None
-        self._model.unmark()
-        profiler.stop()
         rank = self._model.rank
         name = "trace.json.gz" if rank is None else f"trace.rank{rank}.json.gz"
         folder = Path(self._settings.folder)
-        _write(profiler, folder / name)
+        _write(self._stopped, folder / name)
         self._model.describe(folder)
         return name
-
-    def abandon(self) -> None:
-        """Stop: a process that ends under the profiler crashes."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            self._model.unmark()
-            profiler.stop()
 
     def _start(self, warm_up: int) -> None:
         profiler = self._torch.profiler
@@ -82,7 +82,8 @@ class TorchRecorder(Recorder):
         """End a recording because the script starts a profiler of its own."""
         if self._profiler is not None:
             self._report.problem("conflict", "the script runs torch.profiler itself")
-            guarded(self.abandon, self._report)
+            guarded(self.stop, self._report)
+            self._stopped = None
 
 
 def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> None:

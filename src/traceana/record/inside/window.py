@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from .report import Report
+from .report import Report, guarded
 from .settings import Settings
 
 
@@ -25,12 +25,12 @@ class Recorder:
     def step(self, number: int) -> None:
         """One step of the window is over; ``number`` is the next one's."""
 
-    def end(self) -> str | None:
-        """End the window and write the trace; returns the name of its file."""
-        return None
+    def stop(self) -> None:
+        """End the window, in whatever state: a process that ends under a profiler may crash."""
 
-    def abandon(self) -> None:
-        """Stop without a trace, in whatever state: there was no step to record."""
+    def write(self) -> str | None:
+        """Write the trace of a window that was stopped; returns the name of its file."""
+        return None
 
 
 class Clock:
@@ -86,6 +86,7 @@ class Window:
         except Exception as error:  # noqa: BLE001  # the script runs on, unrecorded
             self._over = True
             self._report.failed(error)
+            guarded(self._recorder.stop, self._report)
         if self._over and self._settings.stop and _in_main_thread():
             raise SystemExit(0)
 
@@ -122,16 +123,17 @@ class Window:
         self._over = True
         if len(self._moments) < 2:
             self._report.tell(steps_taken=self._taken)
-            self._recorder.abandon()
+            self._recorder.stop()
             return
         self._clock.wait()
+        self._recorder.stop()
         times = {
             "warm_up_ns": self._clock.between(self._warm_up),
             "steps_ns": self._clock.between(self._moments),
             "synchronized": self._clock.synchronized,
         }
         self._report.tell(times=times, steps_taken=self._taken)
-        trace = self._recorder.end()
+        trace = self._recorder.write()
         if trace is not None:
             self._report.tell(trace=trace)
 

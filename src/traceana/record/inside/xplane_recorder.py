@@ -38,10 +38,14 @@ class XplaneRecorder(Recorder):
         self._leave()
         self._enter(number)
 
-    def end(self) -> str | None:
-        """Stop, and take the trace out of the profiler's own folders."""
-        self._leave()
-        self._stop()
+    def stop(self) -> None:
+        """Stop, if it was begun."""
+        if self._step is not None:
+            self._leave()
+            self._stop()
+
+    def write(self) -> str | None:
+        """Take the trace out of the profiler's own folders."""
         found = sorted(self._log.rglob("*.xplane.pb"))
         if not found:
             return None
@@ -50,12 +54,6 @@ class XplaneRecorder(Recorder):
         found[0].replace(self._folder / name)
         shutil.rmtree(self._log, ignore_errors=True)
         return name
-
-    def abandon(self) -> None:
-        """Stop, if it was begun."""
-        if self._step is not None:
-            self._leave()
-            self._stop()
 
     def _enter(self, number: int) -> None:
         self._step = self._mark(number)
