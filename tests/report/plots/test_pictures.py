@@ -155,6 +155,15 @@ def test_algorithms() -> None:
     assert time.title == "forward"
 
 
+def test_algorithms_of_traces_that_tell_no_batch(make: Make) -> None:
+    forward, backward = drawn(algorithms_study([], [Traced(make(batch=None), cnn_steps())])).panels
+    assert bars_of(forward) == {
+        ("PyTorch", "Winograd"): 0.6,
+        ("PyTorch", "implicit precomp GEMM"): 1.0,
+    }
+    assert bars_of(backward) == {("PyTorch", "implicit precomp GEMM"): 2.0}
+
+
 def test_layerwise_is_of_the_largest_batch_with_operations_beside() -> None:
     study = layerwise_study([timed(measurements=timed().measurements[:4])], [])
     time, operations = drawn(study).panels

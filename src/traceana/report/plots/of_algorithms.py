@@ -24,9 +24,12 @@ _BATCH: Final = Axis("batch (images)", log=2)
 def by_batch(study: Study) -> Picture:
     """Return time and workspace of each algorithm by batch, a column a direction, axes logarithmic.
 
-    An algorithm that ran on some of the layers only says on how many.
+    An algorithm that ran on some of the layers only says so. Of traces that tell no batch the times
+    are bars.
     """
     frame = study.result.frame.filter(pl.col("batch").is_not_null())
+    if frame.is_empty():
+        return _without_batch(study)
     several = frame["run"].n_unique() > 1
     time, time_unit = time_axis("time", frame["time_ns"], log=10)
     held = frame.filter(pl.col("workspace_bytes") > 0)
@@ -42,18 +45,38 @@ def by_batch(study: Study) -> Picture:
     return Picture(study.title, study.on, panels, min(3, len(times)), share="row")
 
 
+def _without_batch(study: Study) -> Picture:
+    frame = study.result.frame.with_columns(
+        pl.col("algorithm").fill_null("unknown").alias("layer"), pl.col("run").alias("_s")
+    )
+    rows = frame["layer"].unique(maintain_order=True).to_list()
+    time, unit = time_axis("time", frame["time_ns"])
+    panels = [
+        Panel(
+            _CALLED.get(direction, str(direction)),
+            time,
+            rows=[words.part(row) for row in rows],
+            bars=_bars(own, rows, "time_ns", unit),
+        )
+        for direction, own in _by_direction(frame)
+    ]
+    return Picture("Time of convolution algorithms", study.on, panels, 3, share="all")
+
+
 def by_layer(study: Study) -> Picture:
     """Return time by direction and operations forward of each layer, at the largest batch."""
     whole = study.result.frame
     batch = whole["batch"].max()
     frame = whole if batch is None else whole.filter(pl.col("batch") == batch)
     several = frame["run"].n_unique() > 1
+    known = frame["algorithm"].drop_nulls().unique()
+    called = pl.col("algorithm").replace({name: words.part(name) for name in known})
     frame = frame.with_columns(
         pl.when(pl.lit(not several))
-        .then("algorithm")
+        .then(called)
         .when(pl.col("algorithm") == "unknown")
         .then("run")
-        .otherwise(pl.format("{}, {}", "run", "algorithm"))
+        .otherwise(pl.format("{}, {}", "run", called))
         .alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
@@ -103,5 +126,5 @@ def _bars(frame: pl.DataFrame, rows: list[str], column: str, unit: int) -> list[
         values = dict(there.group_by("layer").agg(pl.col(column).sum()).iter_rows())
         if values:
             told = scaled([values.get(row) for row in rows], unit)
-            found.append(Bars(words.part(str(series)), told))
+            found.append(Bars(str(series), told))
     return found
