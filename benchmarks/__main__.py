@@ -13,7 +13,7 @@ from benchmarks import peers
 from benchmarks.source import ROOT, SCRATCH
 
 _BENCHMARKS: Final = (
-    *("startup", "classify", "attribute", "transfers"),
+    *("startup", "classify", "attribute", "transfers", "idle"),
     *("ingest_kineto", "ingest_xplane"),
 )
 

@@ -12,6 +12,7 @@ from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
 from traceana.analyze.condensed import condensed
 from traceana.analyze.facts import facts
+from traceana.analyze.idle import devices
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import measured_steps, steps
@@ -135,6 +136,18 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
         (0, 160, 100, 80, 20, 60, 140),
         (1, 7, 7, 7, 0, 0, 7),
     ]
+
+
+def test_a_graph_recorded_whole_counts_as_a_kernel_wherever_busy_time_is_told() -> None:
+    builder = TraceBuilder()
+    builder.copy("h2d", 0, 100)
+    row = {"name_id": builder.name("graph"), "kind": "graph", "device": 0}
+    builder.row("activities", start=50, duration=100, **row)
+    trace = builder.build()
+    columns = ("busy_ns", "kernel_ns", "copy_only_ns")
+    assert busy(trace).frame.select(columns).rows() == [(150, 100, 50)]
+    assert devices(trace).frame.select(columns).rows() == [(150, 100, 50)]
+    assert transfers(trace).totals["exposed_ns"] == 50
 
 
 def test_steps_say_how_much_of_them_the_device_worked(trace: Trace) -> None:

@@ -179,3 +179,22 @@ def _hold(kind: str, host: list[Span], start: int, parts: dict[str, int]) -> Non
         parts[rest] -= moved
         parts[kind] += moved
         waited -= moved
+
+
+def test_overhead_of_a_process_is_not_that_of_another_whichever_device_is_selected() -> None:
+    b = TraceBuilder()
+    for process in (1, 2):
+        for launch in (0, 50):
+            row = {"start": launch, "duration": 5, "process": process, "thread": process}
+            call = b.row("calls", name="cudaLaunchKernel", **row)
+            b.kernel("k", launch + 6, 10, device=process, process=process, call=call)
+    own = {"process": 1, "thread": 1, "kind": "overhead"}
+    b.row("ranges", text="CUPTI Buffer flush", start=20, duration=25, **own)
+    trace = b.build()
+
+    def cause(part: Trace, device: int) -> str:
+        gaps = idle(part, "gap").frame.filter(pl.col("device") == device, pl.col("start_ns") == 16)
+        return str(gaps["cause"].item())
+
+    assert [cause(trace, device) for device in (1, 2)] == ["profiler", "host"]
+    assert [cause(select(trace, devices=[one]), one) for one in (1, 2)] == ["profiler", "host"]

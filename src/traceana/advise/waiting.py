@@ -46,7 +46,7 @@ def waits(
             (time.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
             time.max().alias("max_ns"),
         )
-        .sort("time_ns", by, descending=[True, False])
+        .sort("time_ns", by, "device", "cause", descending=[True, False, False, False])
     )
     return Found(
         total + more,

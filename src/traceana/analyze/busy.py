@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.analyze.intervals import Busy
 from traceana.analyze.result import Result, sums
+from traceana.analyze.transfers.exposed import computing
 from traceana.analyze.work import why_no_work, work
 
 if TYPE_CHECKING:
@@ -19,10 +20,11 @@ def busy(trace: Trace) -> Result:
 
     Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (from
     there to the end of its last), ``busy_ns`` (union of all activities), ``kernel_ns`` (union of
-    the kernels), ``copy_only_ns`` (busy without a kernel), ``idle_ns`` (``span_ns - busy_ns``),
-    ``sum_ns`` (sum of the durations: more than ``busy_ns`` where streams overlap).
+    the kernels, and of CUDA graphs recorded whole), ``copy_only_ns`` (busy without a kernel),
+    ``idle_ns`` (``span_ns - busy_ns``), ``sum_ns`` (sum of the durations: more than ``busy_ns``
+    where streams overlap).
     """
-    activities = work(trace).filter(pl.col("device").is_not_null())
+    activities = work(trace, "rank", "device", "kind", "start", "duration").drop_nulls("device")
     end = pl.col("start") + pl.col("duration")
     frame = (
         activities.group_by("rank", "device")
@@ -35,7 +37,7 @@ def busy(trace: Trace) -> Result:
         .sort("rank", "device")
     )
     everything = Busy.of(activities)
-    kernels = Busy.of(activities.filter(pl.col("kind").is_in(["kernel", "op"])))
+    kernels = computing(activities)
     places = list(frame.select("rank", "device").iter_rows())
     frame = frame.with_columns(
         pl.Series("busy_ns", [everything.total(at) for at in places], dtype=pl.Int64),

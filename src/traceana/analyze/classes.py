@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.numbering import first_rows, numbered
 from traceana.classify.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         .select("category", "part")
     )
     return rows.with_columns(classes)
+
+
+def category_of(rows: pl.DataFrame, trace: Trace) -> pl.Series:
+    """Return the category of each of ``rows``, which may be many, as a categorical column."""
+    (numbers,) = numbered(rows.select(SOURCE))
+    each = classified(rows.select(SOURCE)[first_rows(numbers)], trace)["category"]
+    return each.cast(pl.Categorical).gather(numbers)
 
 
 def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:

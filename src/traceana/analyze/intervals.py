@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from traceana.analyze.numbering import numbered, rows_of
 
 Times = npt.NDArray[np.int64]
 
@@ -15,14 +17,17 @@ Times = npt.NDArray[np.int64]
 def union(starts: Times, ends: Times) -> tuple[Times, Times]:
     """Return the union of half-open intervals as disjoint ones, ordered, touching ones joined.
 
-    Intervals need no order and may nest or overlap; empty ones are left out. O(n log n).
+    Intervals need no order and may nest or overlap; empty ones are left out. O(n log n), O(n) for
+    those that are in order.
     """
     filled = ends > starts
-    starts, ends = starts[filled], ends[filled]
+    if not filled.all():
+        starts, ends = starts[filled], ends[filled]
     if not len(starts):
         return starts, ends
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], ends[order]
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
     reached = np.maximum.accumulate(ends)
     first = np.empty(len(starts), dtype=bool)
     first[0] = True
@@ -41,6 +46,14 @@ Place = tuple[int | None, int]
 """(rank, device): device numbers are counted within a rank."""
 
 
+def rows_by_place(frame: pl.DataFrame) -> Iterator[tuple[Place, Times]]:
+    """Yield each device (``rank``, ``device``) of ``frame`` with its rows, in their order."""
+    (numbers,) = numbered(frame.select("rank", "device"))
+    for _, rows in rows_of(numbers):
+        rank, device = frame["rank"][int(rows[0])], frame["device"][int(rows[0])]
+        yield (rank, device), rows
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
     """When each device was busy: disjoint intervals by place."""
@@ -53,11 +66,11 @@ class Busy:
         columns = activities.select("rank", "device", "start", "duration").drop_nulls(
             ["device", "start", "duration"]
         )
-        found: dict[Place, tuple[Times, Times]] = {}
-        for (rank, device), rows in columns.partition_by("rank", "device", as_dict=True).items():
-            starts = rows["start"].to_numpy()
-            found[rank, int(device)] = union(starts, starts + rows["duration"].to_numpy())
-        return Busy(found)
+        starts = columns["start"].to_numpy()
+        ends = starts + columns["duration"].to_numpy()
+        return Busy(
+            {place: union(starts[rows], ends[rows]) for place, rows in rows_by_place(columns)}
+        )
 
     def total(self, place: Place) -> int:
         """Return the busy time of the device; 0 for one that did nothing."""
@@ -70,12 +83,10 @@ class Busy:
         """
         result = np.zeros(windows.height, dtype=np.int64)
         starts, ends = windows["start"].to_numpy(), windows["end"].to_numpy()
-        for (rank, device), intervals in self.by_place.items():
-            at = windows["rank"].eq_missing(pl.Series([rank], dtype=pl.Int32)) & (
-                windows["device"] == device
-            )
-            here = np.flatnonzero(at.to_numpy())
-            result[here] = until(intervals, ends[here]) - until(intervals, starts[here])
+        for place, here in rows_by_place(windows):
+            if place in self.by_place:
+                intervals = self.by_place[place]
+                result[here] = until(intervals, ends[here]) - until(intervals, starts[here])
         return pl.Series("busy_ns", result)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.intervals import Busy
+from traceana.analyze.numbering import distinct
 from traceana.analyze.result import Result
 from traceana.analyze.work import work
 from traceana.trace.schema import PERIOD
@@ -93,7 +94,7 @@ def steps(trace: Trace) -> Result:
     step used), ``devices`` (how many those are) and ``warm_up``.
     """
     table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
-    activities = work(trace)
+    activities = work(trace, "step", "rank", "device", "start", "duration")
     launched = (
         activities.filter(pl.col("step").is_not_null())
         .group_by("step")
@@ -131,7 +132,7 @@ def steps(trace: Trace) -> Result:
 
 def available_ns(trace: Trace) -> pl.Series:
     """Return for each row of ``steps`` its wall time, times the number of devices that it used."""
-    used = devices_used(work(trace)).group_by("step").len("devices")
+    used = devices_used(work(trace, "step", "rank", "device")).group_by("step").len("devices")
     return (
         trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
         .join(used, on="step", how="left", maintain_order="left")
@@ -142,4 +143,4 @@ def available_ns(trace: Trace) -> pl.Series:
 
 def devices_used(activities: pl.DataFrame) -> pl.DataFrame:
     """Return each pair of a step and a device (``rank``, ``device``) that it used."""
-    return activities.select("step", "rank", "device").drop_nulls(["step", "device"]).unique()
+    return distinct(activities.select("step", "rank", "device")).drop_nulls(["step", "device"])

@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-def work(trace: Trace) -> pl.DataFrame:
-    """Return the activities of ``trace`` that are work, in their order, with all their columns."""
-    return trace.activities.filter(pl.col("kind") != "sync")
+def work(trace: Trace, *columns: str) -> pl.DataFrame:
+    """Return the activities of ``trace`` that are work, in their order, with ``columns``, or all.
+
+    All of them are many: name those that are needed.
+    """
+    worked = trace.activities["kind"] != "sync"
+    chosen = trace.activities.select(columns) if columns else trace.activities
+    return chosen if worked.all() else chosen.filter(worked)
+
+
+def any_work(trace: Trace) -> bool:
+    """Tell whether anything of ``trace`` is work."""
+    return bool((trace.activities["kind"] != "sync").any())
 
 
 def kernels_of(trace: Trace) -> pl.DataFrame:

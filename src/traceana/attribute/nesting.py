@@ -60,7 +60,7 @@ class Nesting:
         """Nest intervals given as columns; times in nanoseconds, all of one length."""
         end = start + duration
         order = np.lexsort((-end, start, key))
-        timeline_start, timeline_end = _timeline(key[order], start[order], end[order])
+        timeline_start, timeline_end = timeline(key[order], start[order], end[order])
         parent, depth = _peel(timeline_start, timeline_end)
         rows_parent = np.full(len(order), NONE, dtype=np.int64)
         rows_depth = np.zeros(len(order), dtype=np.int64)
@@ -77,7 +77,7 @@ class Nesting:
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
         there = len(order)
-        (here,) = _timeline(
+        (here,) = timeline(
             np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
         )
         found = np.searchsorted(here[:there], here[there:], side="right") - 1
@@ -104,7 +104,7 @@ class Nesting:
         return np.split(order, bounds)
 
 
-def _timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
+def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     """Lay the threads one behind the other: (thread, time) as one number that keeps the order."""
     filled = [part for part in times if len(part)]
     if not filled:

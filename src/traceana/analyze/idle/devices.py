@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.classes import category_of
+from traceana.analyze.idle.lanes import Lane
 from traceana.analyze.idle.launches import launches
-from traceana.analyze.idle.moments import Moments, moments
-from traceana.analyze.idle.windows import PLACE, windows
-from traceana.analyze.intervals import Busy
+from traceana.analyze.idle.moments import Moments, busy, moments
+from traceana.analyze.idle.windows import PLACE
+from traceana.analyze.intervals import Busy, union
 from traceana.analyze.result import Result, sums
 from traceana.analyze.transfers.exposed import COMPUTING
-from traceana.analyze.work import why_no_work, work
+from traceana.analyze.work import why_no_work
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -47,15 +51,15 @@ def devices(trace: Trace, *, found: Moments | None = None) -> Result:
     time. ``found`` as of :func:`traceana.analyze.idle.table.idle`.
     """
     found = found or moments(trace)
-    looked_at = windows(trace)
+    looked_at = found.windows
     frame = looked_at.group_by(PLACE, maintain_order=True).agg(
         (pl.col("end") - pl.col("start")).sum().alias("span_ns")
     )
-    for name, busy in _unions(trace, found).items():
-        inside = looked_at.select(PLACE).with_columns(busy.within(looked_at).alias(name))
-        frame = frame.join(
-            inside.group_by(PLACE).agg(pl.col(name).sum()), on=PLACE, nulls_equal=True
-        )
+    inside = looked_at.select(
+        *PLACE, *(one.within(looked_at).alias(name) for name, one in _unions(trace, found).items())
+    )
+    sums_of = inside.group_by(PLACE).agg(pl.all().sum())
+    frame = frame.join(sums_of, on=PLACE, nulls_equal=True)
     on_gpu = pl.col("device") != CPU_DEVICE
     span, busy_ns = pl.col("span_ns"), pl.col("busy_ns")
     frame = (
@@ -75,7 +79,7 @@ def devices(trace: Trace, *, found: Moments | None = None) -> Result:
             .then(pl.col("kernel_ns") - pl.col("computing"))
             .alias("collective_exposed_ns"),
         )
-        .join(launches(trace), on=PLACE, how="left", nulls_equal=True)
+        .join(launches(trace, found.measured), on=PLACE, how="left", nulls_equal=True)
         .select(COLUMNS)
         .sort(PLACE)
     )
@@ -91,16 +95,31 @@ def _unions(trace: Trace, found: Moments) -> dict[str, Busy]:
 
     ``with_copies``: kernels and copies; ``computing``: kernels that are no collectives.
     """
-    activities = work(trace.whole).filter(pl.col("device") != CPU_DEVICE)
-    kernels = activities.filter(pl.col("kind").is_in(COMPUTING))
-    distinct = kernels.select(SOURCE).unique()
-    category = classified(distinct, trace.whole).filter(pl.col("category") == "collective")
-    copies = activities.filter(pl.col("kind") == "memcpy")
-    return {
-        "busy_ns": found.busy,
-        "kernel_ns": Busy.of(kernels),
-        "copy_ns": Busy.of(copies),
-        "with_copies": Busy.of(pl.concat([kernels, copies])),
-        "collective_ns": Busy.of(kernels.join(category, on=SOURCE, how="semi", nulls_equal=True)),
-        "computing": Busy.of(kernels.join(category, on=SOURCE, how="anti", nulls_equal=True)),
+    activities = trace.whole.activities
+    kind = activities["kind"]
+    kernel, copy = (kind.is_in(kinds).to_numpy() for kinds in (COMPUTING, ["memcpy"]))
+    collective = kernel & _collective(trace.whole)
+    wanted = {
+        "kernel_ns": kernel,
+        "copy_ns": copy,
+        "with_copies": kernel | copy,
+        "collective_ns": collective,
+        "computing": kernel & ~collective,
     }
+    return {
+        "busy_ns": busy(found),
+        **{name: _union(found.lanes, rows) for name, rows in wanted.items()},
+    }
+
+
+def _collective(trace: Trace) -> npt.NDArray[np.bool_]:
+    return category_of(trace.activities, trace).eq("collective").to_numpy()
+
+
+def _union(lanes: Sequence[Lane], rows: npt.NDArray[np.bool_]) -> Busy:
+    """Return when ``rows`` of activities ran."""
+    unions = {}
+    for lane in lanes:
+        kept = rows[lane.row]
+        unions[lane.place] = union(lane.start[kept], lane.end[kept])
+    return Busy(unions)

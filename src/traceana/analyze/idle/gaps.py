@@ -10,11 +10,10 @@ import polars as pl
 from traceana.attribute.nesting import NONE, Ints, to_rows
 
 if TYPE_CHECKING:
+    from traceana.analyze.idle.lanes import Lane
     from traceana.trace import Trace
 
 _TABLES: Final = ("activities", "calls", "ops", "ranges")
-
-RECORDING: Final = ("rank", "begin", "finish")
 
 
 def recording(trace: Trace) -> pl.DataFrame:
@@ -23,12 +22,14 @@ def recording(trace: Trace) -> pl.DataFrame:
     One row a rank, or one whose rank is null.
     """
     end = pl.col("start") + pl.col("duration")
-    parts = [
-        trace.table(name)
-        .group_by("rank")
-        .agg(pl.col("start").min().alias("begin"), end.max().alias("finish"))
-        for name in _TABLES
-    ]
+    limits = (pl.col("start").min().alias("begin"), end.max().alias("finish"))
+    parts = []
+    for name in _TABLES:
+        table = trace.table(name).select("rank", "start", "duration")
+        if table["rank"].null_count() == table.height:
+            parts.append(table.select(pl.lit(None, pl.Int32).alias("rank"), *limits))
+        else:
+            parts.append(table.group_by("rank").agg(limits))
     return (
         pl.concat(parts)
         .group_by("rank")
@@ -37,50 +38,25 @@ def recording(trace: Trace) -> pl.DataFrame:
     )
 
 
-def gaps(work: pl.DataFrame, bounds: pl.DataFrame) -> pl.DataFrame:
-    """Return the moments at which the devices of ``work`` do nothing, by device and time.
+def gaps(work: Lane, begin: int, finish: int) -> pl.DataFrame:
+    """Return the moments from ``begin`` to ``finish`` at which a device does nothing, in order.
 
-    ``work`` has ``row`` (in activities), ``rank``, ``device``, ``start`` and ``duration``;
-    ``bounds`` is of :func:`recording`. Columns: ``rank``, ``device``, ``start``, ``end``,
-    ``before`` (row of the activity that ended last) and ``after`` (row of the one that begins then;
-    of several the first in the table), null where the recording begins and ends. O(n log n).
+    Columns: ``rank``, ``device``, ``start``, ``end``, ``before`` (row of the activity that ended
+    last) and ``after`` (row of the one that begins then; of several the first in the table), null
+    where the recording begins and ends. O(n).
     """
-    found = []
-    limits = {rank: (begin, finish) for rank, begin, finish in bounds.iter_rows()}
-    columns = work.select("rank", "device", "row", "start", "duration")
-    for (rank, device), rows in columns.partition_by("rank", "device", as_dict=True).items():
-        start, end, before, after = _of_device(rows, *limits[rank])
-        found.append(
-            pl.DataFrame(
-                {"start": start, "end": end, "before": to_rows(before), "after": to_rows(after)}
-            ).select(
-                pl.lit(rank, pl.Int32).alias("rank"),
-                pl.lit(device, pl.Int32).alias("device"),
-                pl.all(),
-            )
-        )
-    return pl.concat(found) if found else _EMPTY
+    rank, device = work.place
+    start, end, before, after = _of_device(work, begin, finish)
+    return pl.DataFrame(
+        {"start": start, "end": end, "before": to_rows(before), "after": to_rows(after)}
+    ).select(
+        pl.lit(rank, pl.Int32).alias("rank"), pl.lit(device, pl.Int32).alias("device"), pl.all()
+    )
 
 
-_EMPTY: Final = pl.DataFrame(
-    schema={
-        "rank": pl.Int32,
-        "device": pl.Int32,
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "before": pl.UInt32,
-        "after": pl.UInt32,
-    }
-)
-
-
-def _of_device(rows: pl.DataFrame, begin: int, finish: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _of_device(lane: Lane, begin: int, finish: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Return start, end, activity before and activity after each gap of one device."""
-    starts = rows["start"].to_numpy()
-    order = np.argsort(starts, kind="stable")
-    starts = starts[order]
-    ends = starts + rows["duration"].to_numpy()[order]
-    row = rows["row"].cast(pl.Int64).to_numpy()[order]
+    starts, ends, row = lane.start, lane.end, lane.row
     reached = np.maximum.accumulate(ends)
     # Where the reach grows, that piece of work is the last to end from there on.
     grows = np.concatenate(([True], ends[1:] > reached[:-1]))

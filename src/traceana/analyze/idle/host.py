@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.idle.causes import BEGIN, CAUSES, DATA_LOADER, END, HOST, Cause
-from traceana.analyze.idle.doing import Doing, keys
-from traceana.analyze.idle.threads import THREAD, loading
+from traceana.analyze.idle.causes import BEGIN, DATA_LOADER, END, HOST, Cause
+from traceana.analyze.idle.doing import Doing
+from traceana.analyze.idle.spent import loading
+from traceana.analyze.idle.threads import Threads
 from traceana.analyze.intervals import Times, union
-from traceana.attribute.nesting import NONE, Ints, to_rows
+from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -57,10 +58,12 @@ def host_time(trace: Trace, rank: int | None, begin: int, finish: int) -> HostTi
     cause[: len(exposed[0])] = DATA_LOADER
     cause[(cause == HOST) & (start == begin)] = BEGIN
     cause[(cause == HOST) & (end == finish)] = END
+    in_time = np.argsort(start, kind="stable")
+    start, end, cause = start[in_time], end[in_time], cause[in_time]
     gaps = pl.DataFrame({"start": start, "end": end}).with_columns(
         pl.lit(rank, pl.Int32).alias("rank"),
         pl.lit(CPU_DEVICE, pl.Int32).alias("device"),
-        pl.Series(np.array(CAUSES)[cause]).cast(Cause).alias("cause"),
+        pl.Series("cause", cause.astype(np.uint8)).cat.to(Cause),
         (pl.col("end") - pl.col("start")).alias("explained"),
         pl.lit(None, pl.UInt32).alias("call"),
         *_around(trace, rows, waits, start, end, cause),
@@ -78,11 +81,10 @@ def _around(
 ) -> list[pl.Series]:
     """Return ``before`` and ``after`` each gap, and the ``range`` and ``op`` in it, as rows."""
     before, after = _neighbours(rows, start, end)
-    thread = _thread(trace, after)
-    threads = thread.drop_nulls("thread").unique(maintain_order=True).with_row_index("key")
-    doing = Doing.of(trace, threads)
-    key, middle = keys(thread, threads), (start + end) // 2
-    annotation = doing.annotation(np.where(after.is_null().to_numpy(), NONE, key), middle)
+    threads = Threads.of(trace)
+    key = _thread(trace, threads, after)
+    doing = Doing.of(trace, threads, threads.among(key))
+    annotation = doing.annotation(key, (start + end) // 2)
     if waits.height:
         reach = (waits["start"] + waits["duration"]).cum_max().to_numpy()
         at = np.minimum(np.searchsorted(reach, start, side="right"), waits.height - 1)
@@ -109,15 +111,19 @@ def _neighbours(rows: pl.DataFrame, start: Ints, end: Ints) -> tuple[pl.Series, 
     return to_rows(before), to_rows(after)
 
 
-def _thread(trace: Trace, activities: pl.Series) -> pl.DataFrame:
-    """Return the thread of each of the host's activities, an operator or a range."""
-    rows = {column: trace.activities[column].gather(activities) for column in ("op", "range")}
-    return pl.select(
-        pl.coalesce(
-            trace.ops[column].gather(rows["op"]), trace.ranges[column].gather(rows["range"])
-        ).alias(column)
-        for column in THREAD
-    )
+def _thread(trace: Trace, threads: Threads, activities: pl.Series) -> Ints:
+    """Return the thread of each of the host's activities, an operator or a range; NONE: unknown."""
+    found = np.full(len(activities), NONE, dtype=np.int64)
+    # An operator tells it where both do.
+    for table, numbers in (("ranges", threads.ranges), ("ops", threads.ops)):
+        rows = from_rows(trace.activities[_COLUMN[table]].gather(activities))
+        known = np.flatnonzero(rows != NONE)
+        found[known] = numbers[rows[known]]
+    nowhere = threads.known["thread"].is_null().to_numpy()
+    return np.where((found != NONE) & ~nowhere[found], found, NONE)
+
+
+_COLUMN: Final = {"ops": "op", "ranges": "range"}
 
 
 def _intervals(rows: pl.DataFrame) -> Intervals:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.idle.windows import PLACE, measured_windows
+from traceana.analyze.intervals import rows_by_place
+from traceana.attribute.nesting import Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
+Mask = npt.NDArray[np.bool_]
 
-def launches(trace: Trace) -> pl.DataFrame:
+_SCHEMA: Final = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "launches": pl.Int64,
+    "step_launches": pl.Float64,
+    "launch_bound": pl.Int64,
+    "launch_bound_ns": pl.Int64,
+    "launch_bound_share": pl.Float64,
+    "queue_median_ns": pl.Int64,
+    "queue_p95_ns": pl.Int64,
+}
+
+
+def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return one row a ``rank`` and ``device`` that calls launched work on.
 
     ``launches``
@@ -23,40 +42,68 @@ def launches(trace: Trace) -> pl.DataFrame:
     ``queue_median_ns``, ``queue_p95_ns``
         Of the kernels' start less the end of their launching call: median and 95th percentile, the
         lower of two. Negative where the kernel starts before the call returns.
+
+    ``measured`` is :func:`traceana.analyze.idle.windows.measured_windows` of the trace, where it is
+    at hand.
     """
-    started, took = trace.calls["start"], trace.calls["duration"]
-    work = trace.activities.filter(
+    if measured is None:
+        measured = measured_windows(trace)
+    work = trace.activities.select(*PLACE, "kind", "start", "duration", "call", "step").filter(
         (pl.col("kind") != "sync") & pl.col("call").is_not_null() & pl.col("device").is_not_null()
-    ).select(*PLACE, "kind", "start", "duration", "call", "step")
-    by_call = work.group_by(*PLACE, "call").agg(pl.col("step").first())
-    measured = measured_windows(trace)
-    steps = measured.group_by(PLACE).agg(pl.len().alias("steps"))
-    in_steps = pl.col("step").is_in(measured["step"].implode()).sum().alias("in_steps")
-    fed = (
-        by_call.group_by(PLACE)
-        .agg(pl.len().cast(pl.Int64).alias("launches"), in_steps)
-        .join(steps, on=PLACE, how="left", nulls_equal=True)
-        .with_columns((pl.col("in_steps") / pl.col("steps")).alias("step_launches"))
-        .drop("in_steps", "steps")
     )
-    kernels = work.filter(pl.col("kind").is_in(["kernel", "graph"]))
-    kernels = kernels.with_columns(
-        took.gather(kernels["call"]).alias("took"),
-        (kernels["start"] - started.gather(kernels["call"]) - took.gather(kernels["call"])).alias(
-            "queued"
-        ),
-    )
-    bound = pl.col("duration").sum().over("call") < pl.col("took")
-    queued = pl.col("queued")
-    figures = (
-        kernels.with_columns(bound.alias("bound"))
-        .group_by(PLACE)
-        .agg(
-            pl.col("bound").sum().cast(pl.Int64).alias("launch_bound"),
-            pl.col("duration").filter("bound").sum().alias("launch_bound_ns"),
-            pl.col("bound").mean().alias("launch_bound_share"),
-            queued.quantile(0.5, "lower").cast(pl.Int64).alias("queue_median_ns"),
-            queued.quantile(0.95, "lower").cast(pl.Int64).alias("queue_p95_ns"),
+    steps = {(rank, device): count for rank, device, count in measured.group_by(PLACE).len().rows()}
+    inside = work["step"].is_in(measured["step"].unique().implode()).fill_null(value=False)
+    in_steps, call = inside.to_numpy(), work["call"].to_numpy()
+    kernels = _Kernels.of(trace, work)
+    rows = []
+    for place, here in rows_by_place(work):
+        first = here[_first(call[here])]
+        count = steps.get(place)
+        of_step = int(in_steps[first].sum()) / count if count else None
+        rows.append((*place, len(first), of_step, *kernels.figures(here)))
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+def _first(calls: Ints) -> Ints:
+    """Return where in ``calls`` each is found first."""
+    if (calls[1:] >= calls[:-1]).all():
+        order = np.arange(len(calls))
+    else:
+        order = np.argsort(calls, kind="stable")
+        calls = calls[order]
+    return order[np.concatenate(([True], calls[1:] != calls[:-1]))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Which rows of the launched work are kernels, which of them are bound, and their queue."""
+
+    kernel: Mask
+    bound: Mask
+    duration: Ints
+    queued: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, work: pl.DataFrame) -> _Kernels:
+        """Look at ``work``, all of which calls launched."""
+        kernel = work["kind"].is_in(["kernel", "graph"]).to_numpy()
+        call, duration = work["call"].to_numpy(), work["duration"].to_numpy()
+        took = trace.calls["duration"].to_numpy()
+        # Sums are exact: nothing that one call launches lasts 2**53 ns, a hundred days.
+        launched = np.bincount(call[kernel], duration[kernel], minlength=len(took))
+        queued = work["start"].to_numpy() - (trace.calls["start"].to_numpy() + took)[call]
+        return cls(kernel, kernel & (launched < took)[call], duration, queued)
+
+    def figures(self, rows: Ints) -> tuple[int | float | None, ...]:
+        """Return the last five columns of :func:`launches` for ``rows``, of one device."""
+        kernels = rows[self.kernel[rows]]
+        if not len(kernels):
+            return (None,) * 5
+        bound = kernels[self.bound[kernels]]
+        queued = pl.Series(self.queued[kernels])
+        return (
+            len(bound),
+            int(self.duration[bound].sum()),
+            len(bound) / len(kernels),
+            *(int(queued.quantile(part, "lower")) for part in (0.5, 0.95)),  # type: ignore[arg-type]
         )
-    )
-    return fed.join(figures, on=PLACE, how="left", nulls_equal=True)

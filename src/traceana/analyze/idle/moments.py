@@ -1,56 +1,85 @@
-"""All the gaps of a trace with their causes, and when its devices were busy."""
+"""All the gaps of a trace with their causes, and when its devices worked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.idle.causes import Cause
 from traceana.analyze.idle.gaps import gaps, recording
 from traceana.analyze.idle.host import host_time
-from traceana.analyze.idle.judge import judged
-from traceana.analyze.intervals import Busy
-from traceana.analyze.work import work
+from traceana.analyze.idle.judge import Judge
+from traceana.analyze.idle.lanes import Lane, lanes
+from traceana.analyze.idle.windows import measured_of, step_windows, windows
+from traceana.analyze.intervals import Busy, union
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-COLUMNS = (
-    *("rank", "device", "start", "end", "before", "after"),
-    *("cause", "explained", "call", "range", "op"),
-)
+COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "before": pl.UInt32,
+    "after": pl.UInt32,
+    "cause": Cause,
+    "explained": pl.Int64,
+    "call": pl.UInt32,
+    "range": pl.UInt32,
+    "op": pl.UInt32,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The gaps of the selected devices, in the whole recording, and when the devices were busy.
+    """The gaps of the selected devices, in the whole recording, and when the devices worked.
 
-    ``gaps`` has :data:`COLUMNS`; row numbers are those of the whole trace. ``busy`` is of any work,
-    by device.
+    ``gaps`` has :data:`COLUMNS`, by device and time; row numbers are those of the whole trace.
+    ``lanes`` are of the devices; ``hosts`` is when the hosts computed, in traces of the CPU.
+    ``windows``, ``steps`` and ``measured`` are the windows that are looked at, those of the
+    selected steps and of them the measured (:mod:`traceana.analyze.idle.windows`).
     """
 
     gaps: pl.DataFrame
-    busy: Busy
+    lanes: Sequence[Lane]
+    hosts: Busy
+    windows: pl.DataFrame
+    steps: pl.DataFrame
+    measured: pl.DataFrame
 
 
 def moments(trace: Trace) -> Moments:
     """Return the gaps of the devices that ``trace`` has work of."""
     whole = trace.whole
-    places = work(trace).select("rank", "device").drop_nulls("device").unique()
-    columns = ("rank", "device", "start", "duration", "kind")
-    everything = whole.activities.select(columns).with_row_index("row")
-    of_devices = everything.filter(pl.col("kind") != "sync", pl.col("device") != CPU_DEVICE).join(
-        places, on=["rank", "device"], how="semi", nulls_equal=True
-    )
     bounds = recording(whole)
-    found = judged(whole, gaps(of_devices, bounds)).select(COLUMNS)
-    busy = dict(Busy.of(of_devices).by_place)
-    parts = [found]
-    hosts = places.filter(pl.col("device") == CPU_DEVICE).select("rank")
-    for rank, begin, finish in bounds.join(hosts, on="rank", nulls_equal=True).iter_rows():
-        host = host_time(whole, rank, begin, finish)
-        busy[rank, CPU_DEVICE] = host.busy
-        parts.append(host.gaps.select(COLUMNS))
-    return Moments(pl.concat(parts), Busy(busy))
+    steps = step_windows(trace)
+    looked_at = windows(trace, bounds, steps)
+    places = set(looked_at.select("rank", "device").iter_rows())
+    found = lanes(whole, places)
+    limits = {rank: (begin, finish) for rank, begin, finish in bounds.iter_rows()}
+    parts = []
+    if found:
+        judge = Judge(whole)
+        parts = [judge.judged(gaps(lane, *limits[lane.place[0]])) for lane in found]
+    hosts = {}
+    for rank, device in places:
+        if device == CPU_DEVICE:
+            host = host_time(whole, rank, *limits[rank])
+            hosts[rank, device] = host.busy
+            parts.append(host.gaps)
+    gaps_of_all = pl.concat(
+        [pl.DataFrame(schema=COLUMNS), *(part.select(*COLUMNS) for part in parts)]
+    )
+    measured = measured_of(trace, steps)
+    return Moments(gaps_of_all, found, Busy(hosts), looked_at, steps, measured)
+
+
+def busy(found: Moments) -> Busy:
+    """Return when each device did any work."""
+    devices = {lane.place: union(lane.start, lane.end) for lane in found.lanes}
+    return Busy({**devices, **found.hosts.by_place})

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.analyze.idle.windows import by_steps
 from traceana.analyze.steps import measured_steps
-from traceana.analyze.work import why_no_work, work
+from traceana.analyze.work import any_work, why_no_work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return the sentences on ``frame``, the result."""
-    if work(trace).is_empty():
+    if not any_work(trace):
         return (why_no_work(trace),)
     if frame.is_empty() and frame.columns[0] == "step":
         return ("no steps: the trace marks no iterations",)
@@ -33,7 +34,7 @@ def notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
             found.append("not_recorded: the launch of the next work is not in the trace")
-    if "selected_steps" not in trace.meta.properties:
+    if not by_steps(trace):
         found.append(
             "of the recording, from its first event to its last: begin and end are what lies "
             "before a device's first work and behind its last"

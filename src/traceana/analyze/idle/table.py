@@ -8,13 +8,8 @@ import polars as pl
 
 from traceana.analyze.idle.moments import Moments, moments
 from traceana.analyze.idle.notes import notes
-from traceana.analyze.idle.windows import (
-    PLACE,
-    measured_windows,
-    step_windows,
-    windows,
-    within,
-)
+from traceana.analyze.idle.windows import PLACE, by_steps, within
+from traceana.analyze.numbering import first_rows, numbered
 from traceana.analyze.result import Result, sums
 
 if TYPE_CHECKING:
@@ -69,48 +64,47 @@ def idle(trace: Trace, by: By = "cause", *, found: Moments | None = None) -> Res
 _SUMMED: Final = (("count", "time_ns"), ("time_ns",))
 
 
-def pieces(trace: Trace, found: Moments) -> pl.DataFrame:
-    """Return the gaps with what of each is looked at: further ``piece`` (ns) and ``begin``.
+def _pieces(trace: Trace, found: Moments, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``gaps`` with what of each is looked at: further ``piece`` (ns) and ``begin``.
 
-    Gaps of which nothing is are left out.
+    ``gaps`` are the found ones, with ``rank``, ``device``, ``start`` and ``end`` among their
+    columns. Those of which nothing is looked at are left out.
     """
-    looked_at = windows(trace)
-    if "selected_steps" not in trace.meta.properties:
+    if not by_steps(trace):
         # A recording holds all its gaps whole.
         end, start = pl.col("end"), pl.col("start")
-        return found.gaps.with_columns((end - start).alias("piece"), start.alias("begin"))
-    parts = within(found.gaps, looked_at)
-    first = looked_at["start"].gather(parts["window"])
+        return gaps.with_columns((end - start).alias("piece"), start.alias("begin"))
+    parts = within(gaps, found.windows)
+    first = found.windows["start"].gather(parts["window"])
     return (
-        found.gaps[parts["gap"]]
+        gaps[parts["gap"]]
         .with_columns(parts["time_ns"].alias("piece"), first.alias("begin"))
         .with_columns(pl.max_horizontal("begin", "start").alias("begin"))
     )
 
 
-def spans(trace: Trace) -> pl.DataFrame:
+def _spans(found: Moments) -> pl.DataFrame:
     """Return ``rank``, ``device``, ``span_ns``: how long each device is looked at."""
     length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
-    return windows(trace).group_by(PLACE).agg(length)
+    return found.windows.group_by(PLACE).agg(length)
 
 
 def _by(trace: Trace, found: Moments, by: By) -> pl.DataFrame:
-    keys = [*([] if by == "cause" else [by]), *PLACE, "cause"]
     if by == "step":
-        return _by_step(trace, found, keys)
-    whole = trace.whole
-    gaps = pieces(trace, found)
-    told = _label(whole, gaps, by)
+        return _by_step(trace, found)
+    keys = [*([] if by == "cause" else [by]), *PLACE, "cause"]
+    told = found.gaps.select(*PLACE, "cause", *_label(trace.whole, found.gaps, by)).select(keys)
+    (row,) = numbered(told)
+    gaps = found.gaps.select(*PLACE, "start", "end", pl.Series("row", row).cast(pl.UInt32))
     frame = (
-        gaps.with_columns(told)
-        .group_by(keys)
-        .agg(_figures("piece"))
-        .join(spans(trace), on=PLACE, nulls_equal=True)
+        told[first_rows(row)]
+        .with_row_index("row")
+        .join(_pieces(trace, found, gaps).group_by("row").agg(_figures("piece")), on="row")
+        .join(_spans(found), on=PLACE, nulls_equal=True)
+        .join(_per_step(found, gaps), on="row", how="left")
         .with_columns(_part("time_ns", "span_ns").alias("share"))
     )
-    all_gaps = found.gaps.with_columns(_label(whole, found.gaps, by))
-    frame = frame.join(_per_step(trace, all_gaps, keys), on=keys, how="left", nulls_equal=True)
-    frame = _with_step_figures(trace, frame)
+    frame = _with_step_figures(found, frame)
     names = [pl.col(key).cast(pl.String) for key in keys if key == by]
     order = [pl.col("time_ns"), *names, *(pl.col(key) for key in (*PLACE, "cause"))]
     descending = [True, *[False] * (len(order) - 1)]
@@ -145,13 +139,12 @@ def _part(time: str, whole: str) -> pl.Expr:
     return pl.when(pl.col(whole) > 0).then(pl.col(time) / pl.col(whole))
 
 
-def _per_step(trace: Trace, gaps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return ``in_steps`` (ns) and ``gaps_in_steps`` of each row, in the measured steps."""
-    parts = within(gaps, measured_windows(trace))
+def _per_step(found: Moments, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``in_steps`` (ns) and ``gaps_in_steps`` of each ``row``, in the measured steps."""
+    parts = within(gaps, found.measured)
     return (
-        gaps.select(keys)[parts["gap"]]
-        .with_columns(parts["time_ns"])
-        .group_by(keys)
+        parts.select("time_ns", gaps["row"].gather(parts["gap"]))
+        .group_by("row")
         .agg(
             pl.col("time_ns").sum().alias("in_steps"),
             pl.len().cast(pl.Int64).alias("gaps_in_steps"),
@@ -159,12 +152,10 @@ def _per_step(trace: Trace, gaps: pl.DataFrame, keys: list[str]) -> pl.DataFrame
     )
 
 
-def _with_step_figures(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+def _with_step_figures(found: Moments, frame: pl.DataFrame) -> pl.DataFrame:
     length = (pl.col("end") - pl.col("start")).sum()
-    steps = (
-        measured_windows(trace)
-        .group_by(PLACE)
-        .agg(pl.len().cast(pl.Int64).alias("steps"), length.alias("steps_ns"))
+    steps = found.measured.group_by(PLACE).agg(
+        pl.len().cast(pl.Int64).alias("steps"), length.alias("steps_ns")
     )
     there = pl.col("steps").is_not_null()
     inside, count = pl.col("in_steps").fill_null(0), pl.col("gaps_in_steps").fill_null(0)
@@ -177,18 +168,25 @@ def _with_step_figures(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_step(trace: Trace, found: Moments, keys: list[str]) -> pl.DataFrame:
-    own = step_windows(trace)
-    number = trace.steps["number"].gather(own["step"])
-    own = own.with_columns(number.alias("step"))
+def _by_step(trace: Trace, found: Moments) -> pl.DataFrame:
+    number = trace.steps["number"].gather(found.steps["step"])
+    own = found.steps.with_columns(number.alias("step"))
     length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
     lengths = own.group_by("step", *PLACE).agg(length)
     parts = within(found.gaps, own)
+    told = found.gaps.select(*PLACE, "cause")[parts["gap"]].select(
+        own["step"].gather(parts["window"]), *PLACE, "cause"
+    )
+    (row,) = numbered(told)
     frame = (
-        found.gaps.select(*PLACE, "cause")[parts["gap"]]
-        .with_columns(parts["time_ns"], own["step"].gather(parts["window"]).alias("step"))
-        .group_by(keys)
-        .agg(_figures("time_ns"))
+        told[first_rows(row)]
+        .with_row_index("row")
+        .join(
+            parts.select("time_ns", pl.Series("row", row).cast(pl.UInt32))
+            .group_by("row")
+            .agg(_figures("time_ns")),
+            on="row",
+        )
         .join(lengths, on=["step", *PLACE], nulls_equal=True)
         .with_columns(_part("time_ns", "span_ns").alias("share"))
     )
@@ -207,8 +205,8 @@ def _by_step(trace: Trace, found: Moments, keys: list[str]) -> pl.DataFrame:
 def _by_gap(trace: Trace, found: Moments) -> pl.DataFrame:
     whole = trace.whole
     gaps = (
-        pieces(trace, found)
-        .join(spans(trace), on=PLACE, how="left", nulls_equal=True, maintain_order="left")
+        _pieces(trace, found, found.gaps)
+        .join(_spans(found), on=PLACE, how="left", nulls_equal=True, maintain_order="left")
         .sort("piece", "begin", "rank", "device", descending=[True, False, False, False])
     )
     step = whole.steps["number"].gather(whole.activities["step"].gather(gaps["after"]))

@@ -2,168 +2,179 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.idle.causes import COLLECTIVE, COPY, EVENT, WAIT_CALL, WAIT_RECORD
-from traceana.attribute.nesting import NONE, Ints, to_rows
+from traceana.analyze.idle.spent import matching
+from traceana.analyze.numbering import distinct, numbered
+from traceana.attribute.nesting import NONE, Ints, timeline
 
 if TYPE_CHECKING:
+    from traceana.analyze.idle.recorded import Recorded
     from traceana.trace import Trace
 
 _STREAM: Final = ("rank", "process", "stream")
-_THREAD: Final = ("rank", "process", "thread")
+Mask = npt.NDArray[np.bool_]
 
 
-def awaited(trace: Trace, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``number`` and ``cause`` of those ``gaps`` in which the next work waits for an event.
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Gaps of one device behind which work had been launched before they began.
 
-    ``gaps`` has ``number``, ``rank``, ``device``, ``start``, ``end``, ``before``, ``after`` and
-    ``launch``, when the call began that launched ``after``. A stream waits where it was told to
-    since the work before on it was launched; without CUPTI's records of waits, where the thread
-    told any stream to since it launched last. What it waits for is the work of its process on
-    another device that ended last in the gap, else what ended last on its own device, if that is of
-    another stream. Where that is nothing, the wait explains nothing.
+    ``before`` and ``after`` are rows of activities, ``call`` of the call that launched ``after``.
     """
-    told = _told(trace, gaps)
-    if told.is_empty():
-        return _causes(trace, told.with_columns(pl.lit(None, pl.UInt32).alias("awaited")))
-    own = _activities(trace, told["after"], "stream", "process")
-    before = _activities(trace, told["before"], "stream")
-    elsewhere = _on_other_devices(trace, told, own["process"])
-    beside = pl.when(before["stream"] != own["stream"]).then(told["before"])
-    awaited = pl.select(pl.coalesce(elsewhere, beside).alias("awaited"))
-    return _causes(trace, told.with_columns(awaited["awaited"]))
+
+    device: int
+    start: Ints
+    end: Ints
+    before: Ints
+    after: Ints
+    call: Ints
+
+    def only(self, rows: Ints) -> Waiting:
+        """Return some of the gaps."""
+        columns = (self.start, self.end, self.before, self.after, self.call)
+        return Waiting(self.device, *(values[rows] for values in columns))
 
 
-def _activities(trace: Trace, rows: pl.Series, *columns: str) -> pl.DataFrame:
-    return pl.DataFrame([trace.activities[column].gather(rows) for column in columns])
+class Waits:
+    """Which work of a trace was launched behind a wait for an event, and what it waited for.
+
+    A stream waits where it was told to since the work before on it was launched; without CUPTI's
+    records of waits, where the thread told any stream to since it launched last.
+    """
+
+    def __init__(self, trace: Trace, recorded: Recorded) -> None:
+        """Look for the waits of ``trace``."""
+        self._trace = trace
+        calls, start = recorded.call, recorded.call_start
+        records = _records(trace)
+        self._recorded = len(records) > 0
+        if self._recorded:
+            (stream,) = numbered(trace.activities.select(_STREAM))
+            called = np.where(
+                calls[records] == NONE, recorded.start[records], start[calls[records]]
+            )
+            works = (trace.activities["kind"] != "sync").to_numpy() & (calls != NONE)
+            time = np.where(works, start[calls], 0)
+            self._told = _behind((stream[records], called), (stream, time), works)
+            return
+        threads = recorded.threads.calls
+        waits = np.flatnonzero(matching(trace.calls["name"], WAIT_CALL))
+        self._told = _behind((threads[waits], start[waits]), (threads, start), recorded.launching)
+
+    def awaited(self, gaps: Waiting) -> tuple[Ints, npt.NDArray[np.int8]]:
+        """Return the rows of ``gaps`` in which the next work waits for an event, and their causes.
+
+        What it waits for is the work of its process on another device that ended last in the gap,
+        else what ended last on its own device, if that is of another stream. Where that is nothing,
+        the wait explains nothing.
+        """
+        told = np.flatnonzero(self._told[gaps.after if self._recorded else gaps.call])
+        if not len(told):
+            return told, np.zeros(0, dtype=np.int8)
+        some = gaps.only(told)
+        stream = self._trace.activities["stream"]
+        own, before = (stream.gather(rows) for rows in (some.after, some.before))
+        beside = (own != before).fill_null(value=False).to_numpy()
+        elsewhere = self._on_other_devices(some)
+        found = np.where(elsewhere != NONE, elsewhere, np.where(beside, some.before, NONE))
+        known = np.flatnonzero(found != NONE)
+        return told[known], _causes(self._trace, found[known])
+
+    def _on_other_devices(self, gaps: Waiting) -> Ints:
+        """Return the work of the same process that ended last in each gap, on another device."""
+        found = np.full(len(gaps.after), NONE, dtype=np.int64)
+        of_gaps = self._process[gaps.after]
+        for own in np.unique(of_gaps[self._several[of_gaps]]):
+            rows = np.flatnonzero(self._process == own)
+            there = self._work[rows].with_columns(pl.Series("row", rows))
+            there = there.filter(pl.col("kind") != "sync", pl.col("device") != gaps.device)
+            ends = (there["start"] + there["duration"]).to_numpy()
+            order = np.argsort(ends, kind="stable")
+            ends, rows = ends[order], there["row"].to_numpy()[order]
+            here = np.flatnonzero(of_gaps == own)
+            at = np.searchsorted(ends, gaps.end[here], side="right") - 1
+            inside = (at >= 0) & (ends[np.maximum(at, 0)] > gaps.start[here])
+            found[here[inside]] = rows[at[inside]]
+        return found
+
+    @cached_property
+    def _work(self) -> pl.DataFrame:
+        return self._trace.activities.select("start", "duration", "device", "kind")
+
+    @cached_property
+    def _process(self) -> Ints:
+        """The number of the process of each activity."""
+        return numbered(self._trace.activities.select("rank", "process"))[0]
+
+    @cached_property
+    def _several(self) -> Mask:
+        """Whether a process, by number, worked on several devices."""
+        used = self._work.select("kind", "device", pl.Series("process", self._process))
+        devices = distinct(used.filter(pl.col("kind") != "sync").select("process", "device"))
+        count = devices.drop_nulls("device")["process"].to_numpy()
+        return np.bincount(count, minlength=int(self._process.max()) + 1) > 1
 
 
-def _causes(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
-    """Return ``number`` and ``cause`` by the work that was ``awaited``, where there was some."""
-    found = found.filter(pl.col("awaited").is_not_null())
-    kinds = classified(_activities(trace, found["awaited"], *SOURCE), trace)
-    category = pl.col("category")
-    cause = (
-        pl.when(category == "memcpy")
-        .then(COPY)
-        .when(category == "collective")
-        .then(COLLECTIVE)
-        .otherwise(EVENT)
-        .cast(pl.Int8)
-        .alias("cause")
+def _causes(trace: Trace, activities: Ints) -> npt.NDArray[np.int8]:
+    category = category_of(trace.activities.select(SOURCE)[activities], trace)
+    cause = np.full(len(activities), EVENT, dtype=np.int8)
+    for name, number in (("memcpy", COPY), ("collective", COLLECTIVE)):
+        cause[category.eq(name).to_numpy()] = number
+    return cause
+
+
+def _records(trace: Trace) -> Ints:
+    """Return the rows of CUPTI's records of a stream's wait for an event."""
+    names = trace.names.select(pl.int_range(pl.len(), dtype=pl.UInt32), "name")
+    wanted = names.filter(pl.col("name") == WAIT_RECORD).to_series(0)
+    if wanted.is_empty():
+        return np.zeros(0, dtype=np.int64)
+    told = trace.activities.select(
+        (pl.col("kind") == "sync")
+        & pl.col("stream").is_not_null()
+        & pl.col("name_id").is_in(wanted.implode())
     )
-    return found.select("number").hstack(kinds.select(cause))
+    return np.flatnonzero(told.to_series().to_numpy())
 
 
-def _told(trace: Trace, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return the gaps whose next work was launched behind a wait that its stream was told."""
-    records = trace.activities.filter(
-        (pl.col("kind") == "sync") & pl.col("stream").is_not_null()
-    ).join(
-        trace.names.with_row_index("name_id").filter(pl.col("name") == WAIT_RECORD),
-        on="name_id",
-        how="semi",
-    )
-    if records.height:
-        called = trace.calls["start"].gather(records["call"])
-        waits = records.select(*_STREAM, pl.coalesce(called, "start").alias("time"))
-        asked = gaps.with_columns(_activities(trace, gaps["after"], "process", "stream"))
-        return _behind(asked, waits, _launches(trace, waits), _STREAM).drop("process", "stream")
-    names = trace.calls.select(pl.col("name").unique()).filter(
-        pl.col("name").cast(pl.String).str.contains(WAIT_CALL)
-    )
-    calls = trace.calls.join(names, on="name", how="semi")
-    waits = calls.select(*_THREAD, pl.col("start").alias("time"))
-    if waits.is_empty():
-        return gaps.clear()
-    of_launch = trace.activities["call"].gather(gaps["after"])
-    asked = gaps.with_columns(
-        trace.calls[column].gather(of_launch).alias(column) for column in ("process", "thread")
-    )
-    launching = trace.calls[trace.activities["call"].drop_nulls().unique()]
-    launches = launching.select(*_THREAD, pl.col("start").alias("time"))
-    return _behind(asked, waits, launches, _THREAD).drop("process", "thread")
+def _behind(waits: tuple[Ints, Ints], launches: tuple[Ints, Ints], launched: Mask) -> Mask:
+    """Return which ``launches`` come behind one of ``waits``, and no other launch between them.
 
-
-def _launches(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
-    """Return when work was launched on the streams of ``waits``."""
-    work = trace.activities.filter((pl.col("kind") != "sync") & pl.col("call").is_not_null()).join(
-        waits.select(_STREAM).unique(), on=_STREAM, how="semi", nulls_equal=True
-    )
-    return work.select(*_STREAM, trace.calls["start"].gather(work["call"]).alias("time"))
-
-
-def _behind(
-    gaps: pl.DataFrame, waits: pl.DataFrame, launches: pl.DataFrame, place: tuple[str, ...]
-) -> pl.DataFrame:
-    """Return the gaps whose launch has a wait before it with no launch in between."""
-    numbered = pl.concat([part.select(place) for part in (gaps, waits, launches)])
-    key = numbered.select(
-        pl.struct(pl.all().cast(pl.Int64).fill_null(NONE)).rank("dense").cast(pl.Int64)
-    ).to_series()
-    of_gaps, of_waits, of_launches = np.split(
-        key.to_numpy(), np.cumsum([gaps.height, waits.height])
-    )
-    moment = gaps["launch"].to_numpy()
-    wait = _last(of_gaps, moment, of_waits, waits["time"].to_numpy())
-    launch = _last(of_gaps, moment, of_launches, launches["time"].to_numpy())
-    return gaps.filter(pl.Series(wait > launch))
-
-
-_NEVER: Final = np.iinfo(np.int64).min
-
-
-def _last(key: Ints, moment: Ints, of: Ints, time: Ints) -> Ints:
-    """Return the last ``time`` before each moment of the same key."""
-    if not len(time):
-        return np.full(len(moment), _NEVER)
-    distinct, rank = np.unique(np.concatenate((time, moment)), return_inverse=True)
-    merged = of * (len(distinct) + 1) + rank[: len(time)]
-    order = np.argsort(merged)
-    at = (
-        np.searchsorted(merged[order], key * (len(distinct) + 1) + rank[len(time) :], side="left")
-        - 1
-    )
-    found = order[np.maximum(at, 0)]
-    there = (at >= 0) & (of[found] == key)
-    return np.where(there, time[found], _NEVER)
-
-
-def _on_other_devices(trace: Trace, gaps: pl.DataFrame, process: pl.Series) -> pl.Series:
-    """Return the work of the same process that ended last in each gap, on another device."""
-    found = np.full(gaps.height, NONE, dtype=np.int64)
-    work = trace.activities.select(
-        "rank", "process", "device", (pl.col("start") + pl.col("duration")).alias("end"), "kind"
-    ).with_row_index("row")
-    work = work.filter(pl.col("kind") != "sync", pl.col("device").is_not_null())
-    several = (
-        work.select("rank", "process", "device")
-        .unique()
-        .filter(pl.len().over("rank", "process") > 1)
-    )
-    asked = gaps.select("rank", "device", "start", "end").with_columns(process.alias("process"))
-    asked = asked.with_row_index("at")
-    for rank, own, device in several.iter_rows():
-        here = asked.filter(
-            pl.col("rank").eq_missing(pl.lit(rank, pl.Int32)),
-            pl.col("process").eq_missing(pl.lit(own, pl.Int64)),
-            pl.col("device") == device,
-        )
-        others = work.filter(
-            pl.col("rank").eq_missing(pl.lit(rank, pl.Int32)),
-            pl.col("process").eq_missing(pl.lit(own, pl.Int64)),
-            pl.col("device") != device,
-        ).sort("end")
-        if here.is_empty():
-            continue
-        ends = others["end"].to_numpy()
-        at = np.searchsorted(ends, here["end"].to_numpy(), side="right") - 1
-        inside = (at >= 0) & (ends[at] > here["start"].to_numpy())
-        rows = others["row"].cast(pl.Int64).to_numpy()
-        found[here["at"].to_numpy()[inside]] = rows[at[inside]]
-    return to_rows(found)
+    Both are the number of a stream or thread, and a time; what is at the same time is not behind.
+    Of ``launches`` those are looked at that are ``launched``.
+    """
+    found = np.zeros(len(launched), dtype=np.bool_)
+    key, time = waits
+    if not len(key):
+        return found
+    waiting = np.zeros(int(max(key.max(), launches[0].max(initial=0))) + 1, dtype=np.bool_)
+    waiting[key] = True
+    rows = np.flatnonzero(launched & waiting[launches[0]])
+    if not len(rows):
+        return found
+    of_rows = launches[0][rows]
+    (line,) = timeline(np.concatenate((of_rows, key)), np.concatenate((launches[1][rows], time)))
+    begun, told = np.split(line, [len(rows)])
+    if (begun[1:] < begun[:-1]).any():
+        order = np.argsort(begun, kind="stable")
+        begun, of_rows, rows = begun[order], of_rows[order], rows[order]
+    # Of each wait the launches that come next, where they are behind it and of its stream.
+    first = np.searchsorted(begun, told)
+    there = first < len(begun)
+    first, told, key = first[there], told[there], key[there]
+    first = first[(begun[first] > told) & (of_rows[first] == key)]
+    # Several may begin at the same time: all of them come next.
+    moment = np.cumsum(np.concatenate(([0], begun[1:] != begun[:-1])))
+    next_ones = np.zeros(len(begun), dtype=np.bool_)
+    next_ones[moment[first]] = True
+    found[rows] = next_ones[moment]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana.analyze.idle.causes import COPY, DRIVER, HOST, OPERATOR, SYNCHRONIZATION
-from traceana.analyze.idle.threads import Spent
-from traceana.analyze.intervals import union, until
+from traceana.analyze.idle.spent import Spent
+from traceana.analyze.intervals import Times, union, until
 from traceana.attribute.nesting import NONE, Ints
 
 _ANYWHERE: Final = DRIVER
 """Up to here a cause counts within the launching call as well."""
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,95 +40,164 @@ def weigh(
     launch: Ints,
     otherwise: npt.NDArray[np.int8],
 ) -> Verdict:
-    """Judge gaps from ``start`` to ``end``, before which a thread was in ``kinds``.
+    """Judge gaps from ``start``, in order, to ``end``, before which a thread was in ``kinds``.
 
     Until ``launch``, between them, the thread had not begun to launch. ``otherwise`` is the cause
     where no other has more: ``HOST`` for its time until then that nothing tells of, any other for
     all that overhead leaves of the gap.
     """
-    pieces, rest, overhead = _pieces(kinds, start, end, launch)
-    _hold(kinds, pieces, rest, start)
+    gaps = _Gaps(start, end, launch)
+    touched = (_Touched.of(gaps, number, kinds[number]) for number in sorted(kinds))
+    found = [one for one in touched if len(one.gaps)]
+    pieces, rest, overhead = _pieces(gaps, found)
+    _hold(found, pieces, rest, start)
     explained = np.where(otherwise == HOST, rest, end - start - overhead)
     cause = otherwise.copy()
     # Of equal parts the more specific cause, which comes first, takes the gap.
     best = np.zeros_like(explained)
-    for number, piece in sorted(pieces.items()):
-        better = (piece > best) & (piece >= explained)
-        best[better] = piece[better]
-        cause[better] = number
+    for one in found:
+        piece = pieces[one.number]
+        here = one.gaps
+        here = here[(piece[here] > best[here]) & (piece[here] >= explained[here])]
+        best[here], cause[here] = piece[here], one.number
     explained = np.maximum(best, explained)
     moment = (start + launch) // 2
     row = np.full(len(start), NONE, dtype=np.int64)
-    for number in pieces:
-        _locate(kinds[number], number, cause, start, launch, end, moment, row)
+    for one in found:
+        _locate(one, gaps, cause, moment, row)
     return Verdict(cause, explained, moment, row)
 
 
-def _pieces(
-    kinds: Mapping[int, Spent], start: Ints, end: Ints, launch: Ints
-) -> tuple[dict[int, Ints], Ints, Ints]:
-    """Return the time by cause, none counted twice; what is left until ``launch``; overhead."""
-    pieces: dict[int, Ints] = {}
-    begins = finishes = np.zeros(0, dtype=np.int64)
-    told, overhead = np.zeros_like(start), np.zeros_like(start)
-    for number, one in sorted(kinds.items()):
-        begins, finishes = np.concatenate((begins, one.start)), np.concatenate((finishes, one.end))
-        together = union(begins, finishes)
-        from_start = until(together, start)
-        if number <= _ANYWHERE:
-            whole = until(together, end) - from_start
-            pieces[number], overhead = whole - overhead, whole
-            told = until(together, launch) - from_start
-        else:
-            within = until(together, launch) - from_start
-            pieces[number], told = within - told, within
-    return pieces, launch - start - told, overhead
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """Gaps by their start, and when the thread began to launch."""
+
+    start: Ints
+    end: Ints
+    launch: Ints
+
+    def stop(self, number: int) -> Ints:
+        """Return until when a cause counts in each gap."""
+        return self.end if number <= _ANYWHERE else self.launch
+
+    def only(self, rows: Ints) -> _Gaps:
+        return _Gaps(self.start[rows], self.end[rows], self.launch[rows])
 
 
-def _hold(kinds: Mapping[int, Spent], pieces: dict[int, Ints], rest: Ints, start: Ints) -> None:
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The rows of ``gaps`` in which a cause counts at all; ``at`` is its first interval in each."""
+
+    number: int
+    spent: Spent
+    gaps: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, gaps: _Gaps, number: int, spent: Spent) -> _Touched:
+        stop = gaps.stop(number)
+        at = spent.first(gaps.start)
+        begins = np.append(spent.start, _NEVER)[at]
+        rows = np.flatnonzero((begins < stop) & (stop > gaps.start))
+        return cls(number, spent, rows, at[rows])
+
+    def near(self, gaps: _Gaps) -> tuple[Times, Times]:
+        """Return the intervals that touch any of ``gaps``."""
+        reach = np.maximum.accumulate(gaps.end)
+        at = np.searchsorted(reach, self.spent.start, side="right")
+        kept = np.append(gaps.start, _NEVER)[at] < self.spent.end
+        return self.spent.start[kept], self.spent.end[kept]
+
+
+def _pieces(gaps: _Gaps, found: Sequence[_Touched]) -> tuple[dict[int, Ints], Ints, Ints]:
+    """Return the time by cause, none counted twice; what is left until launch; overhead.
+
+    Where several causes touch a gap, each has what the more specific ones leave of the gap.
+    """
+    count = np.zeros(len(gaps.start), dtype=np.int8)
+    for one in found:
+        count[one.gaps] += 1
+    known = _Pieces(
+        {one.number: np.zeros_like(gaps.start) for one in found},
+        np.zeros_like(gaps.start),
+        np.zeros_like(gaps.start),
+    )
+    for one in found:
+        known.divide(gaps, one.gaps[count[one.gaps] == 1], [one])
+    known.divide(gaps, np.flatnonzero(count > 1), found)
+    return known.by_cause, gaps.launch - gaps.start - known.told, known.overhead
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The time of each gap by cause; what any explains until the launch; what overhead does."""
+
+    by_cause: dict[int, Ints]
+    told: Ints
+    overhead: Ints
+
+    def divide(self, gaps: _Gaps, rows: Ints, causes: Sequence[_Touched]) -> None:
+        """Set the time of ``rows``, which ``causes``, by their number, and no others touch."""
+        if not len(rows):
+            return
+        part = gaps.only(rows)
+        begins = finishes = np.zeros(0, dtype=np.int64)
+        told, overhead = np.zeros_like(rows), np.zeros_like(rows)
+        for one in causes:
+            more = one.near(part)
+            together = union(
+                *(np.concatenate(pair) for pair in zip((begins, finishes), more, strict=True))
+            )
+            begins, finishes = together
+            from_start = until(together, part.start)
+            until_launch = until(together, part.launch) - from_start
+            if one.number <= _ANYWHERE:
+                whole = until(together, part.end) - from_start
+                self.by_cause[one.number][rows] = whole - overhead
+                overhead = whole
+            else:
+                self.by_cause[one.number][rows] = until_launch - told
+            told = until_launch
+        self.told[rows], self.overhead[rows] = told, overhead
+
+
+def _hold(found: Sequence[_Touched], pieces: dict[int, Ints], rest: Ints, start: Ints) -> None:
     """Give a call that held the thread when the device drained what it could have done meanwhile.
 
     The thread waited in it, and could have been ahead by as long as it had waited: as much of its
     other time before the launch is the call's. ``pieces`` and ``rest`` are changed.
     """
     operators = pieces.get(OPERATOR, np.zeros_like(rest))
-    for number in (SYNCHRONIZATION, COPY):
-        if number not in kinds:
+    for one in found:
+        if one.number not in (SYNCHRONIZATION, COPY):
             continue
-        begins, finishes = union(kinds[number].start, kinds[number].end)
+        begins, finishes = union(one.spent.start, one.spent.end)
         if not len(begins):
             continue
-        at = np.searchsorted(begins, start, side="right") - 1
-        held = (at != NONE) & (finishes[at] > start)
-        owed = np.where(held, np.minimum(start - begins[at], rest + operators), 0)
-        from_rest = np.minimum(owed, rest)
-        rest -= from_rest
-        operators -= owed - from_rest
-        pieces[number] += owed
+        at = np.searchsorted(begins, start[one.gaps], side="right") - 1
+        held = (at != NONE) & (finishes[at] > start[one.gaps])
+        rows, at = one.gaps[held], at[held]
+        owed = np.minimum(start[rows] - begins[at], rest[rows] + operators[rows])
+        from_rest = np.minimum(owed, rest[rows])
+        rest[rows] -= from_rest
+        operators[rows] -= owed - from_rest
+        pieces[one.number][rows] += owed
 
 
 def _locate(
-    spent: Spent,
-    number: int,
-    cause: npt.NDArray[np.int8],
-    start: Ints,
-    launch: Ints,
-    end: Ints,
-    moment: Ints,
-    row: Ints,
+    one: _Touched, gaps: _Gaps, cause: npt.NDArray[np.int8], moment: Ints, row: Ints
 ) -> None:
-    """Set ``moment`` and ``row`` of the gaps whose cause is ``number``."""
-    here = np.flatnonzero(cause == number)
-    if number == OPERATOR:
-        at = spent.first(moment[here])
-        inside = spent.start[np.minimum(at, len(spent.start) - 1)] <= moment[here]
-        here = here[~((at < len(spent.start)) & inside)]
-    at = spent.first(start[here])
-    stop = end[here] if number <= _ANYWHERE else launch[here]
-    there = at < len(spent.start)
-    here, at, stop = here[there], at[there], stop[there]
-    # A call that held the thread before may have ended with the device: then it is not in the gap.
-    inside = spent.start[at] < stop
-    here, at, stop = here[inside], at[inside], stop[inside]
-    moment[here] = (np.maximum(spent.start[at], start[here]) + np.minimum(spent.end[at], stop)) // 2
+    """Set ``moment`` and ``row`` of the gaps that ``one`` touches and whose cause it is."""
+    spent = one.spent
+    mine = cause[one.gaps] == one.number
+    here, at = one.gaps[mine], one.at[mine]
+    if one.number == OPERATOR:
+        middle = spent.first(moment[here])
+        begins = np.append(spent.start, _NEVER)[middle]
+        outside = begins > moment[here]
+        here, at = here[outside], at[outside]
+    stop = gaps.stop(one.number)[here]
+    moment[here] = (
+        np.maximum(spent.start[at], gaps.start[here]) + np.minimum(spent.end[at], stop)
+    ) // 2
     row[here] = spent.row[at]

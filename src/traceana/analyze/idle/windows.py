@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.idle.gaps import recording
-from traceana.analyze.intervals import union
+from traceana.analyze.intervals import rows_by_place, union
+from traceana.analyze.numbering import distinct
 from traceana.analyze.steps import devices_used, measured_steps
 from traceana.analyze.work import work
 
@@ -18,29 +18,36 @@ if TYPE_CHECKING:
 PLACE: Final = ("rank", "device")
 
 
-def windows(trace: Trace) -> pl.DataFrame:
+def windows(trace: Trace, recorded: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return ``rank``, ``device``, ``start``, ``end`` of what is looked at, disjoint by device.
 
-    The recording from its first event to its last, or the steps that were selected, on the devices
-    that they used.
+    The recording from its first event to its last (``recorded``, of
+    :func:`traceana.analyze.idle.gaps.recording`), or the ``steps`` that were selected, of
+    :func:`step_windows`, on the devices that they used.
     """
-    if "selected_steps" in trace.meta.properties:
-        found = []
-        for (rank, device), rows in step_windows(trace).partition_by(PLACE, as_dict=True).items():
-            start, end = union(rows["start"].to_numpy(), rows["end"].to_numpy())
-            found.append(
-                pl.DataFrame({"start": start, "end": end}).select(
-                    pl.lit(rank, pl.Int32).alias("rank"),
-                    pl.lit(device, pl.Int32).alias("device"),
-                    "start",
-                    "end",
-                )
+    if not by_steps(trace):
+        used = distinct(work(trace, *PLACE)).drop_nulls("device").sort(PLACE)
+        return used.join(recorded, on="rank", nulls_equal=True, maintain_order="left").rename(
+            {"begin": "start", "finish": "end"}
+        )
+    found = [steps.drop("step").clear()]
+    start, end = steps["start"].to_numpy(), steps["end"].to_numpy()
+    for (rank, device), rows in rows_by_place(steps):
+        begins, finishes = union(start[rows], end[rows])
+        found.append(
+            pl.DataFrame({"start": begins, "end": finishes}).select(
+                pl.lit(rank, pl.Int32).alias("rank"),
+                pl.lit(device, pl.Int32).alias("device"),
+                "start",
+                "end",
             )
-        return pl.concat(found) if found else step_windows(trace).drop("step")
-    used = work(trace).select(PLACE).drop_nulls("device").unique().sort(PLACE)
-    return used.join(
-        recording(trace.whole), on="rank", nulls_equal=True, maintain_order="left"
-    ).rename({"begin": "start", "finish": "end"})
+        )
+    return pl.concat(found)
+
+
+def by_steps(trace: Trace) -> bool:
+    """Tell whether ``trace`` is a selection of steps, and its windows are theirs."""
+    return "selected_steps" in trace.meta.properties
 
 
 def step_windows(trace: Trace) -> pl.DataFrame:
@@ -51,7 +58,7 @@ def step_windows(trace: Trace) -> pl.DataFrame:
         (pl.col("start") + pl.col("duration")).alias("end"),
     )
     return (
-        devices_used(work(trace))
+        devices_used(work(trace, "step", *PLACE))
         .join(steps, on="step")
         .select("step", *PLACE, "start", "end")
         .sort("step", *PLACE)
@@ -60,28 +67,29 @@ def step_windows(trace: Trace) -> pl.DataFrame:
 
 def measured_windows(trace: Trace) -> pl.DataFrame:
     """Return the rows of :func:`step_windows` that per-step figures are of."""
-    return step_windows(trace).filter(pl.col("step").is_in(measured_steps(trace).rows))
+    return measured_of(trace, step_windows(trace))
+
+
+def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return those of ``steps``, of :func:`step_windows`, that per-step figures are of."""
+    return steps.filter(pl.col("step").is_in(measured_steps(trace).rows))
 
 
 def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Return each piece of a gap in a window: ``gap``, ``window`` (rows of both), ``time_ns``.
 
-    ``gaps`` are disjoint by device; windows may overlap. By gap and window.
+    ``gaps`` are disjoint by device, and in order of time; windows may overlap.
     """
     parts = [pl.DataFrame(schema={"gap": pl.UInt32, "window": pl.UInt32, "time_ns": pl.Int64})]
-    numbered = windows.with_row_index("window").partition_by(PLACE, as_dict=True)
-    for place, rows in (
-        gaps.select(*PLACE, "start", "end")
-        .with_row_index("gap")
-        .sort("start")
-        .partition_by(PLACE, as_dict=True, maintain_order=True)
-        .items()
-    ):
+    all_starts, all_ends = gaps["start"].to_numpy(), gaps["end"].to_numpy()
+    all_begins, all_finishes = windows["start"].to_numpy(), windows["end"].to_numpy()
+    numbered = dict(rows_by_place(windows))
+    for place, rows in rows_by_place(gaps):
         if place not in numbered:
             continue
         here = numbered[place]
-        start, end = rows["start"].to_numpy(), rows["end"].to_numpy()
-        begin, finish = here["start"].to_numpy(), here["end"].to_numpy()
+        start, end = all_starts[rows], all_ends[rows]
+        begin, finish = all_begins[here], all_finishes[here]
         first = np.searchsorted(end, begin, side="right")
         count = np.maximum(np.searchsorted(start, finish, side="left") - first, 0)
         window = np.repeat(np.arange(len(begin)), count)
@@ -89,7 +97,11 @@ def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         time = np.minimum(end[gap], finish[window]) - np.maximum(start[gap], begin[window])
         parts.append(
             pl.DataFrame(
-                [rows["gap"].gather(gap), here["window"].gather(window), pl.Series("time_ns", time)]
+                {
+                    "gap": rows[gap].astype(np.uint32),
+                    "window": here[window].astype(np.uint32),
+                    "time_ns": time,
+                }
             )
         )
     return pl.concat(parts)

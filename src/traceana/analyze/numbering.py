@@ -1,0 +1,146 @@
+"""Rows by number: equal rows get equal numbers, with which numpy groups them quickly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+
+_NARROW: Final = 1 << 24
+"""Values within so narrow a span are numbered by a table of the span, others by a search."""
+_WIDEST: Final = 1 << 62
+_BLOCK: Final = 1 << 20
+"""Rows at a time: what is made and thrown away of so many stays in the caches."""
+
+
+def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+    """Number the rows of ``frames``, whose columns are the same ones, of whole numbers or labels.
+
+    Two rows have the same number, of whichever frames they are, just where they are equal in all
+    columns, null and null being equal. Numbers count from 0 without a gap, in the order of the
+    first column, then of the next (null first, labels by their code).
+    """
+    columns = [_Digits.of([frame[name] for frame in frames]) for name in frames[0].columns]
+    columns = [column for column in columns if column.base > 1]
+    limit = math.prod(column.base for column in columns)
+    if limit > _WIDEST:
+        return _by_halves(*frames)
+    numbers = tuple(np.zeros(frame.height, dtype=np.int64) for frame in frames)
+    for at, found in enumerate(numbers):
+        for begin in range(0, len(found), _BLOCK):
+            block = found[begin : begin + _BLOCK]
+            for column in columns:
+                block *= column.base
+                block += column.digits(at, begin)
+    _close(numbers, limit)
+    return numbers
+
+
+def first_rows(numbers: Ints) -> Ints:
+    """Return the first row of each of ``numbers``, as of :func:`numbered`, in their order."""
+    found = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    for begin in range(0, len(numbers), _BLOCK):
+        block = numbers[begin : begin + _BLOCK]
+        new = np.flatnonzero(found[block] < 0)[::-1]
+        # Of several assignments to one place the last one stays.
+        found[block[new]] = begin + new
+        if (found >= 0).all():
+            break
+    return found
+
+
+def distinct(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct rows of ``frame``, in the order of :func:`numbered`."""
+    (numbers,) = numbered(frame)
+    return frame[first_rows(numbers)]
+
+
+def rows_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each of ``numbers``, as of :func:`numbered`, with the rows that have it, in order."""
+    if not len(numbers):
+        return
+    counts = np.bincount(numbers)
+    ends = np.cumsum(counts)
+    if (numbers[1:] >= numbers[:-1]).all():
+        order = np.arange(len(numbers))
+    else:
+        # 16 bits and fewer are sorted in linear time.
+        narrow = numbers.astype(np.uint16) if len(counts) <= 1 << 16 else numbers
+        order = np.argsort(narrow, kind="stable")
+    for number in np.flatnonzero(counts):
+        yield int(number), order[ends[number] - counts[number] : ends[number]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """A column of several frames, whose values stand for numbers from 0 for null to ``base``.
+
+    ``known`` are its distinct values where they are far apart; else numbers count from ``low``.
+    """
+
+    parts: Sequence[pl.Series]
+    low: int
+    base: int
+    known: Ints | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[pl.Series]) -> _Digits:
+        """Look at the values of a column."""
+        whole = [part.to_physical() for part in parts]
+        least, most = ([getattr(part, end)() for part in whole] for end in ("min", "max"))
+        low = min((int(value) for value in least if value is not None), default=0)
+        high = max((int(value) for value in most if value is not None), default=low - 1)
+        nulls = any(part.null_count() for part in parts)
+        if high - low < _NARROW:
+            return cls(whole, low, 1 if low == high and not nulls else high - low + 2)
+        distinct = pl.concat([part.cast(pl.Int64).unique() for part in whole]).drop_nulls()
+        known = distinct.unique().sort().to_numpy()
+        return cls(whole, low, len(known) + 1, known)
+
+    def digits(self, at: int, begin: int) -> Ints:
+        """Return the numbers of a block of one of the parts."""
+        block = self.parts[at].slice(begin, _BLOCK)
+        values = block.fill_null(self.low).to_numpy()
+        if self.known is None:
+            found: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
+        else:
+            found = np.searchsorted(self.known, values) + 1
+        if block.null_count():
+            found[block.is_null().to_numpy()] = 0
+        return found
+
+
+def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
+    """Number by half of the columns and by the others, which makes two columns of small numbers."""
+    names = frames[0].columns
+    halves = (names[: len(names) // 2], names[len(names) // 2 :])
+    each = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
+    return numbered(
+        *(pl.DataFrame({"one": one, "other": other}) for one, other in zip(*each, strict=True))
+    )
+
+
+def _close(numbers: Sequence[Ints], limit: int) -> None:
+    """Take the gaps out of ``numbers``, which are below ``limit``."""
+    if limit > _NARROW:
+        known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
+        for found in numbers:
+            found[:] = np.searchsorted(known, found)
+        return
+    there = np.zeros(limit, dtype=np.bool_)
+    for found in numbers:
+        there[found] = True
+    if there.all():
+        return
+    place = np.cumsum(there) - 1
+    for found in numbers:
+        for begin in range(0, len(found), _BLOCK):
+            block = found[begin : begin + _BLOCK]
+            block[:] = place[block]

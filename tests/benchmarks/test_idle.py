@@ -1,0 +1,21 @@
+"""The benchmark of idle time knows what it must find."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import idle as benchmark
+from benchmarks.idle_trace import known, trace
+
+ACTIVITIES = 16_000
+
+
+def test_the_causes_are_known_from_the_input() -> None:
+    took = benchmark.measure(trace(ACTIVITIES), known(ACTIVITIES))
+    assert len(took) == 3
+
+
+def test_a_wrong_cause_ends_it() -> None:
+    wrong = {**known(ACTIVITIES), "host": (1, 1)}
+    with pytest.raises(SystemExit, match="causes are wrong"):
+        benchmark.measure(trace(ACTIVITIES), wrong)
