@@ -288,6 +288,21 @@ def test_activities_of_one_cpu_thread_never_overlap() -> None:
     assert trace.activities["duration"].sum() == 60 + 38 + 5
 
 
+def test_ranges_of_steps_and_passes_are_no_work_however_little_is_in_them() -> None:
+    """Short layers leave most of a step to the interpreter: they are what ran all the same."""
+    b = TraceBuilder()
+    annotate(b, "iteration 0", 0, 1000, "nvtx")
+    annotate(b, "forward", 100, 400, "nvtx")
+    annotate(b, "forward: conv1", 110, 150, "nvtx")
+    annotate(b, "helper", 120, 130, "nvtx")
+    annotate(b, "backward", 500, 900, "nvtx")
+    annotate(b, "backward: conv1", 510, 570, "nvtx")
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv1", "conv1"]
+    assert trace.activities["duration"].to_list() == [40, 60]
+    assert trace.activities["direction"].to_list() == ["forward", "backward"]
+
+
 def test_a_trace_of_nothing() -> None:
     trace = attribute(TraceBuilder().build())
     assert trace.activities.is_empty()

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.backward import forward_of
-from traceana.attribute.cpu import DEVICE_WORK, leaf_activities
+from traceana.attribute.cpu import DEVICE_WORK, FRAMES, leaf_activities
 from traceana.attribute.launches import with_calls
 from traceana.attribute.layers.places import Layer
 from traceana.attribute.layers.repetition import repeated
@@ -113,7 +113,7 @@ class _Host:
         rows = self.surroundings.row
         if len(rows):
             ranges = self.ranges[rows]
-            found, names = leaf_activities(ranges, "text", self.surroundings.nesting)
+            found, names = leaf_activities(ranges, "text", self.surroundings.nesting, FRAMES)
             in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["row"])
             return conform(
                 "activities", found.with_columns(in_ranges.alias("range")).drop("row")

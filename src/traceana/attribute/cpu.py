@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting
+from traceana.attribute.ranges import DIRECTION_ALONE
+from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
 from traceana.trace.schema import CPU_DEVICE
 
 DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
@@ -20,19 +22,23 @@ allocates its output on the way: counting only operators without any other insid
 the convolution and keep the ``aten::empty``.
 """
 
+FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
+"""Ranges that say when, not what: a step, a whole pass. What they hold is what ran."""
+
 
 def leaf_activities(
-    host: pl.DataFrame, name: str, nesting: Nesting
+    host: pl.DataFrame, name: str, nesting: Nesting, frames: str | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (activities, names) made of those rows of ``host`` that did the computing.
 
     ``host`` holds operators, or where the trace has none the ranges that its program set; column
     ``name`` says what each is. From the outermost inwards, each is one activity, unless those
     within it explain its time (:data:`EXPLAINED`); then those are looked at. The decision is one
-    for all of a name, so that equal operators are counted alike. No two activities of a thread
-    overlap. ``row`` is the row in ``host``; ``stream`` is the thread.
+    for all of a name, so that equal operators are counted alike. A name that matches the pattern
+    ``frames`` only holds others, as a step holds its layers: it is entered whatever they explain.
+    No two activities of a thread overlap. ``row`` is the row in ``host``; ``stream`` is the thread.
     """
-    chosen = np.flatnonzero(_computing(host, name, nesting))
+    chosen = np.flatnonzero(_computing(host, name, nesting, frames))
     leaves = host.with_row_index("row")[chosen].with_columns(pl.col(name).alias("name"))
     names = leaves.select(pl.col("name").unique(maintain_order=True)).with_row_index("name_id")
     activities = leaves.join(names, on="name", maintain_order="left").select(
@@ -50,7 +56,7 @@ def leaf_activities(
     return activities, names.select(pl.col("name").cast(pl.String))
 
 
-def _computing(host: pl.DataFrame, name: str, nesting: Nesting) -> np.ndarray:
+def _computing(host: pl.DataFrame, name: str, nesting: Nesting, frames: str | None) -> np.ndarray:
     parent, duration = nesting.parent, host["duration"].to_numpy()
     inside = np.zeros(len(parent), dtype=np.int64)
     children = np.flatnonzero(parent != NONE)
@@ -61,6 +67,9 @@ def _computing(host: pl.DataFrame, name: str, nesting: Nesting) -> np.ndarray:
     explained = by_name.select(
         pl.col("inside").sum().over("name") >= EXPLAINED * pl.col("duration").sum().over("name")
     ).to_series()
+    if frames is not None:
+        framing = host.select(pl.col(name).cast(pl.String).str.contains(frames)).to_series()
+        explained = explained | framing
     entered = explained.to_numpy() & has_children
     reached = _reached(nesting, entered)
     return reached & ~entered

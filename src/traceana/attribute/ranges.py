@@ -17,6 +17,9 @@ _BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
 BOTH_DIRECTIONS: Final = r"(?i)forward *(?:\+|&|and) *backward"
 """Ranges around both passes at once, as CNTK's: of neither, and no layer."""
 _FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
+DIRECTION_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
+DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
+"""A range around a whole pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from traceana.attribute.layers.roles import role_of
 from traceana.attribute.layers.tree import PathTree
 from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.attribute.operators import OPERATOR_TEXT
-from traceana.attribute.ranges import BOTH_DIRECTIONS
+from traceana.attribute.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
 
-_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
 _DIRECTION: Final = re.compile(
-    rf"(?i)^(?:## ?)?{_WORD}(?: ?##)?$|^{_WORD} ?[:/.] ?|[ ._:/-]{_WORD}$"
+    rf"(?i){DIRECTION_ALONE}|^{DIRECTION_WORD} ?[:/.] ?|[ ._:/-]{DIRECTION_WORD}$"
 )
 """A direction alone, before or behind a layer: ``forward``, ``backward: conv1``, ``conv1.bwd``."""
 
