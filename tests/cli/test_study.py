@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -198,3 +199,14 @@ def test_every_key_of_the_json_is_documented(run: Run, name: Name) -> None:
     keys = pl.DataFrame(told["rows"]).columns or list(SCHEMAS[name])
     for key in (*keys, "study", "title", "on", "missing"):
         assert f"`{key}`" in section or f"`{key}`" in compared, key
+
+
+def test_the_page_has_every_study_and_its_pictures() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "studies.md").read_text(encoding="utf-8")
+    for name in Name:
+        assert f"$ traceana study {name}" in page
+    pictures = re.findall(r"\]\((studies/[^)]+\.svg)\)", page)
+    assert len(pictures) >= 5
+    for picture in pictures:
+        ElementTree.parse(docs / picture)
