@@ -13,7 +13,11 @@ from traceana.analyze import numbering
 from traceana.analyze.numbering import Ints, distinct, first_rows, numbered, rows_of
 
 Row = tuple[int | None, int | None, str | None]
-SCHEMA = {"near": pl.Int32, "far": pl.Int64, "label": pl.Categorical()}
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "near": pl.Int32,
+    "far": pl.Int64,
+    "label": pl.Categorical(),
+}
 rows = st.lists(
     st.tuples(
         st.sampled_from([None, -1, 0, 1]),
