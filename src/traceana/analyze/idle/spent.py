@@ -64,7 +64,9 @@ class _Part:
     @classmethod
     def of(cls, table: pl.DataFrame, number: Ints, rows: Ints) -> _Part:
         """Return ``rows`` of ``table``, each of whose rows has a ``number``."""
-        start, duration = (table[column].gather(rows).to_numpy() for column in ("start", "duration"))
+        start, duration = (
+            table[column].gather(rows).to_numpy() for column in ("start", "duration")
+        )
         return cls(number[rows], start, start + duration, rows)
 
     def where(self, kept: Mask) -> _Part:
