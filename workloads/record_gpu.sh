@@ -1,5 +1,5 @@
 #!/bin/sh
-# Record the GPU fixtures on a CUDA machine that has PyTorch, NumPy and msgspec; nothing else is needed.
+# Record the GPU fixtures on a CUDA machine with Python 3.11 or later, PyTorch and NumPy: nothing else.
 #
 #   sh workloads/record_gpu.sh                  into fixtures/
 #   sh workloads/record_gpu.sh --output DIR     somewhere else
@@ -13,9 +13,10 @@
 # AlexNet, GoogLeNet and ResNet-50, in fp32, tf32 and channels_last, by PyTorch and, where there is a
 # JAX that finds the GPU, by JAX; AlexNet in some more ways; and every algorithm that cuDNN has for
 # AlexNet's convolutions, in fp32 and tf32, timed with its workspace. PYTHON names the interpreter
-# (python3). Stops after ten minutes, of which the algorithms get the last two and a half. nsys is used where it is installed (and the namespaces it needs can be
-# made, see room.py), and so is ncu, for one step and the metrics of measurements.py; it needs leave
-# to read the GPU's counters (root, or the driver's NVreg_RestrictProfilingToAdminUsers=0).
+# (python3). Stops within ten minutes: recordings after seven, and the algorithms have two and a half.
+# nsys is used where it is installed (and the namespaces it needs can be made, see room.py), and so is
+# ncu, for one step and the metrics of measurements.py; it needs leave to read the GPU's counters (root,
+# or the driver's NVreg_RestrictProfilingToAdminUsers=0).
 # As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.
 set -eu
 
@@ -57,8 +58,8 @@ case $device in
     cpu) plan=smoke ;;
     *) fail "--device is cuda or cpu, not $device" ;;
 esac
-"$python" -c 'import msgspec, numpy, torch' 2>/dev/null ||
-    fail "$python lacks PyTorch, NumPy or msgspec; name one that has them: PYTHON=/path/to/python3"
+"$python" -c 'import sys, numpy, torch; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    fail "$python lacks PyTorch or NumPy, or is older than 3.11; name another: PYTHON=/path/to/python3"
 
 case $python in
     */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;;
@@ -84,7 +85,7 @@ if [ -n "$only" ] || [ -z "$algorithms" ]; then
     # shellcheck disable=SC2086  # words, and no recording has a space in its name
     set -- "$@" $only
     [ -z "$open" ] || set -- "$@" --open
-    timeout 450 "$python" -m workloads.record_fixtures "$@" || status=$?
+    timeout 420 "$python" -m workloads.record_fixtures "$@" || status=$?
     [ $status -ne 124 ] || echo "record_gpu.sh: recordings stopped; what was made is in $output" >&2
 fi
 
@@ -98,7 +99,7 @@ measure() {
         return 0
     }
     mkdir -p "$output/algorithms"
-    timeout 75 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
+    timeout 72 "$python" -m workloads.algorithms --out "$output/algorithms/$name.json" \
         --seconds 55 "$@" || {
         echo "$name: FAILED" >&2
         status=1
@@ -114,5 +115,5 @@ if [ -n "$algorithms" ] || [ -z "$only" ]; then
             --repetitions 3 --limit 0.01 --threads 1
     fi
 fi
-[ $status -ne 124 ] || fail "stopped after seven and a half minutes of recordings"
+[ $status -ne 124 ] || fail "stopped after seven minutes of recordings"
 exit $status

@@ -156,7 +156,12 @@ PLANS: Mapping[str, tuple[Recording, ...]] = {
         Recording(
             name.replace("-gpu-", "-smoke-"),
             tool,
-            (*_SMOKE_RUN, *(word for word in own if word not in _GPU_ONLY)),
+            (
+                *_SMOKE_RUN,
+                # Threads that wait for each other by spinning take the time of whatever else runs.
+                *(() if tool is Tool.JAX_PROFILER else ("--threads", "1")),
+                *(word for word in own if word not in _GPU_ONLY),
+            ),
         )
         for name, tool, own in _GPU_PLAN
         if tool is not Tool.NCU  # there is nothing to measure on the CPU

@@ -1,0 +1,96 @@
+"""What the workloads need of msgspec, where there is none: structs that are built and written.
+
+A machine with a GPU has PyTorch and NumPy, and often no way to a package registry. Only what
+writes layer manifests and algorithm studies is here; reading them is msgspec's.
+"""
+
+from __future__ import annotations
+
+import json as _json
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import get_annotations
+from typing import Any, ClassVar, NoReturn, dataclass_transform
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Struct:
+    """A frozen dataclass with keywords; with ``omit_defaults`` fields at their default are not
+    written."""
+
+    _omit_defaults: ClassVar[bool] = False
+
+    def __init_subclass__(
+        cls, *, omit_defaults: bool = False, frozen: bool = False, kw_only: bool = False
+    ) -> None:
+        cls._omit_defaults = omit_defaults
+        for name in get_annotations(cls):
+            default = cls.__dict__.get(name)
+            if isinstance(default, dict):
+                setattr(cls, name, field(default_factory=default.copy))
+        dataclass(frozen=frozen, kw_only=kw_only)(cls)
+
+
+class Meta:
+    """Bounds of a value, which are looked at where files are read."""
+
+    def __init__(self, **_bounds: object) -> None:
+        pass
+
+
+class DecodeError(ValueError):
+    """Never raised here: nothing is read."""
+
+
+def to_builtins(value: Any) -> Any:
+    """Return ``value`` as dicts, lists and scalars."""
+    if isinstance(value, Struct):
+        return {
+            each.name: to_builtins(content)
+            for each in fields(value)  # type: ignore[arg-type]
+            if not _left_out(value, each, content := getattr(value, each.name))
+        }
+    if isinstance(value, dict):
+        return {key: to_builtins(content) for key, content in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_builtins(content) for content in value]
+    return value
+
+
+def _left_out(struct: Struct, each: Any, content: object) -> bool:
+    if not struct._omit_defaults:
+        return False
+    if each.default is not MISSING:
+        return bool(content == each.default)
+    return each.default_factory is not MISSING and content == each.default_factory()
+
+
+class _Decoder:
+    def __init__(self, *_types: object) -> None:
+        pass
+
+    def decode(self, _text: object) -> NoReturn:
+        raise ModuleNotFoundError(
+            "files are read by msgspec, which is not installed", name="msgspec"
+        )
+
+
+class json:  # noqa: N801  # named as the module that it stands for
+    """``msgspec.json``."""
+
+    Decoder = _Decoder
+
+    @staticmethod
+    def encode(value: object) -> bytes:
+        """Return ``value`` as JSON."""
+        return _json.dumps(to_builtins(value), ensure_ascii=False).encode()
+
+    @staticmethod
+    def format(text: bytes, *, indent: int) -> bytes:
+        """Return JSON of this module's as it is: on one line, spaces behind commas."""
+        assert indent == 0
+        return text
+
+    @staticmethod
+    def decode(text: object, **_type: object) -> NoReturn:
+        """Raise ``ModuleNotFoundError``."""
+        _Decoder().decode(text)
