@@ -34,20 +34,23 @@ def changed(found: Diff, kind: str) -> dict[str, object]:
 @pytest.mark.parametrize("trace", [A, cnn_steps()])
 def test_a_trace_is_the_same_as_itself(trace: Trace) -> None:
     found = diff(trace, trace)
-    assert found.step.verdict == ("same" if trace is A else "not enough steps")
+    assert found.step.verdict == "same"
     assert found.changes.is_empty()
     assert found.counts["only_a"] == found.counts["only_b"] == found.counts["moved"] == 0
     for by in VIEWS:
         rows = found.by(by)
         assert (rows["delta_ns"] == 0).all()
-        assert set(rows["verdict"]) <= {"same", "not enough steps"}
+        assert set(rows["verdict"]) == {"same"}
+    assert any("one recording" in note for note in found.notes)
     assert (found.layers["a"] == found.layers["b"]).all()
 
 
 def test_two_runs_drawn_alike_are_the_same() -> None:
     found = diff(A, B)
     assert found.step.verdict == "same"
-    assert set(found.layers["verdict"]) == {"same"}
+    # Of layers that vary by 0.4 % eight steps do not always tell that they differ by less than 1 %.
+    assert set(found.layers["verdict"]) <= {"same", "inconclusive"}
+    assert found.layers.filter(verdict="same").height > found.layers.height / 2
     assert found.changes.is_empty()
 
 
@@ -91,13 +94,14 @@ def test_turned_around_everything_is_mirrored(by: By) -> None:
         name: name.replace("_a", "_#").replace("_b", "_a").replace("_#", "_b")
         for name in ("calls_a", "calls_b", "time_a_ns", "time_b_ns", "type_a", "type_b")
     } | ({"a": "b", "b": "a"} if by == "layer" else {})
+    names |= {"low_ns": "high_ns", "high_ns": "low_ns"}
     compared = ["delta_ns", "p", "verdict", *names]
     keys = [name for name in there.by(by).columns if there.by(by).schema[name] == pl.String]
     columns = [c for c in dict.fromkeys([*keys, *compared]) if c in there.by(by).columns]
     mirrored = (
         back.by(by)
         .rename({old: new for old, new in names.items() if old in columns})
-        .with_columns(-pl.col("delta_ns"), pl.col("verdict").replace(turned))
+        .with_columns(-pl.col("delta_ns", "low_ns", "high_ns"), pl.col("verdict").replace(turned))
     )
     assert there.by(by).select(columns).sort(keys).equals(mirrored.select(columns).sort(keys))
     assert there.step.verdict == turned[back.step.verdict]
@@ -195,7 +199,7 @@ def test_a_data_loader_that_keeps_the_device_waiting_is_told() -> None:
     assert kinds(found) == {"data_loader", "idle"}
     assert found.changes["verdict"].to_list() == ["slower", "slower"]
     work = found.layers.filter(pl.col("a") != IDLE)
-    assert set(work["verdict"]) == {"same"}
+    assert set(work["verdict"]) <= {"same", "inconclusive"}
 
 
 def test_another_precision_is_told() -> None:

@@ -53,7 +53,7 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
 def test_two_runs_alike_are_said_to_be(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["a"], runs["b"])
     assert "the same within noise" in result.stdout
-    assert "Nothing that changes the step." in result.stdout
+    assert "Nothing that changes the step by 1 %." in result.stdout
 
 
 @pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm", "transfer"])

@@ -202,6 +202,8 @@ def _gated(found: Diff, gate: float) -> ExitCode:
     step = found.step.decides
     if step.verdict == "not enough steps":
         typer.echo("traceana: not enough steps to tell whether B is slower: passed", err=True)
+    if step.verdict == "inconclusive":
+        typer.echo("traceana: whether B is slower cannot be told from noise: passed", err=True)
     if step.verdict == "slower" and step.relative > gate:
         typer.echo(f"traceana: B is slower by {step.relative:.1%}, more than {gate:.1%}", err=True)
         return ExitCode.SLOWER

@@ -11,6 +11,7 @@ from traceana.analyze.layers.located import PASSES
 from traceana.analyze.layers.places import placed, places
 from traceana.analyze.transfers.copies import copies
 from traceana.analyze.work import work
+from traceana.compare.compiled import compiled
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -29,14 +30,15 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
     Columns: ``step``, ``layer``, ``role``; ``category``, ``part``, ``direction`` (forward,
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (what the
-    class says of it); ``kind``, ``copy_kind``; ``copy`` and ``host_memory``, of copies the
-    direction and host memory as of :func:`traceana.analyze.transfers.copies.copies`; of the class
-    ``name``, ``precision``, ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``,
-    ``function``, ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of one of
-    them is not known).
+    class says of it); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
+    ``copy`` and ``host_memory``, of copies the direction and host memory as of
+    :func:`traceana.analyze.transfers.copies.copies`; of the class ``name``, ``precision``,
+    ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
+    ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of one of them is not
+    known).
     """
     size = pl.col("bytes")
-    keys = (*SOURCE, "layer", "direction", "step", *_COPY)
+    keys = (*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
     summed = (
         _with_copies(trace, step)
         .group_by(keys)
@@ -58,6 +60,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     )
     return placed(rows.rename({"layer": "layer_row"}), places(trace.layers, "layer", None)).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
+        "compiled",
         pl.col("kind", "copy_kind").cast(pl.String),
         *_COPY,
         *_CLASS,
@@ -67,7 +70,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
 def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
     """Return the work that has a ``step``, of copies with their direction and host memory."""
-    each = work(trace).with_columns(step.alias("step")).with_row_index("at")
+    each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
     asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
     asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
     chosen = each.filter(pl.col("step").is_not_null())

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from traceana.compare.align import Alignment, Side, align, side
-from traceana.compare.changes import changes
+from traceana.compare.changes import changes, found_changes, things
 from traceana.compare.changes.model import Half
 from traceana.compare.devices import devices
+from traceana.compare.doubts import doubts
+from traceana.compare.judging import judged
 from traceana.compare.loading import loading
 from traceana.compare.opened import opened
 from traceana.compare.pairs_file import forced_pairs
 from traceana.compare.samples import Sample, sample
 from traceana.compare.step_flops import step_flops
 from traceana.compare.verdict import Criteria, Step, judge_step
-from traceana.compare.views import By, layer_rows, pair_of, view
+from traceana.compare.views import VIEWS, By, layer_rows, pair_of, told, viewed
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
@@ -31,7 +33,8 @@ class Diff:
     """Two runs beside each other, ``a`` the one that was, ``b`` the one that is.
 
     ``step`` is what is said of the whole step; ``pairs`` the rows that layers are compared in;
-    ``changes`` what is not as it was (:func:`traceana.compare.changes.changes`).
+    ``views`` what :meth:`by` gives; ``changes`` what is not as it was
+    (:func:`traceana.compare.changes.changes`).
     """
 
     trace_a: Trace
@@ -44,17 +47,17 @@ class Diff:
     criteria: Criteria
     step: Step
     pairs: pl.DataFrame
+    views: Mapping[By, pl.DataFrame]
     changes: pl.DataFrame
     notes: tuple[str, ...]
 
     def by(self, what: By) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
-        The columns are those of :func:`traceana.compare.views.view`. ``delta_ns`` adds up to the
-        difference of the steps' mean device time.
+        The columns are those of :func:`traceana.compare.views.told`. ``delta_ns`` adds up to the
+        difference of the steps' mean device time. All views and the changes are judged together.
         """
-        batches = self.side_a.batch, self.side_b.batch
-        return view(self.sample_a, self.sample_b, what, self.pairs, self.criteria, batches)
+        return self.views[what]
 
     @property
     def layers(self) -> pl.DataFrame:
@@ -159,7 +162,17 @@ def diff(
     rows = layer_rows(side_a, side_b, alignment, sample_a, sample_b, flops)
     half_a = _half(trace_a, sample_a, side_a, pair_of(sample_a.cells, rows, "a"))
     half_b = _half(trace_b, sample_b, side_b, pair_of(sample_b.cells, rows, "b"))
-    step = judge_step(sample_a.steps["wall_ns"], sample_b.steps["wall_ns"], criteria)
+    walls = sample_a.steps["wall_ns"], sample_b.steps["wall_ns"]
+    views = [viewed(sample_a, sample_b, by, rows) for by in VIEWS]
+    alike = walls[0].equals(walls[1]) and all(view.things.identical for view in views)
+    step = judge_step(*walls, criteria, alike=alike)
+    altered = found_changes(half_a, half_b, rows)
+    of_changes, *of_views = judged(
+        [things(altered, half_a, half_b), *(view.things for view in views)],
+        *(sample_a, sample_b, criteria),
+        alike=alike,
+    )
+    batches = side_a.batch, side_b.batch
     notes = [
         f"{name}: {note}" for name, one in (("a", sample_a), ("b", sample_b)) for note in one.notes
     ]
@@ -174,8 +187,12 @@ def diff(
         criteria,
         step,
         rows,
-        changes(half_a, half_b, rows, criteria),
-        (*notes, *_doubts(trace_a, trace_b, sample_a, sample_b, criteria)),
+        {
+            view.by: told(view, figures, sample_a, sample_b, batches)
+            for view, figures in zip(views, of_views, strict=True)
+        },
+        changes(altered, of_changes, (half_a, half_b), step, criteria),
+        (*notes, *doubts(half_a, half_b, criteria, step, alike=alike), *_places(trace_a, trace_b)),
     )
 
 
@@ -184,22 +201,7 @@ def _half(trace: Trace, one: Sample, of: Side, pair: pl.Series) -> Half:
     return Half(one, one.cells.with_columns(pair.alias("pair")), of, waiting)
 
 
-def _doubts(trace_a: Trace, trace_b: Trace, a: Sample, b: Sample, criteria: Criteria) -> list[str]:
-    notes = []
-    if not a.marked or not b.marked:
-        notes.append(
-            "without marked steps on both sides nobody can tell whether a difference is real"
-        )
-    elif not criteria.enough(a.count, b.count):
-        notes.append(
-            f"{a.count} and {b.count} steps are not enough to tell a difference from noise at "
-            f"{100 * criteria.level:g} %: record at least 4 on both sides beside the warm-up"
-        )
-    else:
-        notes.append(
-            "an interval tells what these two recordings show: clocks, heat and neighbours of "
-            "another day are not in it"
-        )
-    if trace_a.on_cpu != trace_b.on_cpu:
-        notes.append("one side has no device work: operators of the host stand against kernels")
-    return notes
+def _places(a: Trace, b: Trace) -> list[str]:
+    if a.on_cpu == b.on_cpu:
+        return []
+    return ["one side has no device work: operators of the host stand against kernels"]

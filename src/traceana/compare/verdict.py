@@ -1,9 +1,14 @@
-"""What is said of a difference: faster, slower, the same within noise, or that nobody can tell."""
+"""What is said of a difference: faster, slower, the same, inconclusive, or not enough steps.
+
+A difference is real where its interval is without 0, its p value is small, and it is as large as
+the least effect. Two sides are the *same* where the whole interval lies within the least effect.
+What is neither is *inconclusive*: that a difference is not proved does not prove that there is none
+(Altman and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log
 from typing import Final, Literal
 
 import numpy as np
@@ -19,7 +24,9 @@ from traceana.compare.resample import (
     statistic,
 )
 
-Verdict = Literal["faster", "slower", "same", "not enough steps", "only in a", "only in b"]
+Verdict = Literal[
+    "faster", "slower", "same", "inconclusive", "not enough steps", "only in a", "only in b"
+]
 
 LEVEL: Final = 0.95
 MINIMUM_EFFECT: Final = 0.01
@@ -39,9 +46,14 @@ class Criteria:
         """Tell whether so many steps on both sides can show any difference at this level."""
         return min(a, b) >= FEWEST and smallest_p(a, b) <= 1 - self.level + 1e-12
 
-    def effect(self, a: float, b: float) -> bool:
-        """Tell whether ``b`` differs from ``a`` by the least effect; alike in both directions."""
-        return abs(log_ratio(a, b)) >= log(1 + self.minimum_effect)
+    def least(self, a: float, b: float) -> float:
+        """Return the least effect in ns, of a side's value ``a`` and the other's ``b``."""
+        return self.minimum_effect * min(a, b)
+
+    @property
+    def alpha(self) -> float:
+        """The largest p value of a real difference."""
+        return 1 - self.level + 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +99,32 @@ class Step:
         return self.decides.verdict
 
 
-def judge_step(a: pl.Series, b: pl.Series, criteria: Criteria) -> Step:
-    """Return what is said of the wall times of the steps of two runs."""
-    x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
-    return Step(
-        _judged(x, y, "median", criteria), _judged(x, y, "mean", criteria), criteria.statistic
-    )
+def judge_step(a: pl.Series, b: pl.Series, criteria: Criteria, *, alike: bool = False) -> Step:
+    """Return what is said of the wall times of the steps of two runs.
 
-
-def _judged(x: Floats, y: Floats, of: Statistic, criteria: Criteria) -> Judged:
-    """Return what is said of one statistic.
-
-    It is real if its interval is without 0, no more than 1 - level of the relabellings of the steps
-    have as large a difference, and the effect is large enough.
+    ``alike`` tells that both sides are one recording: they are then the same, however few steps.
     """
+    x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
+    median = _judged(x, y, "median", criteria, alike=alike)
+    return Step(median, _judged(x, y, "mean", criteria, alike=alike), criteria.statistic)
+
+
+def _judged(x: Floats, y: Floats, of: Statistic, criteria: Criteria, *, alike: bool) -> Judged:
     a, b = statistic(x, of), statistic(y, of)
     if not criteria.enough(len(x), len(y)):
-        return Judged(a, b, None, None, "not enough steps")
+        return Judged(a, b, None, None, "same" if alike else "not enough steps")
     interval = difference(x, y, of, criteria.level)
     p = permutation_p(x, y, of)
+    return Judged(a, b, interval, p, _verdict(interval, p, np.array_equal(x, y), criteria, a, b))
+
+
+def _verdict(
+    interval: Interval, p: float, identical: bool, criteria: Criteria, a: float, b: float
+) -> Verdict:
+    least = criteria.least(a, b)
+    if identical or max(-interval.low, interval.high) <= least:
+        return "same"
     apart = interval.low > 0 or interval.high < 0
-    if not apart or p > 1 - criteria.level + 1e-12 or not criteria.effect(a, b):
-        return Judged(a, b, interval, p, "same")
-    return Judged(a, b, interval, p, "slower" if interval.difference > 0 else "faster")
-
-
-def log_ratio(a: float, b: float) -> float:
-    """Return the logarithm of b / a; infinite where one is 0, 0 where both are."""
-    if a > 0 and b > 0:
-        return log(b / a)
-    return 0.0 if a == b else inf if b > a else -inf
+    if not apart or p > criteria.alpha or abs(interval.difference) < least:
+        return "inconclusive"
+    return "slower" if interval.difference > 0 else "faster"

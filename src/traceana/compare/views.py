@@ -3,53 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import polars as pl
 
 from traceana.compare.align import Alignment, Side
+from traceana.compare.judging import Things
 from traceana.compare.keys import KEYS, Kind, keyed
-from traceana.compare.rows import IDLE, REMAINDER, series, whole
+from traceana.compare.rows import IDLE, REMAINDER, adding_up, series, whole
 from traceana.compare.samples import Sample
-from traceana.compare.verdict import Criteria
 
 By = Literal["layer"] | Kind
 VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
 
 
-def view(
-    a: Sample,
-    b: Sample,
-    by: By,
-    pairs: pl.DataFrame,
-    criteria: Criteria,
-    batches: tuple[int | None, int | None] = (None, None),
-) -> pl.DataFrame:
-    """Return all work of two runs, most difference first; the rows add up to the step.
+@dataclass(frozen=True, slots=True)
+class View:
+    """All work of two runs in the rows ``named``, before it is judged.
 
-    ``pairs`` is that of :func:`layer_rows`, whose columns are those by layer; otherwise the first
-    columns are :data:`traceana.compare.keys.KEYS`. Then come those of
-    :data:`traceana.compare.rows.SCHEMA`; by layer ``flops_per_s_a``, ``flops_per_s_b`` (FLOPs
-    over all time of the layer) and, with ``batches`` that differ, ``image_a_ns``, ``image_b_ns``
-    (time over batch, rounded down; else null); by transfer ``bytes_a``, ``bytes_b`` (mean per step,
-    rounded down; null where the size of a copy is not known), ``bytes_per_s_a`` and
-    ``bytes_per_s_b``. The first column names idle time and the remainder.
+    ``place_a`` and ``place_b`` have the row of each cell.
     """
+
+    by: By
+    named: pl.DataFrame
+    place_a: pl.Series
+    place_b: pl.Series
+    things: Things
+
+
+def viewed(a: Sample, b: Sample, by: By, pairs: pl.DataFrame) -> View:
+    """Return all work by ``by``; ``pairs`` is that of :func:`layer_rows`."""
     if by == "layer":
         rows, place_a, place_b = _by_layer(a, b, pairs)
     else:
         rows, place_a, place_b = _by_keys(a, b, by)
     count = rows.height
-    figures = whole(a, b, series(a, place_a, count), series(b, place_b, count), criteria)
-    first = rows.columns[0]
-    rest = pl.DataFrame({first: [IDLE, REMAINDER]})
+    things = whole(a, b, series(a, place_a, count), series(b, place_b, count))
+    rest = pl.DataFrame({rows.columns[0]: [IDLE, REMAINDER]})
     if by == "layer":
         rest = rest.with_columns(pl.col("a").alias("b"), pl.lit("unattributed").alias("role"))
-    named = pl.concat([rows, rest], how="diagonal")
-    if by == "layer":
+    return View(by, pl.concat([rows, rest], how="diagonal"), place_a, place_b, things)
+
+
+def told(
+    view: View,
+    figures: pl.DataFrame,
+    a: Sample,
+    b: Sample,
+    batches: tuple[int | None, int | None] = (None, None),
+) -> pl.DataFrame:
+    """Return the rows of ``view``, most difference first; they add up to the step.
+
+    By layer the first columns are those of :func:`layer_rows`, otherwise
+    :data:`traceana.compare.keys.KEYS`. Then come ``figures``, what
+    :func:`traceana.compare.judging.judged` says of them; by layer ``flops_per_s_a``,
+    ``flops_per_s_b`` (FLOPs over all time of the layer) and, with ``batches`` that differ,
+    ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
+    ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is not
+    known), ``bytes_per_s_a`` and ``bytes_per_s_b``. The first column names idle time and the
+    remainder.
+    """
+    named = view.named
+    figures = adding_up(figures, a, b)
+    if view.by == "layer":
         figures = figures.with_columns(_rates(named, figures, batches))
-    elif by == "transfer":
-        figures = figures.hstack(_moved(a, place_a, b, place_b, figures.height))
+    elif view.by == "transfer":
+        figures = figures.hstack(_moved(a, view.place_a, b, view.place_b, figures.height))
     names = [column for column in named.columns if named.schema[column] == pl.String]
     return (
         named.hstack(figures)

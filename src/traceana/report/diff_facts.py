@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from traceana.compare.verdict import Step
 
 _FIGURES: Final = (
-    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
-    *("p", "verdict"),
+    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns"),
+    *("relative", "of_step", "p", "verdict"),
 )
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": (
@@ -34,14 +34,18 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns of a table of text, by what one row is."""
 
+_INTERVAL: Final = ("low_ns", "high_ns")
 _OPTIONAL: Final = (
-    *("flops_per_s_a", "flops_per_s_b", "p", "category", "calls_a", "calls_b"),
+    *("flops_per_s_a", "flops_per_s_b", *_INTERVAL, "p", "category", "calls_a", "calls_b"),
     *("image_a_ns", "image_b_ns", "confidence", "of_step", "relative"),
 )
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(COLUMNS, _OPTIONAL),
-    "gemm": ("p", "library", "relative", "of_step", "calls_a", "calls_b"),
-    "transfer": (*("p", "relative", "of_step", "delta_ns", "bytes_a", "bytes_b"), "host_memory"),
+    "gemm": (*_INTERVAL, "p", "library", "relative", "of_step", "calls_a", "calls_b"),
+    "transfer": (
+        *(*_INTERVAL, "p", "relative", "of_step", "delta_ns", "bytes_a", "bytes_b"),
+        "host_memory",
+    ),
 }
 """What a narrow terminal goes without, first what goes first, by what one row is."""
 
@@ -50,13 +54,16 @@ OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
 class Compared:
     """Both runs: ``source`` is for the JSON's ``meta``, the rest for people.
 
-    ``runs`` has for a and b the file, the devices, the framework and the number of steps.
+    ``runs`` has for a and b the file, the devices, the framework and the number of steps; ``whole``
+    tells that both are compared as a whole, no step being marked on a side.
     """
 
     source: Mapping[str, Any]
     runs: tuple[Mapping[str, Any], Mapping[str, Any]]
     step: Step
     level: float
+    minimum_effect: float
+    whole: bool
     images: tuple[float, float] | None
     layers: Mapping[str, int]
     confidence: float | None
@@ -89,6 +96,8 @@ def compared(found: Diff) -> Compared:
         (found.about("a"), found.about("b")),
         found.step,
         criteria.level,
+        criteria.minimum_effect,
+        not found.sample_a.marked,
         found.per_image,
         found.counts,
         found.confidence,

@@ -1,4 +1,4 @@
-"""The head of a diff's report: both runs, the step, the layers."""
+"""The lines of a diff's report: both runs, the step, the layers, what changed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+import polars as pl
+
 from traceana.compare.resample import Interval
 from traceana.compare.verdict import Judged
 from traceana.report import human
 from traceana.report.diff_facts import Compared
-from traceana.report.diff_sentences import arrow, percent, signed
+from traceana.report.diff_sentences import arrow, percent, sentence, signed
 from traceana.report.text import plain
 
 MOST_CHANGES: Final = 10
@@ -20,6 +22,7 @@ VERDICTS: Final = {
     "faster": "B is faster",
     "slower": "B is slower",
     "same": "the same within noise",
+    "inconclusive": "cannot be told from noise",
     "not enough steps": "not enough steps to tell",
 }
 
@@ -32,14 +35,49 @@ def head(facts: Compared) -> list[str]:
     if step.other.verdict != step.verdict:
         by = "mean" if step.statistic == "median" else "median"
         lines.append(f"but by the {by} {_verdict(step.other, by)}: steps differ among themselves")
-    for name, one in (("median", step.median), ("mean", step.mean)):
-        told = f"step, {name:6}  {arrow(round(one.a), round(one.b))}"
-        lines.append(told + _interval(one.interval, facts.level))
+    lines += _times(facts)
     if facts.images is not None:
         a, b = facts.images
         lines.append(f"per image     {arrow(round(a), round(b))} ({percent(b / a - 1)})")
     lines.append(_layers(facts))
     return lines
+
+
+def changes(facts: Compared) -> list[tuple[str, list[str]]]:
+    """Return what changed: a title, and sentences; then what is below the least effect."""
+    shown = facts.changes.head(MOST_CHANGES)
+    found: list[tuple[str, list[str]]] = []
+    for title, rows in (
+        ("What changed, most effect first", shown.filter(~pl.col("least"))),
+        (_least(facts), shown.filter("least")),
+    ):
+        told = [sentence(row, whole=facts.whole) for row in rows.to_dicts()]
+        if told or not found:
+            found.append((title, told))
+    return found
+
+
+def nothing(facts: Compared) -> str:
+    """Return the sentence that stands where no change has the least effect."""
+    of = "run" if facts.whole else "step"
+    return f"Nothing that changes the {of} by {100 * facts.minimum_effect:g} %."
+
+
+def _least(facts: Compared) -> str:
+    of = "run" if facts.whole else "step"
+    return f"Changed too, by less than {100 * facts.minimum_effect:g} % of the {of}"
+
+
+def _times(facts: Compared) -> list[str]:
+    step = facts.step
+    if facts.whole or step.median == step.mean:
+        name = "whole run" if facts.whole else "step"
+        return [f"{name:12}  {arrow(round(step.mean.a), round(step.mean.b))}"]
+    return [
+        f"step, {name:6}  {arrow(round(one.a), round(one.b))}"
+        + _interval(one.interval, facts.level)
+        for name, one in (("median", step.median), ("mean", step.mean))
+    ]
 
 
 def _verdict(one: Judged, statistic: str) -> str:

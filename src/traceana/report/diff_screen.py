@@ -9,8 +9,7 @@ from rich.text import Text
 
 from traceana.report.columns import show
 from traceana.report.diff_facts import Compared
-from traceana.report.diff_lines import MOST_CHANGES, MOST_LAYERS, head
-from traceana.report.diff_sentences import sentence
+from traceana.report.diff_lines import MOST_CHANGES, MOST_LAYERS, changes, head, nothing
 from traceana.report.document import Document, Paper
 from traceana.report.grid import compact
 from traceana.report.screen import WIDEST
@@ -26,8 +25,11 @@ def render(document: Document, facts: Compared, paper: Paper) -> str:
     lines = head(facts)
     parts: list[Any] = [Text(line) for line in lines[:2]]
     parts += [Text(lines[2], style="bold"), *(Text(line) for line in lines[3:])]
-    parts += [Text(""), Text("What changed, most effect first", style="bold")]
-    parts += _changes(facts.changes.head(MOST_CHANGES).to_dicts())
+    number = 1
+    for title, told in changes(facts):
+        parts += [Text(""), Text(title, style="bold")]
+        parts.append(_numbered(told, number) if told else Text(nothing(facts)))
+        number += len(told)
     if facts.changes.height > MOST_CHANGES:
         more = facts.changes.height - MOST_CHANGES
         parts.append(Text(f"… {more} more (--format json has them)", style="dim"))
@@ -40,10 +42,8 @@ def render(document: Document, facts: Compared, paper: Paper) -> str:
     return draw(parts, paper)
 
 
-def _changes(rows: list[dict[str, Any]]) -> list[Any]:
-    if not rows:
-        return [Text("Nothing that changes the step.")]
+def _numbered(lines: list[str], first: int) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
-    for number, row in enumerate(rows, start=1):
-        table.add_row(f"{number}.", Text(sentence(row)))
-    return [table]
+    for number, line in enumerate(lines, start=first):
+        table.add_row(f"{number}.", Text(line))
+    return table

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from traceana.compare.changes.table import changes
+from traceana.compare.changes.table import changes, found_changes, things
 
-__all__ = ["changes"]
+__all__ = ["changes", "found_changes", "things"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.compare.align import Side
+from traceana.compare.judging import Times
 from traceana.compare.samples import Sample
-
-Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.compare.changes.model import Change, Half, Times
+from traceana.compare.changes.model import Change, Half
+from traceana.compare.judging import Times
 
 _HOST: Final = ("pageable", "pinned", "managed")
 
@@ -96,19 +97,39 @@ def one_sided(a: Half, b: Half) -> Iterator[Change]:
         )
 
 
+def compiled(a: Half, b: Half) -> Iterator[Change]:
+    """Yield the work of compiled functions, where only one side has any: how many kernels."""
+    of = pl.col("compiled")
+    counts = a.calls(of), b.calls(of)
+    if (counts[0] > 0) != (counts[1] > 0):
+        yield Change("compiled", a.time(of), b.time(of), count_a=counts[0], count_b=counts[1])
+
+
 def layers(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers without a partner, on either side."""
+    """Yield the layers without a partner, on either side.
+
+    ``before`` and ``after`` are ``compiled`` where most time of these is within compiled functions,
+    which hold several layers.
+    """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
     only_a = numbered.filter(pl.col("b").is_null())["pair"]
     only_b = numbered.filter(pl.col("a").is_null())["pair"]
     if len(only_a) or len(only_b):
+        in_a, in_b = (pl.col("pair").is_in(only.implode()) for only in (only_a, only_b))
         yield Change(
             "layers",
-            a.time(pl.col("pair").is_in(only_a.implode())),
-            b.time(pl.col("pair").is_in(only_b.implode())),
+            a.time(in_a),
+            b.time(in_b),
+            before=_mostly_compiled(a, in_a),
+            after=_mostly_compiled(b, in_b),
             count_a=float(len(only_a)),
             count_b=float(len(only_b)),
         )
+
+
+def _mostly_compiled(half: Half, chosen: pl.Expr) -> str | None:
+    within = int(half.time(chosen & pl.col("compiled")).sum())
+    return "compiled" if 2 * within > int(half.time(chosen).sum()) else None
 
 
 def _counted(

@@ -1,0 +1,184 @@
+"""Every row and change of a diff, judged together and once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.compare.resample import Floats, family_p, mean_intervals
+from traceana.compare.samples import Sample
+from traceana.compare.verdict import Criteria
+
+Times = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+FLOOR: Final = 0.1
+"""The part of the least effect on the step by which every standard error is widened: what matters
+to the step stands out from the noise of the hundreds of rows that do not."""
+
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "calls_a": pl.Float64,
+    "calls_b": pl.Float64,
+    "time_a_ns": pl.Int64,
+    "time_b_ns": pl.Int64,
+    "delta_ns": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+    "relative": pl.Float64,
+    "of_step": pl.Float64,
+    "p": pl.Float64,
+    "verdict": pl.String,
+}
+"""What :func:`judged` says of each row, per step: mean calls and times, ``delta_ns`` (b less a) and
+the bounds of its interval, ``relative`` (that over the time of a), ``of_step`` (that over a's whole
+step, device time), ``p`` (for all rows of work together; of what is measured by the step each
+alone) and the verdict. Without enough steps bounds and ``p`` are null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Time (ns) and calls of some rows in each step: steps by rows."""
+
+    times: Times
+    calls: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """Rows on both sides.
+
+    Those that ``of_step`` marks are no work of the device (idle time, waiting for data, what is
+    left over): they may be small or negative on a side, so their effect is measured by the step,
+    and each is judged by itself.
+    """
+
+    a: Series
+    b: Series
+    of_step: Flags
+
+    @property
+    def identical(self) -> bool:
+        """Whether every row has the same times on both sides, step by step."""
+        return np.array_equal(self.a.times, self.b.times)
+
+
+def step_times(a: Sample, b: Sample) -> tuple[int, int]:
+    """Return the mean device time of the steps of both sides (ns, rounded down)."""
+    return mean_available(a), mean_available(b)
+
+
+def mean_available(one: Sample) -> int:
+    """Return the mean device time of the steps (ns, rounded down)."""
+    return int(one.steps["available_ns"].sum()) // one.count
+
+
+def judged(
+    things: Sequence[Things], a: Sample, b: Sample, criteria: Criteria, *, alike: bool
+) -> list[pl.DataFrame]:
+    """Return :data:`SCHEMA` for each of ``things``, a row each of its rows.
+
+    All p values are of one family, so that what is there twice (a row, and the change about it) has
+    one p value and one verdict. ``alike`` tells that both sides are one recording.
+    """
+    x, y = (np.hstack([getattr(one, side).times for one in things]) for side in ("a", "b"))
+    enough = criteria.enough(len(x), len(y))
+    mean = sum(int(one.steps["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
+    columns = x.shape[1]
+    low = high = p = np.full(columns, np.nan)
+    if enough:
+        of_step = np.concatenate([one.of_step for one in things])
+        p, low, high = _figures(x, y, of_step, criteria, FLOOR * criteria.minimum_effect * mean)
+    found, at = [], 0
+    for one in things:
+        cut = slice(at, at + len(one.of_step))
+        at = cut.stop
+        figures = pl.DataFrame(
+            {
+                "calls_a": one.a.calls.mean(axis=0),
+                "calls_b": one.b.calls.mean(axis=0),
+                "time_a_ns": one.a.times.sum(axis=0) // len(x),
+                "time_b_ns": one.b.times.sum(axis=0) // len(y),
+                "low_ns": low[cut].round(),
+                "high_ns": high[cut].round(),
+                "p": p[cut],
+                "_of_step": one.of_step,
+                "_identical": _identical(one, always=alike),
+            }
+        ).with_columns(pl.col("p", "low_ns", "high_ns").fill_nan(None))
+        found.append(_with_verdict(figures, step_times(a, b), criteria, enough=enough))
+    return found
+
+
+def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
+    """Return ``frame`` with the differences of its times, its columns those of :data:`SCHEMA`."""
+    delta = pl.col("time_b_ns") - pl.col("time_a_ns")
+    of_step = delta / step_a if step_a else pl.lit(None, pl.Float64)
+    return frame.with_columns(
+        delta.alias("delta_ns"),
+        pl.when(pl.col("time_a_ns") > 0).then(delta / pl.col("time_a_ns")).alias("relative"),
+        of_step.alias("of_step"),
+    ).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+
+
+def _figures(
+    x: Times, y: Times, of_step: Flags, criteria: Criteria, floor: float
+) -> tuple[Floats, Floats, Floats]:
+    """Return the p value and the interval's bounds of each column; columns alike count once."""
+    both = np.vstack([x, y, of_step])
+    distinct, back = np.unique(both, axis=1, return_inverse=True)
+    back = back.reshape(-1)
+    a, b = distinct[: len(x)].astype(np.float64), distinct[len(x) : -1].astype(np.float64)
+    alone = distinct[-1].astype(bool)
+    p = np.ones(len(alone))
+    p[~alone] = family_p(a[:, ~alone], b[:, ~alone], floor)
+    for at in np.flatnonzero(alone):
+        p[at] = family_p(a[:, [at]], b[:, [at]])[0]
+    low, high = mean_intervals(a, b, criteria.level)
+    return p[back], low[back], high[back]
+
+
+def _identical(one: Things, *, always: bool) -> Flags:
+    a, b = one.a.times, one.b.times
+    if always or len(a) != len(b):
+        return np.full(a.shape[1], always)
+    # Of a single step an equal time may be chance.
+    return np.asarray((a == b).all(axis=0) & (len(a) > 1))
+
+
+def _with_verdict(
+    frame: pl.DataFrame, steps: tuple[int, int], criteria: Criteria, *, enough: bool
+) -> pl.DataFrame:
+    a, b = pl.col("time_a_ns"), pl.col("time_b_ns")
+    work = ~pl.col("_of_step")
+    least = criteria.minimum_effect * pl.when(work).then(pl.min_horizontal(a, b)).otherwise(
+        min(steps)
+    )
+    low, high = pl.col("low_ns"), pl.col("high_ns")
+    real = (
+        (pl.col("p") <= criteria.alpha)
+        & ((b - a).abs() >= least)
+        & (((low > 0) & (b > a)) | ((high < 0) & (b < a)))
+    )
+    verdict = (
+        pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
+        .then(pl.lit("only in b"))
+        .when(work & (pl.col("calls_b") == 0) & (pl.col("calls_a") > 0))
+        .then(pl.lit("only in a"))
+        .when("_identical")
+        .then(pl.lit("same"))
+        .when(pl.lit(not enough))
+        .then(pl.lit("not enough steps"))
+        .when(pl.max_horizontal(-low, high) <= least)
+        .then(pl.lit("same"))
+        .when(real & (b > a))
+        .then(pl.lit("slower"))
+        .when(real)
+        .then(pl.lit("faster"))
+        .otherwise(pl.lit("inconclusive"))
+    )
+    return with_deltas(frame.with_columns(verdict.alias("verdict")), steps[0])
