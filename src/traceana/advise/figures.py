@@ -18,7 +18,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.occupancy import occupancy
 from traceana.analyze.plain_products import plain_products
 from traceana.analyze.products import products
-from traceana.analyze.roofline import roofline
+from traceana.analyze.roofline import roofline, units
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.transfers import transfers
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle.moments import Moments
     from traceana.analyze.result import Result
+    from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
     from traceana.trace import Trace
@@ -120,9 +121,13 @@ class Figures:
         return bool(self.breakdown["category"].is_in(["conv", "gemm"]).any())
 
     @cached_property
+    def _units(self) -> Units:
+        return units(self._part)
+
+    @cached_property
     def roofline(self) -> pl.DataFrame:
         """Classes beside the machine: :func:`traceana.analyze.roofline.roofline`."""
-        return roofline(self._part).frame
+        return roofline(self._part, computed=self._units).frame
 
     @cached_property
     def convolutions(self) -> pl.DataFrame:
@@ -137,7 +142,7 @@ class Figures:
     @cached_property
     def plain_products(self) -> pl.DataFrame:
         """Convolutions and matrix products in plain fp32, call by call."""
-        return plain_products(self._part)
+        return plain_products(self._units)
 
     @cached_property
     def products(self) -> pl.DataFrame:

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs.frame import whole_sum
-from traceana.analyze.roofline import units
 
 if TYPE_CHECKING:
-    from traceana.trace import Trace
+    from traceana.analyze.roofline import Units
 
 COLUMNS: Final = ("category", "calls", "time_ns", "bytes")
 _PRODUCTS: Final = ("conv", "gemm")
 _EXACT: Final = ("unit", "gradient")
 
 
-def plain_products(trace: Trace) -> pl.DataFrame:
+def plain_products(computed: Units) -> pl.DataFrame:
     """Return one row a call of an operator, and gradient, that ran products without tensor cores.
 
     Columns: ``category``; ``calls`` and ``time_ns``, number and summed durations of its kernels in
     plain fp32; ``bytes``, what it has to move at least, null where shapes or types do not tell.
     Kernels of no operator that is counted are one row a category, without bytes.
     """
-    rows, charged = units(trace)
+    rows, charged = computed
     plain = rows.filter(
         pl.col("category").is_in(_PRODUCTS)
         & (pl.col("precision") == "fp32")

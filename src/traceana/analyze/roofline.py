@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,7 +31,7 @@ _NO_ARITHMETIC: Final = ("memcpy", "memset", "collective")
 """Bound by links and other devices: the roofline of one device's memory says nothing of them."""
 
 
-def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
+def roofline(trace: Trace, peaks: Peaks | None = None, computed: Units | None = None) -> Result:
     """Return one row a category and part of it, as of ``breakdown``, with what it computes.
 
     The FLOPs and bytes of an operator, or instruction of a compiled program, are those of the class
@@ -39,17 +39,17 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     ``flops_per_s`` is over the time of just these kernels. Columns: ``category``, ``part``,
     ``calls``, ``time_ns``, ``share``, ``flops``, ``executed_flops``, ``flops_per_s``, ``of_peak``,
     ``over_peak``, ``bytes``, ``intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most
-    time first.
+    time first. ``computed`` is what :func:`units` says of ``trace``, where somebody has it already.
     """
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
-    rows, charged = units(trace)
-    computed, over = _of_classes(charged, rows)
+    rows, charged = computed or units(trace)
+    of_class, over = _of_classes(charged, rows)
     of_trace, whose = machine(trace)
     frame = (
         rows.group_by(_CLASS)
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
-        .join(computed, on=_CLASS, how="left", nulls_equal=True)
+        .join(of_class, on=_CLASS, how="left", nulls_equal=True)
         .join(over, on=_CLASS, how="left", nulls_equal=True)
     )
     located = rows.rename({"duration": "time_ns"})
@@ -70,20 +70,27 @@ def roofline(trace: Trace, peaks: Peaks | None = None) -> Result:
     )
 
 
-def units(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the work of ``trace`` with the unit that it is part of, and what the units compute.
+class Units(NamedTuple):
+    """The work of a trace with the unit that it is part of, and what the units compute.
 
-    A unit is a counted operator, or an instruction of a compiled program. Columns of the work:
+    A unit is a counted operator, or an instruction of a compiled program. Columns of ``work``:
     ``category``, ``part``, ``duration``, ``unit`` (null: of none), ``gradient`` (``dgrad``,
-    ``wgrad``, null), ``precision``, ``tensor_core``; of what they compute ``unit``, ``gradient``,
+    ``wgrad``, null), ``precision``, ``tensor_core``; of ``charged`` ``unit``, ``gradient``,
     ``flops``, ``executed_flops``, ``bytes`` (compulsory).
     """
+
+    work: pl.DataFrame
+    charged: pl.DataFrame
+
+
+def units(trace: Trace) -> Units:
+    """Return the work of ``trace`` by the units that compute it."""
     activities, tree = work(trace), Tree.of(trace.ops)
     costs = priced(trace, tree, operator_costs(trace.ops))
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
     rows = _rows(trace, activities, tree, costs["op"])
     parts = [_of_operators(costs, rows, tree, activities), _of_instructions(trace, activities)]
-    return rows, pl.concat(parts)
+    return Units(rows, pl.concat(parts))
 
 
 def _on_homeless(flops: int) -> tuple[str, ...]:
