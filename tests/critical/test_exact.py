@@ -19,7 +19,7 @@ from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import By, critical, segments
-from traceana.analyze.critical.ended import Ended
+from traceana.analyze.events.ended import Ended
 from traceana.analyze.critical.pieces import cut
 from traceana.attribute.nesting import NONE, Nesting
 from traceana.trace import Trace

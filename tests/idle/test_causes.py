@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.synthetic import GPU, Scenario, both, kineto
+from tests.support.traces import TraceBuilder
 from traceana.analyze.idle import devices, idle
 from traceana.analyze.idle.causes import CAUSES
+from traceana.analyze.selection import select
 from traceana.trace import Trace
 
 Both = Callable[[Scenario], list[Trace]]
@@ -228,6 +231,63 @@ def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
         assert found(trace) == [(2_000, 50, cause)]
 
 
+def test_the_event_tells_what_was_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.copy("h2d", 1_024, at=0, begins=400, duration=600, stream=20)
+    ready = run.record_event(20, at=150, completed=1_000)
+    run.collective(21, at=300, begins=450, duration=1_550)
+    run.wait_event(ready, 7, at=450)
+    run.launch(at=600, begins=2_010, duration=90)
+    for trace in each(run):
+        # The copy was over when the device drained; the collective was never waited for.
+        assert found(trace) == [(2_000, 10, "launch_latency")]
+
+
+def test_of_several_works_that_end_as_the_device_drains_the_events_decides(each: Both) -> None:
+    for awaited, cause in ((20, "copy"), (21, "collective")):
+        run = Scenario()
+        run.copy("h2d", 1_024, at=0, begins=400, duration=1_600, stream=20)
+        run.collective(21, at=150, begins=350, duration=1_650)
+        ready = run.record_event(awaited, at=300, completed=2_000)
+        # Launched after the event was recorded: not what is waited for.
+        run.launch(awaited, at=420, begins=2_000, duration=0, name="behind")
+        run.wait_event(ready, 7, at=550)
+        run.launch(at=700, begins=2_010, duration=90)
+        for trace in each(run):
+            assert found(trace) == [(2_000, 10, cause)]
+
+
+def test_work_on_another_device_is_not_waited_for_where_the_event_tells(each: Both) -> None:
+    run = Scenario([GPU(), GPU()])
+    run.copy("h2d", 64, at=0, begins=100, duration=900, stream=20)
+    run.collective(20, at=150, begins=400, duration=3_600, device=1)
+    run.wait_event(run.record_event(20, at=300, completed=1_000), 7, at=450)
+    run.launch(at=600, begins=4_010, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(1_000, 3_010, "copy")]
+
+
+def test_a_stream_does_not_wait_for_itself(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=150, duration=850)
+    run.launch(20, at=120, begins=300, duration=700)
+    run.wait_event(run.record_event(7, at=250, completed=1_000), 7, at=400)
+    run.launch(at=550, begins=1_010, duration=100)
+    for trace in each(run):
+        assert found(trace) == [(1_000, 10, "launch_latency")]
+
+
+def test_where_records_do_not_tell_the_event_it_is_inferred(tmp_path: Path) -> None:
+    run = Scenario()
+    run.copy("h2d", 1_024, at=0, begins=400, duration=600, stream=20)
+    run.collective(21, at=300, begins=450, duration=1_550)
+    run.wait_event(run.record_event(20, at=150, completed=1_000), 7, at=450)
+    run.launch(at=600, begins=2_010, duration=90)
+    run.syncs[:] = [replace(one, event=None) for one in run.syncs]
+    for trace in both(run, tmp_path):
+        assert found(trace) == [(2_000, 10, "collective")]
+
+
 def test_without_records_of_waits_the_calls_tell(tmp_path: Path) -> None:
     run = Scenario()
     run.launch(at=0, begins=100, duration=400)
@@ -285,6 +345,54 @@ def test_the_recording_begins_and_ends(each: Both) -> None:
         assert rows == [("host", 1, 4_200), ("end", 1, 1_000), ("begin", 1, 100)]
         (row,) = devices(trace).frame.to_dicts()
         assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (7_000, 1_700, 5_300)
+
+
+def test_before_the_first_work_of_a_step_the_host_is_asked_from_the_steps_begin(each: Both) -> None:
+    run = Scenario()
+    run.range("setting up", 0, 700)
+    run.step(0, 1_000, 7_000)
+    run.data_loader(1_100, 4_700)
+    run.launch(at=5_000, begins=5_200, duration=1_800)
+    for trace in each(run):
+        rows = idle(trace, "gap").frame.sort("start_ns")
+        assert rows.select("start_ns", "time_ns", "cause", "explained_ns", "before").rows() == [
+            (0, 1_000, "begin", 1_000, None),
+            (1_000, 4_200, "data_loader", 3_600, None),
+        ]
+        assert rows["after"].to_list() == ["gemm", "gemm"]
+        alone = idle(select(trace, steps=[0])).frame
+        assert alone.select("cause", "time_ns").rows() == [("data_loader", 4_200)]
+
+
+def test_a_step_that_the_recording_begins_with_has_no_other_begin(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 3_000)
+    run.sync(50, 900)
+    run.launch(at=1_000, begins=1_300, duration=1_700)
+    run.launch(at=1_900, begins=3_000, duration=100, device=0)
+    for trace in each(run):
+        rows = idle(trace, "gap").frame.select("start_ns", "time_ns", "cause", "explained_ns")
+        assert rows.rows() == [(0, 1_300, "synchronization", 850)]
+
+
+@pytest.mark.parametrize("begin", [0, 400])
+def test_the_host_too_is_asked_from_the_steps_begin(begin: int) -> None:
+    b = TraceBuilder()
+    b.row("ranges", text="setting up", kind="annotation", start=0, duration=300, process=1)
+    b.step(0, begin, 2_000, process=1)
+    own = {"process": 1, "thread": 1, "start": 1_000, "duration": 500}
+    b.operator("aten::mm", 1_000, 500, op=b.row("ops", name="aten::mm", depth=0, **own), step=0)
+    rows = idle(b.build(), "gap").frame.sort("start_ns").select("start_ns", "time_ns", "cause")
+    before = [(0, begin, "begin")] if begin else []
+    assert rows.rows() == [*before, (begin, 1_000 - begin, "host")]
+
+
+def test_work_that_no_step_launched_has_the_recordings_begin_before_it(each: Both) -> None:
+    run = Scenario()
+    run.launch(at=0, begins=1_200, duration=100)
+    run.step(0, 500, 2_000)
+    for trace in each(run):
+        assert idle(trace).frame.select("cause", "time_ns").rows()[0] == ("begin", 1_200)
 
 
 def test_a_thread_that_had_not_begun_is_not_asked(each: Both) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.idle import devices, idle
+from traceana.analyze.idle.moments import moments
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 
@@ -98,7 +99,7 @@ def _steps(draw: st.DrawFn) -> list[Span]:
     return [Span("step", a, b) for a, b in pairwise(edges)]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_busy_idle_and_overlap_are_those_of_a_sweep(
     work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
@@ -107,7 +108,8 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     every = range(END)
     fed = list(zip(work, launches, strict=False))
     computing = ("kernel",)
-    (row,) = devices(trace).frame.to_dicts()
+    found = moments(trace)
+    (row,) = devices(trace, found=found).frame.to_dicts()
     assert row["span_ns"] == END
     assert row["busy_ns"] == sum(inside(t, work, *KINDS) for t in every)
     assert row["kernel_ns"] == sum(inside(t, work, "kernel", "collective") for t in every)
@@ -121,8 +123,8 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     )
     assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
     for by in ("cause", "operator", "range", "gap"):
-        assert idle(trace, by).totals["time_ns"] == row["idle_ns"]
-    by_step = idle(trace, "step").frame
+        assert idle(trace, by, found=found).totals["time_ns"] == row["idle_ns"]
+    by_step = idle(trace, "step", found=found).frame
     for number, step in enumerate(steps):
         rows = by_step.filter(pl.col("step") == number)
         used = any(min(at, w.start) in range(step.start, step.end) for w, at in fed)
@@ -130,23 +132,27 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
         assert rows["time_ns"].sum() == (idle_ns if used else 0)
         if used:
             alone = select(trace, steps=[number])
-            (only,) = devices(alone).frame.to_dicts()
+            of_step = moments(alone)
+            (only,) = devices(alone, found=of_step).frame.to_dicts()
             assert (only["span_ns"], only["idle_ns"]) == (step.end - step.start, idle_ns)
-            assert idle(alone).totals["time_ns"] == idle_ns
+            assert idle(alone, found=of_step).totals["time_ns"] == idle_ns
 
 
-@settings(max_examples=400, deadline=None)
-@given(WORK, LAUNCHES, HOST)
+@settings(max_examples=200, deadline=None)
+@given(WORK, LAUNCHES, HOST, _steps())
 def test_the_cause_is_the_largest_part_of_a_sweep(
-    work: list[Span], launches: list[int], host: list[Span]
+    work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
 ) -> None:
-    trace = built(work, launches, host, [])
+    trace = built(work, launches, host, steps)
     rows = idle(trace, "gap").frame.sort("start_ns").to_dicts()
     busy = [inside(t, work, *KINDS) for t in range(END)]
+    judged_from = _first_step(work, launches, steps)
     for row in rows:
         start, end = row["start_ns"], row["start_ns"] + row["time_ns"]
         assert not any(busy[start:end])
-        assert start == 0 or busy[start - 1] or any(w.start == w.end == start for w in work)
+        edge = start in (0, judged_from) or busy[start - 1]
+        assert edge or any(w.start == w.end == start for w in work)
+        assert (row["cause"] == "begin") == (end <= judged_from)
         if row["cause"] in ("begin", "end"):
             continue
         behind = [i for i, w in enumerate(work) if w.start == end]
@@ -165,6 +171,14 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
         most = max(parts.values())
         expected = next(k for k in ORDER if parts[k] == most) if most else "host"
         assert (row["cause"], row["explained_ns"]) == (expected, most)
+
+
+def _first_step(work: list[Span], launches: list[int], steps: list[Span]) -> int:
+    """Return when the step began that launched the first work, or else when that work began."""
+    first = min(range(len(work)), key=lambda row: work[row].start)
+    launch = min(launches[first], work[first].start)
+    around = [s.start for s in steps if s.start <= launch < s.end]
+    return around[0] if around else work[first].start
 
 
 def _hold(kind: str, host: list[Span], start: int, parts: dict[str, int]) -> None:

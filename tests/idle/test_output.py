@@ -90,9 +90,9 @@ def test_the_figures_of_the_device(file: Path) -> None:
 def test_the_steps(file: Path) -> None:
     rows = json.loads(run(file, "--by", "cause", "-f", "json").stdout)["rows"]
     loading = next(row for row in rows if row["cause"] == "data_loader")
-    # The first step's is the begin of the recording; the second's gap began in the first.
-    assert (loading["count"], loading["time_ns"], loading["max_ns"]) == (1, 820_000, 820_000)
-    assert (loading["step_count"], loading["step_ns"]) == (1.0, 410_000)
+    # The first step's is from its begin; the second's gap began in the first, 200 µs before.
+    assert (loading["count"], loading["time_ns"], loading["max_ns"]) == (2, 1_440_000, 820_000)
+    assert (loading["step_count"], loading["step_ns"]) == (1.5, 720_000)
     alone = json.loads(run(file, "--step", "1", "-f", "json").stdout)
     (row,) = (row for row in alone["rows"] if row["cause"] == "data_loader")
     assert (row["time_ns"], row["share"]) == (620_000, 0.31)

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.critical.ended import Ended
-from traceana.analyze.critical.keys import ANY, NEVER, keys_of, take
-from traceana.analyze.critical.recorded import awaited, recorded_work
+from traceana.analyze.events.ended import Ended
+from traceana.analyze.events.keys import ANY, NEVER, event_keys, keys_of, take
+from traceana.analyze.events.recorded import awaited, recorded_work
+from traceana.analyze.events.records import WAIT_CALL, wait_records
+from traceana.analyze.matching import matching
 from traceana.attribute.nesting import NONE, Ints, from_rows
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
 of another stream by an event, or its launch."""
 
 STREAM: Final = ("device", "context", "stream")
-STREAM_WAIT: Final = "Stream Wait Event"
-"""What readers call CUPTI's record of a stream's wait for an event."""
-_WAIT_CALL: Final = r"^(?:cuda|cu|hip)StreamWaitEvent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,9 @@ def device_work(
     before = _on_stream(by_stream, key, start)
     of_stream = _of_work(end, before)
     of_launch = np.where(known, returned, NEVER)
-    waits = _wait_records(trace, syncs)
-    recorded = recorded_work(trace, waits, streams, key, launched)
+    waits = wait_records(trace, syncs)
+    on = event_keys(waits, streams, "context", "stream")
+    recorded = recorded_work(trace, waits, on, key, launched)
     asked = _asked(trace, waits, recorded == ANY, streams, key, launched, call_key != NONE)
     floor = np.maximum(of_stream, of_launch)
     told = keys_of(waits, streams, "context", "stream")
@@ -133,13 +133,6 @@ def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
     return np.where(same, by_stream.order[place], NONE)
 
 
-def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
-    """Return the records of streams' waits for events, with ``asked``, when each was asked for."""
-    waits = syncs.filter(trace.names["name"].gather(syncs["name_id"]) == STREAM_WAIT)
-    called = trace.whole.calls["start"].gather(waits["call"])
-    return waits.with_columns(called.fill_null(waits["start"]).alias("asked"))
-
-
 def _asked(
     trace: Trace,
     waits: pl.DataFrame,
@@ -160,7 +153,7 @@ def _asked(
         told, of = keys_of(waits, streams, "context", "stream")[unknown], key
     else:
         calls = trace.whole.calls
-        when = calls["start"].to_numpy()[named(calls, _WAIT_CALL) & own]
+        when = calls["start"].to_numpy()[matching(calls["name"], WAIT_CALL) & own]
         told, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
     order = np.lexsort((launched, key))
     last = np.full(len(key), NEVER, dtype=np.int64)
@@ -171,14 +164,6 @@ def _asked(
     place = waiting_calls.last(of, launched)
     asked = take(waiting_calls.end, place)
     return np.where((place != NONE) & (asked > last), asked, NEVER)
-
-
-def named(calls: pl.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
-    """Tell which calls have a name that ``pattern`` is found in."""
-    names = calls.select(pl.col("name").unique())
-    found = names.with_columns(pl.col("name").cast(pl.String).str.contains(pattern).alias("found"))
-    joined = calls.select("name").join(found, on="name", how="left", maintain_order="left")
-    return joined["found"].fill_null(value=False).to_numpy()
 
 
 def _by_event(by_none: Ended, asked: Ints, floor: Ints, start: Ints) -> Ints:

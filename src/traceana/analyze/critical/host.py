@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.critical.device import STREAM_WAIT, Device, named
-from traceana.analyze.critical.keys import ANY, NO_WORK, keys_of, take
-from traceana.analyze.critical.recorded import recorded_work
+from traceana.analyze.critical.device import Device
+from traceana.analyze.events.keys import ANY, NO_WORK, event_keys, keys_of, take
+from traceana.analyze.events.recorded import recorded_work
+from traceana.analyze.events.records import STREAM_WAIT
 from traceana.analyze.intervals import union
+from traceana.analyze.matching import matching
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
 from traceana.attribute.nesting import NONE, Ints, from_rows
 
@@ -91,7 +93,7 @@ def host(
 
 def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) -> dict[int, Waits]:
     calls = trace.whole.calls
-    by_name = np.flatnonzero(named(calls, WAITING) & (call_key != NONE))
+    by_name = np.flatnonzero(matching(calls["name"], WAITING) & (call_key != NONE))
     told = _told(trace, syncs)
     by_record = from_rows(told["call"])
     # A record says more than the name: which stream, which context.
@@ -110,9 +112,8 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
         narrower = ended.last_asked(np.maximum(of, 0), begin, end, begin)
         work = np.select([of == ANY, of == NO_WORK], [work, NONE], narrower)
     event = np.full(len(rows), ANY, dtype=np.int64)
-    event[len(by_name_alone) :] = recorded_work(
-        trace, told, device.streams, device.stream, device.launched
-    )
+    on = event_keys(told, device.streams, "context", "stream")
+    event[len(by_name_alone) :] = recorded_work(trace, told, on, device.stream, device.launched)
     behind = take(device.end, np.maximum(event, NONE))
     in_time = (event >= 0) & (behind > begin) & (behind <= end)
     work = np.select([event == ANY, in_time], [work, event], NONE)

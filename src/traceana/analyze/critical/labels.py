@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
-from traceana.analyze.critical.device import BY_EVENT, BY_STREAM, named
+from traceana.analyze.critical.device import BY_EVENT, BY_STREAM
 from traceana.analyze.critical.host import WAITING
 from traceana.analyze.critical.pieces import cut
 from traceana.analyze.critical.threads import Threads
 from traceana.analyze.critical.walk import GAP, HOST, LAUNCH, SYNC, WORK
+from traceana.analyze.matching import matching
 from traceana.attribute.nesting import NONE, Nesting, to_rows
 from traceana.attribute.ranges import Surroundings
 
@@ -116,7 +117,7 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: Threads) -> pl.DataFra
     key, is_sync = key[piece], is_sync[piece]
     call = np.where(is_sync, of[piece], calls.innermost(key, begin))
     waiting = is_sync.copy()
-    waiting[call != NONE] |= named(trace.calls, WAITING)[call[call != NONE]]
+    waiting[call != NONE] |= matching(trace.calls["name"], WAITING)[call[call != NONE]]
     found = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),

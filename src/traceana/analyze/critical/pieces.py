@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from traceana.analyze.critical.ended import distinct
+from traceana.analyze.events.ended import distinct
 from traceana.attribute.nesting import Ints, Nesting
 
 

@@ -45,12 +45,6 @@ CALLS: Final[dict[int, str]] = {
 }
 """Patterns of the names of calls in which the host is kept."""
 
-WAIT_CALL: Final = r"^(?:cuda|cu|hip)StreamWaitEvent"
-"""Calls that make a stream wait for an event."""
-
-WAIT_RECORD: Final = "Stream Wait Event"
-"""CUPTI's record of a stream's wait for an event, as the readers call it."""
-
 LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGetNext"
 """Ranges and operators in which the next batch is waited for. What TensorFlow's background threads
 draw while they make one (``Iterator::Prefetch``) is no waiting."""

@@ -53,10 +53,14 @@ def host_time(trace: Trace, rank: int | None, begin: int, finish: int) -> HostTi
     # Of `other` what lies in a wait outside `own` is loading.
     busy = _less(_either(own, other), exposed)
     nothing = _less((np.array([begin]), np.array([finish])), _either(_either(own, other), waited))
+    # As on a device `begin` reaches to the begin of the first step.
+    first = trace.steps.filter(here)["start"].min()
+    stepped = finish if first is None else max(int(first), begin)  # type: ignore[arg-type]
+    nothing = _cut(nothing, stepped)
     start, end = (np.concatenate(pair) for pair in zip(exposed, nothing, strict=True))
     cause = np.full(len(start), HOST, dtype=np.int8)
     cause[: len(exposed[0])] = DATA_LOADER
-    cause[(cause == HOST) & (start == begin)] = BEGIN
+    cause[(cause == HOST) & (start == begin) & (start < stepped)] = BEGIN
     cause[(cause == HOST) & (end == finish)] = END
     in_time = np.argsort(start, kind="stable")
     start, end, cause = start[in_time], end[in_time], cause[in_time]
@@ -133,6 +137,13 @@ def _intervals(rows: pl.DataFrame) -> Intervals:
 
 def _either(one: Intervals, other: Intervals) -> Intervals:
     return union(np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1])))
+
+
+def _cut(intervals: Intervals, moment: int) -> Intervals:
+    """Return the same time, with an interval that holds ``moment`` in it as two."""
+    start, end = intervals
+    parted = np.full(int(((start < moment) & (moment < end)).sum()), moment)
+    return np.sort(np.append(start, parted)), np.sort(np.append(end, parted))
 
 
 def _less(one: Intervals, other: Intervals) -> Intervals:

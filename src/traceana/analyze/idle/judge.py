@@ -13,7 +13,6 @@ from traceana.analyze.idle.causes import (
     BEGIN,
     COPY,
     DRIVER,
-    END,
     HOST,
     LAUNCH_LATENCY,
     NOT_RECORDED,
@@ -47,9 +46,9 @@ class Judge:
         self._kinds = spent(trace, recorded.threads, launching)
 
     def judged(self, gaps: pl.DataFrame) -> pl.DataFrame:
-        """Return ``gaps``, of :func:`traceana.analyze.idle.gaps.gaps`, with the cause of each.
+        """Return ``gaps``, of :func:`traceana.analyze.idle.gaps.gaps`, each with its ``cause``.
 
-        Further columns: ``cause``; ``explained``, how much of the gap the cause accounts for (ns);
+        Further columns: ``explained``, how much of the gap the cause accounts for (ns);
         ``call``, ``range``, ``op``, rows of what the host was in: for work that had been launched
         when the device drained, of its launch.
         """
@@ -132,13 +131,14 @@ class _Launches:
         cause = np.where(self.begin >= start, HOST, LAUNCH_LATENCY).astype(np.int8)
         cause[self.call == NONE] = NOT_RECORDED
         cause[self.same] = SAME_LAUNCH
-        cause[self.before == NONE] = BEGIN
-        cause[self.after == NONE] = END
+        told = from_rows(gaps["cause"].to_physical())
+        cause[told != NONE] = told[told != NONE]
         rows = np.flatnonzero(cause == LAUNCH_LATENCY)
         if not len(rows):
             return cause
         before, call = self.before[rows], self.call[rows]
-        cause[rows[recorded.call_end[call] <= recorded.start[before]]] = QUEUED
+        front = before != NONE
+        cause[rows[front & (recorded.call_end[call] <= recorded.start[before])]] = QUEUED
         some = Waiting(
             gaps["device"].item(0), start[rows], end[rows], before, self.after[rows], call
         )

@@ -65,7 +65,10 @@ def moments(trace: Trace) -> Moments:
     parts = []
     if found:
         judge = Judge(whole)
-        parts = [judge.judged(gaps(lane, *limits[lane.place[0]])) for lane in found]
+        parts = [
+            judge.judged(gaps(lane, *limits[lane.place[0]], _first_step(whole, lane)))
+            for lane in found
+        ]
     hosts = {}
     for rank, device in places:
         if device == CPU_DEVICE:
@@ -77,6 +80,12 @@ def moments(trace: Trace) -> Moments:
     )
     measured = measured_of(trace, steps)
     return Moments(gaps_of_all, found, Busy(hosts), looked_at, steps, measured)
+
+
+def _first_step(whole: Trace, lane: Lane) -> int | None:
+    """Return when the step began that launched the first work of ``lane``."""
+    step = whole.activities["step"][int(lane.row[0])]
+    return None if step is None else int(whole.steps["start"][step])
 
 
 def busy(found: Moments) -> Busy:

@@ -21,6 +21,7 @@ from traceana.analyze.idle.causes import (
     OPERATOR,
     PROFILER,
 )
+from traceana.analyze.matching import matching
 from traceana.analyze.numbering import rows_of
 from traceana.attribute.nesting import NONE, Ints
 
@@ -179,15 +180,3 @@ def _rows_named(trace: Trace, pattern: str) -> tuple[Ints, Ints]:
         np.flatnonzero(matching(trace.ranges["text"], pattern) & hosts),
         np.flatnonzero(matching(trace.ops["name"], pattern)),
     )
-
-
-def matching(column: pl.Series, pattern: str) -> Mask:
-    """Tell which values of a categorical ``column`` match ``pattern``; null does not."""
-    values = column.unique()
-    found = values.filter(values.cast(pl.String).str.contains(pattern).fill_null(value=False))
-    if found.is_empty():
-        return np.zeros(len(column), dtype=np.bool_)
-    codes, wanted = column.to_physical(), found.to_physical()
-    table = np.zeros(int(values.to_physical().max()) + 2, dtype=np.bool_)  # type: ignore[arg-type]
-    table[wanted.to_numpy()] = True
-    return np.asarray(table[codes.fill_null(len(table) - 1).to_numpy()])

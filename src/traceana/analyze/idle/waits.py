@@ -11,16 +11,21 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.idle.causes import COLLECTIVE, COPY, EVENT, WAIT_CALL, WAIT_RECORD
-from traceana.analyze.idle.spent import matching
-from traceana.analyze.numbering import distinct, numbered
-from traceana.attribute.nesting import NONE, Ints, timeline
+from traceana.analyze.events.keys import ANY, NO_WORK, event_keys, keys_of, take
+from traceana.analyze.events.recorded import awaited, recorded_work
+from traceana.analyze.events.records import WAIT_CALL, wait_records
+from traceana.analyze.idle.causes import COLLECTIVE, COPY, EVENT
+from traceana.analyze.matching import matching
+from traceana.analyze.numbering import distinct, first_rows, numbered
+from traceana.attribute.nesting import NONE, Ints, timeline, to_rows
 
 if TYPE_CHECKING:
     from traceana.analyze.idle.recorded import Recorded
     from traceana.trace import Trace
 
-_STREAM: Final = ("rank", "process", "stream")
+_IN_PROCESS: Final = ("rank", "process", "stream")
+_IN_CONTEXT: Final = ("rank", "process", "context", "stream")
+_STREAM: Final = ("rank", "process", "device", "context", "stream")
 Mask = npt.NDArray[np.bool_]
 
 
@@ -54,40 +59,84 @@ class Waits:
     def __init__(self, trace: Trace, recorded: Recorded) -> None:
         """Look for the waits of ``trace``."""
         self._trace = trace
-        calls, start = recorded.call, recorded.call_start
-        records = _records(trace)
-        self._recorded = len(records) > 0
+        self._behind_known = self._awaited_by_known = np.zeros(0, dtype=np.int64)
+        syncs = trace.activities.filter(pl.col("kind") == "sync", pl.col("stream").is_not_null())
+        records = wait_records(trace, syncs)
+        self._recorded = records.height > 0
         if self._recorded:
-            (stream,) = numbered(trace.activities.select(_STREAM))
-            called = np.where(
-                calls[records] == NONE, recorded.start[records], start[calls[records]]
-            )
-            works = (trace.activities["kind"] != "sync").to_numpy() & (calls != NONE)
-            time = np.where(works, start[calls], 0)
-            self._told = _behind((stream[records], called), (stream, time), works)
+            self._of_records(records, recorded)
             return
-        threads = recorded.threads.calls
+        calls, threads = recorded.call_start, recorded.threads.calls
         waits = np.flatnonzero(matching(trace.calls["name"], WAIT_CALL))
-        self._told = _behind((threads[waits], start[waits]), (threads, start), recorded.launching)
+        self._told = _behind((threads[waits], calls[waits]), (threads, calls), recorded.launching)
 
     def awaited(self, gaps: Waiting) -> tuple[Ints, npt.NDArray[np.int8]]:
         """Return the rows of ``gaps`` in which the next work waits for an event, and their causes.
 
-        What it waits for is the work of its process on another device that ended last in the gap,
-        else what ended last on its own device, if that is of another stream. Where that is nothing,
-        the wait explains nothing.
+        What it waits for is the work that the event is behind, where the trace tells that, if it
+        ended in the gap. Else it is the work of its process on another device that ended last in
+        the gap, else what ended last on its own device, if that is of another stream. Where that is
+        nothing, the wait explains nothing.
         """
-        told = np.flatnonzero(self._told[gaps.after if self._recorded else gaps.call])
-        if not len(told):
-            return told, np.zeros(0, dtype=np.int8)
-        some = gaps.only(told)
-        stream = self._trace.activities["stream"]
-        own, before = (stream.gather(rows) for rows in (some.after, some.before))
-        beside = (own != before).fill_null(value=False).to_numpy()
-        elsewhere = self._on_other_devices(some)
-        found = np.where(elsewhere != NONE, elsewhere, np.where(beside, some.before, NONE))
+        found = self._known(gaps)
+        told = self._told[gaps.after if self._recorded else gaps.call] & (found == NONE)
+        rows = np.flatnonzero(told)
+        if len(rows):
+            found[rows] = self._inferred(gaps.only(rows))
         known = np.flatnonzero(found != NONE)
-        return told[known], _causes(self._trace, found[known])
+        return known, _causes(self._trace, found[known])
+
+    def _of_records(self, waits: pl.DataFrame, recorded: Recorded) -> None:
+        """Look for the work behind ``waits``, and for what those tell the event of."""
+        works = (self._trace.activities["kind"] != "sync").to_numpy()
+        row = np.flatnonzero(works)
+        places = self._trace.activities.select(_STREAM)[row]
+        (of_work,) = numbered(places)
+        streams = places[first_rows(of_work)].with_row_index("key")
+        key = np.full(len(works), NONE, dtype=np.int64)
+        key[row] = of_work
+        # The context may be the event's: then the stream is known by its number, if one has that.
+        told = keys_of(waits, streams, *_IN_CONTEXT)
+        told = np.where(told == NO_WORK, keys_of(waits, streams, *_IN_PROCESS), told)
+        asked, on = waits["asked"].to_numpy(), event_keys(waits, streams, *_IN_CONTEXT)
+        call = recorded.call
+        launched = np.where(call == NONE, recorded.start, take(recorded.call_start, call))
+        works &= call != NONE
+        unknown = (on == ANY) & (told >= 0)
+        self._told = _behind((told[unknown], asked[unknown]), (key, launched), works)
+        known = (on >= 0) & (told >= 0)
+        if not known.any():
+            return
+        told, asked = told[known], asked[known]
+        events = np.isin(of_work, np.unique(on[known]))
+        awaitable = row[events][np.argsort(_ends(self._trace, row[events]), kind="stable")]
+        work = recorded_work(
+            self._trace, waits.filter(known), on[known], key[awaitable], launched[awaitable]
+        )
+        behind = np.flatnonzero(_behind((told, asked), (key, launched), works))
+        found = take(awaitable, awaited(told, asked, work, key[behind], launched[behind]))
+        # On one stream work waits for what is before it anyway.
+        other = (found != NONE) & (key[found] != key[behind])
+        self._behind_known, self._awaited_by_known = behind[other], found[other]
+
+    def _known(self, gaps: Waiting) -> Ints:
+        """Return the work that the next one waited for by an event that is known, in the gap."""
+        found = np.full(len(gaps.after), NONE, dtype=np.int64)
+        at = np.searchsorted(self._behind_known, gaps.after)
+        rows = np.flatnonzero(np.append(self._behind_known, NONE)[at] == gaps.after)
+        work = self._awaited_by_known[at[rows]]
+        end = _ends(self._trace, work)
+        inside = (end >= gaps.start[rows]) & (end <= gaps.end[rows])
+        found[rows[inside]] = work[inside]
+        return found
+
+    def _inferred(self, gaps: Waiting) -> Ints:
+        """Return the work that the next one may have waited for, where the event is not known."""
+        stream = self._trace.activities["stream"]
+        own, before = (stream.gather(to_rows(rows)) for rows in (gaps.after, gaps.before))
+        beside = (own != before).fill_null(value=False).to_numpy()
+        elsewhere = self._on_other_devices(gaps)
+        return np.where(elsewhere != NONE, elsewhere, np.where(beside, gaps.before, NONE))
 
     def _on_other_devices(self, gaps: Waiting) -> Ints:
         """Return the work of the same process that ended last in each gap, on another device."""
@@ -124,26 +173,20 @@ class Waits:
         return np.bincount(count, minlength=int(self._process.max()) + 1) > 1
 
 
+def _ends(trace: Trace, rows: Ints) -> Ints:
+    """Return when some activities ended."""
+    start, duration = (
+        trace.activities[column].gather(rows).to_numpy() for column in ("start", "duration")
+    )
+    return np.asarray(start + duration)
+
+
 def _causes(trace: Trace, activities: Ints) -> npt.NDArray[np.int8]:
     category = category_of(trace.activities.select(SOURCE)[activities], trace)
     cause = np.full(len(activities), EVENT, dtype=np.int8)
     for name, number in (("memcpy", COPY), ("collective", COLLECTIVE)):
         cause[category.eq(name).to_numpy()] = number
     return cause
-
-
-def _records(trace: Trace) -> Ints:
-    """Return the rows of CUPTI's records of a stream's wait for an event."""
-    names = trace.names.select(pl.int_range(pl.len(), dtype=pl.UInt32), "name")
-    wanted = names.filter(pl.col("name") == WAIT_RECORD).to_series(0)
-    if wanted.is_empty():
-        return np.zeros(0, dtype=np.int64)
-    told = trace.activities.select(
-        (pl.col("kind") == "sync")
-        & pl.col("stream").is_not_null()
-        & pl.col("name_id").is_in(wanted.implode())
-    )
-    return np.flatnonzero(told.to_series().to_numpy())
 
 
 def _behind(waits: tuple[Ints, Ints], launches: tuple[Ints, Ints], launched: Mask) -> Mask:

@@ -38,6 +38,11 @@ def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *told: str) -> Ints:
     )
 
 
+def event_keys(waits: pl.DataFrame, streams: pl.DataFrame, *told: str) -> Ints:
+    """Return the key of the stream that the event of each of ``waits`` was recorded on."""
+    return keys_of(waits.with_columns(pl.col("event_stream").alias("stream")), streams, *told)
+
+
 def take(values: Ints, rows: Ints) -> Ints:
     """Return the values of ``rows``, NONE of those that are NONE."""
     if not len(values):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceana.analyze.critical.ended import Ended
-from traceana.analyze.critical.keys import NO_WORK, keys_of, take
+from traceana.analyze.events.ended import Ended
+from traceana.analyze.events.keys import NO_WORK, take
 from traceana.attribute.nesting import NONE, Ints
 
 if TYPE_CHECKING:
@@ -17,24 +17,22 @@ if TYPE_CHECKING:
 _RECORD = ["rank", "process", "event_correlation"]
 
 
-def recorded_work(
-    trace: Trace, waits: pl.DataFrame, streams: pl.DataFrame, key: Ints, launched: Ints
-) -> Ints:
+def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launched: Ints) -> Ints:
     """Return for each of ``waits`` the work that its event is behind.
 
-    ``waits`` are synchronization records with ``asked``, when their call began.
+    ``waits`` are synchronization records with ``asked``, when their call began; ``on`` is the key
+    of each event's stream (:func:`traceana.analyze.events.keys.event_keys`), ``key`` and
+    ``launched`` are the stream of each piece of work, and when its launch began.
 
     That is the last launched on the event's stream before the call that recorded it; without that
-    call before the one that waits. ``streams`` number the streams, ``key`` and ``launched`` are of
-    the work. ``NO_WORK`` where nothing was launched there before, ``ANY`` where the stream of the
-    event is not known (:mod:`traceana.analyze.critical.keys`).
+    call before the one that waits. ``NO_WORK`` where nothing was launched there before, ``ANY``
+    where the stream of the event is not known (:mod:`traceana.analyze.events.keys`).
     """
-    of_event = waits.with_columns(pl.col("event_stream").alias("stream"))
-    on = keys_of(of_event, streams, "context", "stream")
-    calls = trace.whole.calls.rename({"correlation": "event_correlation"})
-    records = calls.drop_nulls("event_correlation")
+    wanted = waits["event_correlation"].drop_nulls().unique()
+    calls = trace.whole.calls.select("rank", "process", "correlation", "start")
+    records = calls.filter(pl.col("correlation").is_in(wanted.implode()))
     recorded = waits.select(_RECORD).join(
-        records.select(*_RECORD, "start").unique(_RECORD, keep="first"),
+        records.rename({"correlation": "event_correlation"}).unique(_RECORD, keep="first"),
         on=_RECORD, how="left", nulls_equal=True, maintain_order="left",
     )["start"]  # fmt: skip
     index = np.argsort(launched, kind="stable")
@@ -50,7 +48,8 @@ def awaited(told: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) -> In
 
     ``told`` is the key of the stream that waits, ``when`` it was told to, and ``work`` of
     :func:`recorded_work`. Of several the one that ended last counts, NONE where there is none. Rows
-    of work are in the order of its end.
+    of the work that is waited for are in the order of its end; ``key`` and ``launched`` are of the
+    work that may have been told to wait.
     """
     result = np.full(len(key), NONE, dtype=np.int64)
     order = np.lexsort((launched, key))
