@@ -171,6 +171,89 @@ def test_recorded_runs_are_called_after_their_folders_and_tell_their_batch(
     assert traceana.compare(folders).summary["batch"].to_list() == [4, 8]
 
 
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "sweep"
+    for batch in (4, 8):
+        write_run(folder / f"run {batch}", batch=batch, trace=training(seed=batch, steps=4))
+    write_run(folder / "run 16", batch=16, died="out of memory")
+    return folder
+
+
+def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
+    result = run(sweep, "--format", "json")
+    assert result.exit_code == ExitCode.OK
+    told = json.loads(result.stdout)
+    assert [row["run"] for row in told["rows"]] == ["batch=4", "batch=8"]
+    assert [row["batch"] for row in told["rows"]] == [4, 8]
+    assert "left out" in result.stderr
+    assert "run 16: out of memory" in result.stderr
+    assert traceana.compare(sweep).summary["run"].to_list() == ["batch=4", "batch=8"]
+
+
+def test_a_sweep_beside_another_run_is_called_after_folders(
+    run: Run, sweep: Path, runs: dict[str, Path]
+) -> None:
+    told = json.loads(run(runs["before"], sweep, "--format", "json").stdout)
+    assert [row["run"] for row in told["rows"]] == ["before", "run 4", "run 8"]
+
+
+def test_runs_of_two_folders_that_differ_in_nothing_are_called_after_them(
+    run: Run, tmp_path: Path
+) -> None:
+    for name in ("old", "new"):
+        write_run(tmp_path / name / "run", trace=training(steps=4))
+    told = json.loads(run(tmp_path / "old", tmp_path / "new", "--format", "json").stdout)
+    assert [row["run"] for row in told["rows"]] == ["old", "new"]
+
+
+def test_a_folder_of_one_run_is_too_few(run: Run, tmp_path: Path) -> None:
+    write_run(tmp_path / "sweep" / "batch=1", trace=training(steps=4))
+    result = run(tmp_path / "sweep")
+    assert result.exit_code == ExitCode.USAGE
+    assert "name two or more" in result.stderr
+
+
+def layer_pairs(told: dict[str, list[dict[str, object]]], first: str, other: str) -> object:
+    rows = [row for row in told["rows"] if row["role"] == "layer"]
+    items = {row["item"]: row["path"] for row in rows if row["run"] == first}
+    return {
+        items[row["item"]]: row["path"]
+        for row in rows
+        if row["run"] == other and row["item"] in items
+    }
+
+
+def test_pairs_of_layers_can_be_forced(
+    run: Run, runs: dict[str, Path], three: list[Path], tmp_path: Path
+) -> None:
+    forced = tmp_path / "pairs.toml"
+    forced.write_text('"relu1" = "net/conv1"')
+    words = ("--by", "layer", "--format", "json")
+    two = (runs["before"], runs["renamed"])
+    plain = layer_pairs(json.loads(run(*two, *words).stdout), "before", "renamed")
+    assert plain["conv1"] == "net/conv1"  # type: ignore[index]
+    told = json.loads(run(*two, *words, "--map", forced).stdout)
+    assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
+    unknown = run(*three, *words, "--map", forced)
+    assert unknown.exit_code == ExitCode.BAD_PAIRS
+    assert "after has no layer 'net/conv1'" in unknown.stderr
+    none = tmp_path / "none.csv"
+    none.write_text("a,b\n")
+    told = json.loads(run(*three, *words, "--map", none, "--map", forced).stdout)
+    assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
+    assert run(*two, "--map", forced).exit_code == ExitCode.USAGE
+
+
+def test_the_layers_of_the_models_can_be_named(run: Run, three: list[Path], tmp_path: Path) -> None:
+    bad = tmp_path / "layers.json"
+    bad.write_text("{}")
+    assert run(*three, "--model", bad).exit_code == ExitCode.BAD_MODEL
+    result = run(*three, "--model", bad, "--model", bad)
+    assert result.exit_code == ExitCode.USAGE
+    assert "one a run" in result.stderr
+
+
 def test_one_run_is_too_few(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["before"])
     assert result.exit_code == ExitCode.USAGE

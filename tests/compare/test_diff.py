@@ -15,6 +15,7 @@ from traceana.compare.rows import IDLE, REMAINDER
 from traceana.compare.views import VIEWS, By
 from traceana.trace import Trace
 
+APART = (IDLE, REMAINDER)
 A = training(seed=1)
 B = training(seed=2)
 
@@ -252,6 +253,88 @@ def test_layers_without_a_partner_are_told() -> None:
     alone = found.layers.filter(pl.col("verdict") == "only in a")
     assert alone["a"].to_list() == ["relu2"]
     assert alone["b"].to_list() == [None]
+
+
+def test_one_thing_has_one_verdict_wherever_it_stands() -> None:
+    """The collective is a row by layer, class and kernel, and a change."""
+    noisy = with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)])
+    slower = with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 130_000)])
+    for noise in (0.01, 0.1, 0.2):
+        found = diff(
+            training(seed=1, kernels=noisy, noise=noise, steps=5),
+            training(seed=2, kernels=slower, noise=noise, steps=5),
+        )
+        told = {
+            (row["p"], row["verdict"])
+            for by, key in (("class", "category"), ("kernel", "category"))
+            for row in found.by(by).filter(pl.col(key) == "collective").to_dicts()  # type: ignore[arg-type]
+        }
+        told |= {
+            (row["p"], row["verdict"])
+            for row in found.changes.filter(change="communication").to_dicts()
+        }
+        assert len(told) == 1
+    assert "communication" in kinds(found)
+
+
+def test_a_step_that_varies_more_than_it_changed_is_inconclusive() -> None:
+    found = diff(training(seed=1, noise=0.3), training(seed=2, noise=0.3))
+    assert found.step.verdict == "inconclusive"
+    assert found.step.median.interval is not None
+    least = 0.01 * min(found.step.median.a, found.step.median.b)
+    assert max(-found.step.median.interval.low, found.step.median.interval.high) > least
+    assert any("more steps" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("by", VIEWS)
+def test_what_is_the_same_lies_within_the_least_effect_and_what_is_real_beyond(by: By) -> None:
+    other = training(seed=3, kernels=with_kernels(conv2=[("winograd", 440_000)]), noise=0.006)
+    rows = diff(A, other).by(by).filter(~pl.col(diff(A, other).by(by).columns[0]).is_in(APART))
+    least = 0.01 * pl.min_horizontal("time_a_ns", "time_b_ns")
+    inside = pl.max_horizontal(-pl.col("low_ns"), pl.col("high_ns")) <= least
+    assert rows.filter(verdict="same").select(inside.all()).item()
+    assert not rows.filter(verdict="inconclusive").select(inside.any()).item()
+    real = rows.filter(pl.col("verdict").is_in(["faster", "slower"]))
+    assert real.select((pl.col("low_ns").sign() * pl.col("high_ns").sign() > 0).all()).item()
+    assert real.height or by not in ("layer", "class", "kernel")
+
+
+def test_changes_below_the_least_effect_are_told_last() -> None:
+    small = with_kernels(conv1=[*KERNELS["conv1"], ("bias", 5_000)], fc=[("hgemm", 150_000)])
+    found = diff(A, training(seed=1, kernels=small))
+    least = found.changes["least"].to_list()
+    assert least == sorted(least)
+    assert changed(found, "bias_apart")["least"]
+    assert changed(found, "precision")["least"]
+    assert not changed(found, "launches")["least"]
+    large = found.changes.filter(~pl.col("least"), pl.col("change") != "launches")
+    assert (large["of_step"].abs() >= 0.009).all()
+
+
+def within(trace: Trace, names: Sequence[str]) -> Trace:
+    """Return ``trace`` with all its work within the operators ``names``, outermost first."""
+    ops = [
+        {"name": name, "start": 0, "duration": 1, "depth": at, "parent": at - 1 if at else None}
+        for at, name in enumerate(names)
+    ]
+    inner = pl.lit(len(names) - 1, pl.UInt32)
+    return trace.with_tables(
+        ops=pl.DataFrame(ops), activities=trace.activities.with_columns(inner.alias("op"))
+    )
+
+
+def test_layers_within_compiled_functions_are_told_to_be() -> None:
+    names = ["Torch-Compiled Region: 0/0", "CompiledFunction", "aten::mm"]
+    rest = [kernel for path, _ in LAYERS[1:] for kernel in KERNELS[path]]
+    layers = [LAYERS[0], ("net", "Net")]
+    whole = training(seed=2, layers=layers, kernels=with_kernels(net=rest))
+    found = diff(A, within(whole, names))
+    told = changed(found, "compiled")
+    assert (told["count_a"], told["count_b"], told["time_a_ns"]) == (0, 7, 0)
+    alone = changed(found, "layers")
+    assert (alone["before"], alone["after"]) == (None, "compiled")
+    assert "compiled" not in kinds(diff(A, within(whole, ["aten::mm"])))
+    assert "compiled" not in kinds(diff(within(A, names), within(whole, names)))
 
 
 def test_of_one_step_nobody_can_tell() -> None:

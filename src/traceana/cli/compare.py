@@ -34,7 +34,8 @@ Runs = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN RUN...",
-        help="Two runs or more: traces, bundles, recorded runs, folders of ranks, or baselines.",
+        help="Two runs or more: traces, bundles, recorded runs, folders of ranks, or baselines. A "
+        "sweep, or a folder of recorded runs, stands for its runs.",
         show_default=False,
     ),
 ]
@@ -52,6 +53,25 @@ Labels = Annotated[
         "--label",
         metavar="NAME",
         help="What a run is called; once for each, in their order. Default: after its file.",
+        show_default=False,
+    ),
+]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model",
+        metavar="FILE",
+        help="The layers of the model; once for all runs, or once for each. Default: beside them.",
+        show_default=False,
+    ),
+]
+Maps = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--map",
+        metavar="FILE",
+        help="Pairs of layers to force by layer, of the first run with another: as of diff; once "
+        "for all others, or once for each.",
         show_default=False,
     ),
 ]
@@ -75,6 +95,8 @@ def compare(
     writing: Writing,
     by: Grouping = By.SUMMARY,
     label: Labels = None,
+    model: Models = None,
+    pairs: Maps = None,
     step: Step = None,
     device: Device = None,
     rank: Rank = None,
@@ -89,30 +111,50 @@ def compare(
     """
     from traceana.compare.baselines import resolved
     from traceana.compare.comparison import Comparison
-    from traceana.compare.many import Run, labels
+    from traceana.compare.many import Run
     from traceana.compare.opened import recorded_batch
+    from traceana.compare.recorded import runs_in
+    from traceana.report.text import plain
 
-    if len(runs) < 2:
+    if pairs and by is not By.LAYER:
+        raise typer.BadParameter("pairs of layers are of --by layer", param_hint="--map")
+    found = runs_in([resolved(path) for path in runs])
+    paths = list(found.paths)
+    for why in found.left_out:
+        typer.echo(f"traceana: left out: {plain(why)}", err=True)
+    if len(paths) < 2:
         raise typer.BadParameter(
             "one run cannot be compared: name two or more (report shows one)", param_hint="RUN"
         )
-    if label is not None and (len(label) != len(runs) or len(set(label)) < len(label)):
+    if label is not None and (len(label) != len(paths) or len(set(label)) < len(label)):
         raise typer.BadParameter(
-            f"{len(runs)} runs need as many different labels", param_hint="--label"
+            f"{len(paths)} runs need as many different labels", param_hint="--label"
         )
-    paths = [resolved(path) for path in runs]
-    reading = Reading(step, device, rank, rules, None, None, strict)
+    readings = [
+        Reading(step, device, rank, rules, None, one, strict)
+        for one in _each(model, len(paths), "--model")
+    ]
+    maps = [None, *_each(pairs, len(paths) - 1, "--map")]
     output = Output(tabling, writing, reads=paths, screenful=40)
-    traces = [open_trace([path], reading) for path in paths]
-    models = [layer_manifest([path], reading) for path in paths]
-    codes = [exit_code(trace, reading) for trace in traces]
+    traces = [open_trace([path], one) for path, one in zip(paths, readings, strict=True)]
+    models = [layer_manifest([path], one) for path, one in zip(paths, readings, strict=True)]
+    codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if ExitCode.NO_WORK in codes or ExitCode.NO_TIMELINE in codes:
         return failed
     batches = [recorded_batch(path) for path in paths]
-    named = zip(label or labels(paths), traces, models, batches, strict=True)
+    named = zip(label or found.labels, traces, models, batches, maps, strict=True)
     _show(output, Comparison(tuple(Run(*one) for one in named)), by)
     return failed
+
+
+def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None]:
+    """Return a file for each of ``count`` runs; one file is for all of them."""
+    if not files:
+        return [None] * count
+    if len(files) not in (1, count):
+        raise typer.BadParameter(f"give one, or {count}: one a run", param_hint=option)
+    return [*files] * (count // len(files))
 
 
 def _show(output: Output, found: Comparison, by: By) -> None:

@@ -6,15 +6,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import polars as pl
 
 from traceana.compare import many
 from traceana.compare.many import Run, Table
 from traceana.compare.opened import opened, recorded_batch
+from traceana.compare.pairs_file import Pairs
+from traceana.compare.recorded import runs_in
 
 if TYPE_CHECKING:
+    from traceana.describe import Manifest
     from traceana.trace import Trace
 
 By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
@@ -86,24 +89,54 @@ class Comparison:
         return self.by("transfer").frame
 
 
+Given: TypeAlias = "Trace | str | os.PathLike[str]"
+
+
 def compare(
-    runs: Sequence[Trace | str | os.PathLike[str]] | Mapping[str, Trace | str | os.PathLike[str]],
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+    *,
+    models: Sequence[Manifest | None] | None = None,
+    pairs: Sequence[Pairs | None] | None = None,
 ) -> Comparison:
     """Return several runs side by side; the first is the one that ratios are to.
 
-    Traces that are given by path are opened, with the layer manifest that lies beside them. A
-    mapping gives the runs their labels, else they are called after their files. Raises
-    ``ValueError`` for fewer than two runs, and the errors of :mod:`traceana.errors`.
+    Traces that are given by path are opened, with the layer manifest that lies beside them; in a
+    sequence of paths, or as the only one, a sweep or a folder of recorded runs stands for its runs.
+    A mapping gives the runs their labels, else they are called after what they differ in, or after
+    their files. ``models`` are the runs' layer manifests; ``pairs`` force layers of the first run
+    on layers of each of the others (:mod:`traceana.compare.pairs_file`). Raises ``ValueError`` for
+    fewer than two runs, or another number of models or pairs, and the errors of
+    :mod:`traceana.errors`.
     """
-    given = list(runs.values()) if isinstance(runs, Mapping) else list(runs)
+    names, given = _given(runs)
     if len(given) < 2:
         raise ValueError(f"{len(given)} runs cannot be compared: give two or more")
-    found = [opened(one) for one in given]
-    names = (
-        [str(name) for name in runs]
-        if isinstance(runs, Mapping)
-        else many.labels([Path(trace.meta.source) for trace, _ in found])
+    models = [None] * len(given) if models is None else models
+    forced = [None] * (len(given) - 1) if pairs is None else pairs
+    if len(models) != len(given) or len(forced) != len(given) - 1:
+        raise ValueError(f"{len(given)} runs have as many models, and pairs for all but the first")
+    found = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    if not names:
+        names = many.labels([Path(trace.meta.source) for trace, _ in found])
+    return Comparison(
+        tuple(
+            Run(name, trace, model, recorded_batch(one), own)
+            for name, (trace, model), one, own in zip(
+                names, found, given, (None, *forced), strict=True
+            )
+        )
     )
-    batches = [recorded_batch(one) for one in given]
-    named = zip(names, found, batches, strict=True)
-    return Comparison(tuple(Run(name, *one, batch) for name, one, batch in named))
+
+
+def _given(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+) -> tuple[Sequence[str], Sequence[Given]]:
+    """Return the labels, none where they are those of the traces' files, and the runs."""
+    if isinstance(runs, Mapping):
+        return [str(name) for name in runs], list(runs.values())
+    listed = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    paths = [Path(one) for one in listed if isinstance(one, str | os.PathLike)]
+    if len(paths) < len(listed):
+        return [], listed
+    found = runs_in(paths)
+    return found.labels, found.paths

@@ -17,7 +17,7 @@ from traceana.compare.doubts import doubts
 from traceana.compare.judging import judged
 from traceana.compare.loading import loading
 from traceana.compare.opened import opened
-from traceana.compare.pairs_file import forced_pairs
+from traceana.compare.pairs_file import Pairs, forced_pairs
 from traceana.compare.samples import Sample, sample
 from traceana.compare.step_flops import step_flops
 from traceana.compare.verdict import Criteria, Step, judge_step
@@ -132,7 +132,7 @@ def diff(
     a: Trace | str | os.PathLike[str],
     b: Trace | str | os.PathLike[str],
     *,
-    pairs: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    pairs: Pairs | None = None,
     model_a: Manifest | None = None,
     model_b: Manifest | None = None,
     level: float = 0.95,

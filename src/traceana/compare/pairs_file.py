@@ -19,11 +19,16 @@ from traceana.errors import BadPairsError, NotFoundError, UnreadableError
 
 _Entry = tuple[str, str, int]
 
+Pairs = Mapping[str, str] | str | os.PathLike[str]
+"""Layers of one run on layers of another: a mapping of names, or a file of them."""
+
 
 def forced_pairs(
-    given: Mapping[str, str] | str | os.PathLike[str] | None, a: Side, b: Side
+    given: Pairs | None, a: Side, b: Side, names: tuple[str, str] = ("a", "b")
 ) -> dict[int, int]:
     """Return the forced pairs, by the places of the layers in ``a`` and ``b``.
+
+    ``names`` is what the sides are called in errors.
 
     Raises :class:`~traceana.errors.BadPairsError`, with the line, on what is no pair, on a layer
     that a side does not have, and on one that is paired twice.
@@ -38,7 +43,7 @@ def forced_pairs(
     found: dict[int, int] = {}
     for name_a, name_b, line in entries:
         at = f"{where}, line {line}" if line else where
-        for name, of, which in ((name_a, places[0], "a"), (name_b, places[1], "b")):
+        for name, of, which in zip((name_a, name_b), places, names, strict=True):
             if name not in of:
                 raise BadPairsError(
                     f"{at}: {which} has no layer {name!r} that did work: traceana layers lists them"

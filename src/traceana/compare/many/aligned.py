@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from traceana.compare.align import align
 from traceana.compare.many.run import Run
+from traceana.compare.pairs_file import forced_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +28,22 @@ Row = dict[int, Member]
 def aligned(runs: Sequence[Run]) -> list[Row]:
     """Return the layers of ``runs``, each in one row.
 
-    The run with the most layers is the centre of a star: each other run is aligned with it. Layers
-    that the centre does not have are paired by the alignments of the runs that have them. The rows
-    are in the order of the centre; another layer stands behind the one it follows in its run.
+    The run with the most layers, or the first where pairs are forced, is the centre of a star: each
+    other run is aligned with it. Layers that the centre does not have are paired by the alignments
+    of the runs that have them. The rows are in the order of the centre; another layer stands behind
+    the one it follows in its run. Raises :class:`~traceana.errors.BadPairsError`.
     """
     sides = [run.side for run in runs]
+    forced = any(run.pairs is not None for run in runs)
     centre = max(range(len(runs)), key=lambda at: (len(sides[at].layers), -at))
+    centre = 0 if forced else centre
     of_centre: list[Row] = [{centre: Member(at, None)} for at in range(len(sides[centre].layers))]
     rows = [*of_centre]
     left: dict[int, dict[int, Row]] = {}
     for at in (at for at in range(len(runs)) if at != centre):
-        found = align(sides[centre], sides[at])
+        names = runs[centre].label, runs[at].label
+        pairs = forced_pairs(runs[at].pairs, sides[centre], sides[at], names)
+        found = align(sides[centre], sides[at], pairs)
         of_place = {pair.b: of_centre[pair.a] for pair in found.pairs}
         for pair in found.pairs:
             of_centre[pair.a][at] = Member(pair.b, pair.confidence)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from traceana.compare.align import Side, side
+from traceana.compare.pairs_file import Pairs
 from traceana.compare.samples import Sample, sample
 
 if TYPE_CHECKING:
@@ -30,15 +31,22 @@ class Run:
     """
 
     def __init__(
-        self, label: str, trace: Trace, model: Manifest | None = None, batch: int | None = None
+        self,
+        label: str,
+        trace: Trace,
+        model: Manifest | None = None,
+        batch: int | None = None,
+        pairs: Pairs | None = None,
     ) -> None:
         """Name ``trace``; the labels of runs that are compared have to be distinct.
 
-        ``batch`` is the number of images in a step, where it is known beside the trace.
+        ``batch`` is the number of images in a step, where it is known beside the trace. ``pairs``
+        forces layers of the first of the runs that are compared on layers of this one.
         """
         self.label = label
         self.trace = trace
         self.model = model
+        self.pairs = pairs
         self._batch = batch
 
     @cached_property
