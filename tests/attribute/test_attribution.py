@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tests.support.traces import TraceBuilder
+from traceana.analyze.layers import layers
 from traceana.attribute import attribute
 from traceana.trace import Trace
 
@@ -132,6 +133,20 @@ def test_a_sequence_number_that_comes_again_is_the_latest_before() -> None:
     trace = attribute(b.build())
     assert paths(trace) == ["conv1d_0", "conv2d_0"]
     assert trace.activities["step"].to_list() == [0, 1]
+
+
+def test_the_node_of_module_hooks_is_no_layer() -> None:
+    b = TraceBuilder()
+    op(b, "BackwardHookFunction", 0, 5, sequence=2)
+    op(b, "aten::conv2d", 10, 30, sequence=3)
+    node = "autograd::engine::evaluate_function: BackwardHookFunctionBackward"
+    op(b, node, 100, 120, thread=2, sequence=2)
+    for correlation, (time, thread) in enumerate([(1, 1), (12, 1), (110, 2)]):
+        launch(b, correlation, time, thread=thread)
+    trace = attribute(b.build())
+    assert trace.activities["direction"].to_list() == ["forward", "forward", "backward"]
+    rows = layers(trace).frame.select("layer", "type", "role", "calls").rows()
+    assert rows == [("conv2d_0", "conv2d", "layer", 1), ("(hooks)", None, "hooks", 2)]
 
 
 def test_flows_decide_before_numbers() -> None:

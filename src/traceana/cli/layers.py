@@ -86,8 +86,8 @@ def layers(
 ) -> ExitCode:
     """Time, FLOPs and rates of each layer, forward and backward, and its algorithms.
 
-    What is on no layer is a row of its own: optimizer, data, collective, or why it is on none.
-    The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.
+    What is on no layer is a row of its own: optimizer, data, collective, hooks, or why it is on
+    none. The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.
     """
     from traceana.analyze.layers import layers as analysis
 
@@ -107,6 +107,9 @@ def layers(
     result = analysis(
         trace, by=by.value, depth=depth, direction=direction, model=model, peaks=peaks
     )
-    columns = tuple(column for column in COLUMNS if column in result.frame.columns)
+    named_by = {"type"} if by is By.TYPE else set()
+    columns = tuple(
+        column for column in COLUMNS if column in result.frame.columns and column not in named_by
+    )
     output.show("layers", result, trace, columns=columns, optional=OPTIONAL, bars="share")
     return exit_code(trace, reading)

@@ -19,7 +19,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -76,7 +76,16 @@ RangeKind = pl.Enum(
     ]
 )
 Severity = pl.Enum(["note", "problem"])
-LayerRole = pl.Enum(["layer", "optimizer", "data", "collective", "unattributed"])
+LayerRole = pl.Enum(
+    [
+        "layer",
+        "optimizer",
+        "data",
+        "collective",
+        "hooks",  # what a framework runs around a layer for those who watch it
+        "unattributed",
+    ]
+)
 LedgerTable = pl.String
 
 ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Intervals = tuple[Times, Times]
 
-_OWN: Final = ("layer", "optimizer", "collective")
+_OWN: Final = ("layer", "optimizer", "collective", "hooks")
 """Roles of operators that are the training's own, whatever else goes on."""
 
 

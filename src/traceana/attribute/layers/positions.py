@@ -17,8 +17,8 @@ _ROLES: Final = {
     **dict.fromkeys(("to", "_to_copy", "copy_", "cuda", "pin_memory"), "data"),
     # The last node of the backward graph adds into param.grad: of the step, not of a layer.
     "torch::autograd::AccumulateGrad": "optimizer",
-    # What a module's backward hook puts around it: one row for all.
-    "BackwardHookFunction": "layer",
+    # PyTorch's autograd node of module hooks: work of no layer.
+    "BackwardHookFunction": "hooks",
     # MXNet's engine frees memory; its optimizers are an operator a parameter.
     "DeleteVariable": "unattributed",
     **dict.fromkeys(("sgd_update", "sgd_mom_update", "adam_update"), "optimizer"),
