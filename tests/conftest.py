@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -16,3 +18,11 @@ def no_configuration(
 ) -> None:
     """No test sees the rules of whoever runs it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no configuration"))
+
+
+@pytest.fixture(scope="session")
+def alexnets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a sweep of AlexNet in three frameworks, recorded once for all tests."""
+    from tests.support.recorded import tiny
+
+    return tiny(tmp_path_factory.mktemp("recorded") / "alexnet", "alexnet")

@@ -1,11 +1,8 @@
-"""From ``traceana record`` to tables and pictures, for real, on the CPU."""
+"""A sweep of batches in two frameworks, for real, on the CPU."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
+from tests.support.recorded import recorded_sweep
 
 pytest.importorskip("torch")
 pytest.importorskip("jax")
@@ -26,13 +24,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("real") / "sweep"
     axes = ("framework=pytorch,jax", f"batch={','.join(map(str, BATCHES))}")
     words = [word for axis in axes for word in ("--sweep", axis)]
-    words += ["--network", "cifar10_quick", "--steps", "3", "--warm-up", "1", "--no-baseline"]
-    command = [sys.executable, "-m", "traceana.cli", "record", *words, "-o", str(folder)]
-    # Threads that wait for each other by spinning take the time of whatever else runs.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return folder
+    words += ["--network", "cifar10_quick", "--steps", "3", "--warm-up", "1"]
+    return recorded_sweep(folder, *words)
 
 
 def test_time_per_image_by_batch(sweep: Path, run: Run, tmp_path: Path) -> None:
@@ -51,23 +44,3 @@ def test_time_per_image_by_batch(sweep: Path, run: Run, tmp_path: Path) -> None:
     drawn = ElementTree.parse(picture).getroot()
     texts = {"".join(one.itertext()) for one in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {"cifar10_quick", "PyTorch", "JAX", "1", "16"} <= texts
-
-
-def test_time_by_layer_in_both_frameworks(sweep: Path, run: Run, tmp_path: Path) -> None:
-    picture = tmp_path / "frameworks.png"
-    folders = [sweep / f"framework={one},batch=16" for one in ("pytorch", "jax")]
-    result = run("study", "frameworks", *folders, "--plot", picture, "-f", "json")
-    assert result.exit_code == 0, result.stderr
-    rows = json.loads(result.stdout)["rows"]
-    both = {
-        (row["run"], row["layer"]): row["forward_ns"] > 0 and row["backward_ns"] > 0
-        for row in rows
-        if row["layer"].startswith("conv")
-    }
-    assert both == {
-        (framework, layer): True
-        for framework in ("PyTorch", "JAX")
-        for layer in ("conv1", "conv2", "conv3")
-    }
-    assert {row["per"] for row in rows} == {"step"}
-    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -69,6 +69,19 @@ def test_fewer_than_three_numbers_of_devices_get_no_model(make: Make) -> None:
     assert "--sweep processes=1,2,4 --batch 256" in sentence
 
 
+def test_models_that_are_of_no_machine_are_told(make: Make) -> None:
+    def notes(*times: int) -> str:
+        runs = [
+            make(folder=str(n), batch=8, devices=n, steps_ns=(time * MS,))
+            for n, time in zip((1, 2, 4), times, strict=True)
+        ]
+        return " ".join(scaling_study(runs, [None] * 3).result.notes)
+
+    assert "negative" not in notes(200, 125, 125)
+    assert "a negative time of gathering" in notes(200, 80, 20)
+    assert "a negative time of computing: more devices only cost time here" in notes(9, 12, 252)
+
+
 def test_a_run_that_died_takes_no_part_in_the_fit(make: Make) -> None:
     dead = make(
         folder="dead", batch=256, devices=8, complete=False, reason="out of memory", steps_ns=()

@@ -11,14 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-import traceana
-from traceana.analyze.communication import communication
 from workloads.network import Conv
 from workloads.networks import NETWORKS
 from workloads.options import OptionError, RunOptions
 from workloads.pytorch.__main__ import main
 from workloads.pytorch.record import cuda_profiler
-from workloads.shapes import parameter_count
 
 TINY = ["--batch=1", "--image-size=67", "--width-divisor=16", "--classes=10", "--threads=1"]
 LAYERS = [layer.name for layer in NETWORKS["alexnet"]().layers]
@@ -139,33 +136,6 @@ def test_a_layer_without_weights_before_any_has_no_backward_range(tmp_path: Path
     backward = [event["name"] for event in named(events, "backward: ")]
     layers = [layer.name for layer in NETWORKS["mlp"]().layers]
     assert backward == [f"backward: {layer}" for layer in reversed(layers[1:])]
-
-
-def test_two_processes_share_the_batch_and_record_a_file_each(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--network=cifar10_quick", "--image-size=32", "--width-divisor=8", "--classes=10"]
-    words += ["--threads=1", "--batch=4", "--steps=2", "--warm-up=1", "--processes=2"]
-    assert main([*words, "--ranges=record-function", "--trace", str(tmp_path / "x.json")]) == 0
-    assert "cifar10_quick, batch 4, cpu: " in capfd.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"x.rank0.json", "x.rank1.json"}
-    for rank in range(2):
-        trace = json.loads((tmp_path / f"x.rank{rank}.json").read_text("utf-8"))
-        assert trace["distributedInfo"]["rank"] == rank
-        events = trace["traceEvents"]
-        assert named(events, "aten::conv2d")[0]["args"]["Input Dims"][0] == [2, 3, 32, 32]
-        assert len(named(events, "gloo:all_reduce")) >= 2
-    both = traceana.open(tmp_path)
-    assert both.activities["rank"].unique().sort().to_list() == [0, 1]
-    steps = communication(both)
-    assert steps.frame.select("step", "rank").rows() == [(1, 0), (2, 0), (1, 1), (2, 1)]
-    assert steps.totals["ranks"] == 2
-    network = RunOptions(
-        network="cifar10_quick", image_size=32, width_divisor=8, classes=10
-    ).describe_network()
-    assert steps.frame["reduced_bytes"].to_list() == [4 * parameter_count(network)] * 4
-    assert (steps.frame["communication_ns"] > 0).all()
-    assert (steps.frame["exposed_ns"] <= steps.frame["communication_ns"]).all()
 
 
 def test_compilation_is_handed_the_whole_network(

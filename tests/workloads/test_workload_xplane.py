@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import traceana
+from tests.support.recorded import FRAMEWORKS, tiny
 from traceana.trace import Trace
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
 
-# With one image XLA makes the matrix products anew and says no more whose they are.
-TINY = {"batch": 4, "steps": 2, "warm-up": 1, "image-size": 67, "width-divisor": 16, "classes": 10}
-ROOT = Path(__file__).resolve().parents[2]
-FRAMEWORKS = ("keras", "jax", "pytorch")
 # The others are in fixtures/networks/.
 TRAINED = ("alexnet", "alexnet_2012")
 WEIGHTED = {
@@ -29,23 +23,21 @@ WEIGHTED = {
 Recorded = Callable[[str, str], Trace]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Return what trains a network in a framework under its own profiler, once, and opens it."""
+@pytest.fixture(scope="session")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a sweep of AlexNet with groups in three frameworks."""
+    return tiny(tmp_path_factory.mktemp("grouped") / "sweep", "alexnet_2012")
 
-    @cache
-    def record(framework: str, network: str) -> Trace:
-        folder = tmp_path_factory.mktemp(f"{framework}-{network}")
-        own = ["--log", str(folder)]
-        if framework == "pytorch":
-            own = ["--threads", "1", "--ranges", "record-function"]
-            own += ["--trace", str(folder / "run.json.gz")]
-        command = [sys.executable, "-m", f"workloads.{framework}", "--network", network, *own]
-        command += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        return traceana.open(folder)
 
-    return record
+@pytest.fixture
+def recorded(request: pytest.FixtureRequest) -> Recorded:
+    """Return what opens the run of a network in a framework."""
+
+    def opened(framework: str, network: str) -> Trace:
+        sweep: Path = request.getfixturevalue({"alexnet": "alexnets"}.get(network, "grouped"))
+        return traceana.open(sweep / f"framework={framework}")
+
+    return opened
 
 
 def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
@@ -65,26 +57,11 @@ def test_every_weighted_layer_has_its_time(
 ) -> None:
     trace = recorded(framework, network)
     assert trace.on_cpu
-    assert trace.steps.height == TINY["steps"]
+    assert trace.steps.height == 2
     spent = time_of_layers(trace, network)
     for layer in WEIGHTED[network]:
         for direction in ("forward", "backward"):
             assert spent.get((layer, direction), 0) > 0, (layer, direction)
-
-
-def test_what_jax_itself_exports_tells_the_same_work(recorded: Recorded) -> None:
-    planes = recorded("jax", "alexnet")
-    (exported,) = Path(planes.meta.source).parent.glob("*.trace.json.gz")
-    as_json = traceana.open(exported)
-    columns = ["name", "kind", "start", "duration"]
-    one, other = (
-        trace.activities.with_columns(trace.names["name"].gather(trace.activities["name_id"]))
-        .select(columns)
-        .sort(columns)
-        for trace in (planes, as_json)
-    )
-    assert one.height > 100
-    assert one.equals(other)
 
 
 def multiplied(trace: Trace, network: str) -> set[str]:

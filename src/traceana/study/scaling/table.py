@@ -39,6 +39,8 @@ def scaling_study(
         )
     if (models["gather_ns"] < 0).any():
         notes.append("a negative time of gathering: steps got faster than the model allows")
+    if (models["compute_ns"] < 0).any():
+        notes.append("a negative time of computing: more devices only cost time here")
     return Study(
         Name.SCALING,
         "Speed-up by number of devices",

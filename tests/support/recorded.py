@@ -1,0 +1,38 @@
+"""Networks that are really trained and recorded here, by the command as a user types it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+FRAMEWORKS: Final = ("pytorch", "keras", "jax")
+# With one image XLA makes the matrix products anew and says no more whose they are.
+TINY: Final = (
+    *("--batch", "4", "--steps", "2", "--warm-up", "1"),
+    *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
+)
+
+
+def recorded_sweep(folder: Path, *words: str) -> Path:
+    """Record with ``words`` and no run without the profiler; returns ``folder``."""
+    command = [sys.executable, "-m", "traceana.cli", "record", "--no-baseline", *words]
+    # Threads that wait for each other by spinning take the time of whatever else runs.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "-o", str(folder)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def tiny(folder: Path, network: str) -> Path:
+    """Record ``network``, tiny, in all frameworks: a run each in ``framework=NAME``."""
+    for module in ("torch", "tensorflow", "jax"):
+        pytest.importorskip(module)
+    axis = f"framework={','.join(FRAMEWORKS)}"
+    return recorded_sweep(folder, "--sweep", axis, "--network", network, *TINY)
