@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,10 @@ def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: 
     texts = set(traceana.open(tmp_path / "run").ranges["text"])
     assert {"forward: c1", "backward: c1", "iteration 0", "iteration 1"} <= texts
     assert "2 steps" in run("report", tmp_path / "run").stdout
+    rows = json.loads(run("layers", tmp_path / "run", "--format", "json").stdout)["rows"]
+    times = {row["layer"]: (row["forward_ns"], row["backward_ns"]) for row in rows}
+    for layer in ("c1", "c3", "output"):
+        assert min(times[layer]) > 0, layer
 
 
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")

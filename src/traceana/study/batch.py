@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.labels import labels
-from traceana.study.missing import command, sweep
+from traceana.study.missing import command
 from traceana.study.model import Study
 from traceana.study.names import Name
 from traceana.study.recorded import Recorded
@@ -104,11 +104,11 @@ def _row(run: Recorded, name: str) -> dict[str, object]:
 def _missing(frame: pl.DataFrame) -> list[str]:
     """Return the commands for series of a single batch: they have no course."""
     if frame.is_empty():
-        return [f"to fill this study: {command(None, None, sweep('batch', BATCHES))} -o FOLDER"]
+        return [f"to fill this study: {command(None, None, sweep=('batch', BATCHES))}"]
     told = []
     for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
         if rows["batch"].n_unique() == 1:
             others = [batch for batch in BATCHES if batch != rows["batch"][0]]
-            words = command(rows["framework"][0], str(network), sweep("batch", others))
-            told.append(f"{run} has one batch; for its course: {words} -o FOLDER")
+            words = command(rows["framework"][0], network, sweep=("batch", others))
+            told.append(f"{run} has one batch; for its course: {words}")
     return told

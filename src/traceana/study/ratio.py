@@ -94,12 +94,12 @@ def _row(run: Recorded, name: str) -> dict[str, object]:
 
 def _missing(frame: pl.DataFrame) -> list[str]:
     if frame.is_empty():
-        both = [command(one, "alexnet", "--batch 32 -o FOLDER") for one in ("PyTorch", "JAX")]
+        both = [command(one, "alexnet", "--batch 32") for one in ("PyTorch", "JAX")]
         return [f"to fill this study: {'; '.join(both)}"]
     alone = frame.filter(pl.col("run").n_unique().over("network", "batch", "place") == 1)
     told = []
     for network, batch, framework in alone.select("network", "batch", "framework").iter_rows():
         other = "JAX" if framework == "PyTorch" else "PyTorch"
-        words = command(other, network, f"--batch {batch} -o FOLDER")
+        words = command(other, network, f"--batch {batch}")
         told.append(f"{network} at batch {batch} was recorded once; beside it: {words}")
     return told

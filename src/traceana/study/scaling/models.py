@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.study.missing import command, sweep
+from traceana.study.missing import command
 from traceana.study.scaling.fit import FEWEST_COUNTS, GATHERINGS, Fit, fits
 from traceana.study.scaling.series import SERIES, SHARED
 
@@ -74,9 +74,10 @@ def _row(series: dict[str, Any], fit: Fit, found: Sequence[Fit] | None) -> dict[
 
 def _refusal(series: pl.DataFrame, counts: int) -> str:
     name, network, batch, kind = (series[key][0] for key in ("run", "network", "batch", "scaling"))
-    words = command(series["framework"][0], network, sweep("processes", (1, 2, 4)))
+    wanted = ("processes", (1, 2, 4))
+    words = command(series["framework"][0], network, f"--batch {batch}", sweep=wanted)
     return (
         f"{name} on {network or 'an unnamed network'}, {kind} {batch}: no model is fitted to fewer "
         f"than {FEWEST_COUNTS} numbers of devices, and {counts} "
-        f"{'is' if counts == 1 else 'are'} there; {words} --batch {batch} -o FOLDER"
+        f"{'is' if counts == 1 else 'are'} there; {words}"
     )
