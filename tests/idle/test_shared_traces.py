@@ -107,15 +107,21 @@ def test_what_is_known_of_some_traces() -> None:
     assert loading["cause"][0] == "data_loader"
     assert loading["share"][0] > 0.4
     one, other = (
-        dict(
-            idle(traceana.open(SHARED / "kineto" / f"resnet50_train_v100_workers{n}.json.gz"))
-            .frame.select("cause", "time_ns")
+        {
+            cause: (count, time_ns)
+            for cause, count, time_ns in idle(
+                traceana.open(SHARED / "kineto" / f"resnet50_train_v100_workers{n}.json.gz")
+            )
+            .frame.select("cause", "count", "time_ns")
             .iter_rows()
-        )
+        }
         for n in (0, 4)
     )
-    # The same training with its loading in other processes: it waits for no batch any more.
     # Of six batches; the first is waited for from the first step's begin.
-    assert one["data_loader"] > 350_000_000
-    assert one["begin"] == 100_000
-    assert other.get("data_loader", 0) == 0
+    assert one["data_loader"][0] == 6
+    assert one["data_loader"][1] > 350_000_000
+    assert one["begin"] == (1, 100_000)
+    # The same training with its loading in other processes: but for the first, which they had not
+    # begun to make, it waits for no batch any more.
+    assert other["data_loader"][0] == 1
+    assert other["data_loader"][1] < 50_000_000

@@ -10,6 +10,7 @@ from traceana.advise.model import Finding
 from traceana.advise.registry import RULES
 
 if TYPE_CHECKING:
+    from traceana.runs.model import BatchSeries
     from traceana.trace import Trace
 
 _HOST_BOUND: Final = 0.5
@@ -23,13 +24,14 @@ class Advice:
     notes: tuple[str, ...]
 
 
-def advise(trace: Trace) -> Advice:
+def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     """Return what the rules find in ``trace``.
 
     Savings are per measured step and device; of a trace without steps, of all of it and per device.
-    They overlap: two findings may be about the same time.
+    They overlap: two findings may be about the same time. ``batches`` are the runs that differ from
+    that of ``trace`` in the batch alone, where there are any.
     """
-    figures = Figures(trace)
+    figures = Figures(trace, batches)
     if not figures.work_ns:
         return Advice((), ("no work: nothing to advise on",))
     found = [

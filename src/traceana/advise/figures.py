@@ -21,6 +21,7 @@ from traceana.analyze.products import products
 from traceana.analyze.roofline import roofline, units
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
+    from traceana.runs.model import BatchSeries
     from traceana.trace import Trace
 
 WORTH: Final = 0.01
@@ -45,9 +47,10 @@ class Figures:
     used; without steps the devices. ``window_ns`` is how long these lasted together.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        """Look at ``trace``."""
+    def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
+        """Look at ``trace``, and at ``batches``, the steps of its run and of its siblings."""
         self._trace = trace
+        self._batches = batches
         self._part = _measured(trace)
         self.on_cpu = trace.on_cpu
         self._transfers: dict[By, Result] = {}
@@ -153,6 +156,11 @@ class Figures:
     def occupancy(self) -> pl.DataFrame:
         """Kernels by how much of the device they fill."""
         return occupancy(self._part).frame
+
+    @cached_property
+    def batches(self) -> TimePerImage | None:
+        """Time per image by batch: :func:`traceana.analyze.time_per_image.time_per_image`."""
+        return None if self._batches is None else time_per_image(self._batches)
 
     def transfers(self, by: By = "direction") -> pl.DataFrame:
         """Return the copies: :func:`traceana.analyze.transfers.transfers`."""

@@ -22,6 +22,7 @@ from traceana.analyze.work import place
 
 if TYPE_CHECKING:
     from traceana.advise import Finding
+    from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
 MOST_LAYERS: Final = 6
@@ -97,8 +98,8 @@ class Overview:
         }
 
 
-def overview(trace: Trace) -> Overview:
-    """Return the report on ``trace``."""
+def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
+    """Return the report on ``trace``; ``batches`` as of :func:`traceana.advise.advise`."""
     return Overview(
         facts=facts(trace),
         place=place(trace),
@@ -108,7 +109,7 @@ def overview(trace: Trace) -> Overview:
         layers=layers(trace, costs=False),
         busy=busy(trace),
         transfers=transfers(trace),
-        advice=advise(trace),
+        advice=advise(trace, batches=batches),
     )
 
 

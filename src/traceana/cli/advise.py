@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode, NoSuchSelectionError
@@ -84,7 +84,7 @@ def advise(
     from traceana.analyze.result import Result
     from traceana.report.findings import table
 
-    advice = analysis(trace)
+    advice = analysis(trace, batches=batches_beside(files))
     shown = advice if rule is None else _alone(advice, rule)
     result = Result(table(shown.findings), {}, shown.notes)
     output.show("advise", result, trace, records=rule is not None, advice=shown)

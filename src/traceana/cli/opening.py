@@ -16,6 +16,7 @@ from traceana.errors import ExitCode
 if TYPE_CHECKING:
     from traceana.describe import Manifest
     from traceana.ingest.progress import Progress
+    from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
 
@@ -61,6 +62,26 @@ def layer_manifest(files: Sequence[Path], reading: Reading) -> Manifest | None:
         return None
     try:
         return read(beside)
+    except TraceanaError as error:
+        typer.echo(f"traceana: left out: {plain(str(error))}", err=True)
+        return None
+
+
+def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
+    """Return the steps of the recorded run that ``files`` name, and of those that differ from it
+    in the batch alone.
+
+    None where there are none, or one of them cannot be read: stderr says so.
+    """
+    from traceana.errors import TraceanaError
+    from traceana.report.text import plain
+    from traceana.runs import batch_series
+
+    (first, *others) = files
+    if others or not first.is_dir():
+        return None
+    try:
+        return batch_series(first)
     except TraceanaError as error:
         typer.echo(f"traceana: left out: {plain(str(error))}", err=True)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
@@ -17,6 +17,6 @@ def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writi
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    whole = overview(trace)
+    whole = overview(trace, batches=batches_beside(files))
     output.show("report", whole.breakdown, trace, overview=whole)
     return exit_code(trace, reading)

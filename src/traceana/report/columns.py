@@ -35,6 +35,7 @@ class Kind(Enum):
     FLOP_RATE = auto()
     INTENSITY = auto()
     RATIO = auto()
+    CHANCE = auto()  # a p value
     FLAG = auto()
     DEVICE = auto()
 
@@ -149,12 +150,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "confidence": Kind.SHARE,
     "relative": Kind.SHARE,
     "of_step": Kind.SHARE,
-    "p": Kind.RATIO,
+    "p": Kind.CHANCE,
     "run": Kind.LONG,
     "on": Kind.LONG,
     "source": Kind.LONG,
     "reference": Kind.LONG,
     "batch": Kind.NUMBER,
+    "larger_batch": Kind.NUMBER,
     "steps": Kind.COUNT,
     "images_per_s": Kind.MEAN,
     "relative_speed": Kind.RATIO,
@@ -305,6 +307,7 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.FLOP_RATE: human.flop_rate,
     Kind.INTENSITY: human.ratio,
     Kind.RATIO: human.ratio,
+    Kind.CHANCE: lambda value: f"{value:.3f}",
     Kind.FLAG: lambda value: "yes" if value else "no",
     Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
 }

@@ -90,7 +90,7 @@ def sentence(finding: Finding) -> str:
         return "" if lacking else inside
 
     template = _OPTIONAL.sub(known, finding.rule.says)
-    return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template)
+    return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
 
 
 def saving(finding: Finding) -> str:

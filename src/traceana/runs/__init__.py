@@ -6,6 +6,7 @@
 from traceana.runs.find import find_runs, is_run, is_sweep
 from traceana.runs.model import (
     Axis,
+    BatchSeries,
     Environment,
     Gpu,
     Point,
@@ -17,9 +18,11 @@ from traceana.runs.model import (
     Workload,
 )
 from traceana.runs.read import RecordedRun, read_run, read_sweep
+from traceana.runs.siblings import batch_series
 
 __all__ = [
     "Axis",
+    "BatchSeries",
     "Environment",
     "Gpu",
     "Point",
@@ -30,6 +33,7 @@ __all__ = [
     "Sweep",
     "Timing",
     "Workload",
+    "batch_series",
     "find_runs",
     "is_run",
     "is_sweep",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 from typing import Annotated, Final
@@ -109,6 +110,17 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     without_profiler: StepTimes | None = None
     with_profiler: StepTimes | None = None
     overhead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeries:
+    """Steps without a profiler by the images a step, of runs that differ in nothing else.
+
+    ``own`` is the batch of the run that they are the siblings of; ``times`` has its steps too.
+    """
+
+    own: int
+    times: Mapping[int, StepTimes]
 
 
 def overhead(without: StepTimes | None, beside: StepTimes | None) -> float | None:
