@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,15 +21,17 @@ from traceana.record.child import Ended
 from traceana.record.folder import PartialFolder
 from traceana.record.reason import reason
 from traceana.record.reports import ProcessReport, Raised
+from traceana.record.script import Script
 from traceana.runs import is_run, read_run
+from traceana.runs.model import Profiler
 
-Script = Callable[[str], Path]
+Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_recording_leaves_nothing_and_no_child(
-    number: signal.Signals, script: Script, tmp_path: Path
+    number: signal.Signals, script: Write, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "traceana.cli", "record", "-o", str(folder)]
@@ -52,7 +55,7 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
         os.killpg(process.pid, 0)
 
 
-def test_a_full_disk_leaves_nothing(script: Script, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     unshare = shutil.which("unshare")
     disk = tmp_path / "disk"
@@ -100,6 +103,18 @@ def test_what_records_nothing_leaves_nothing(
     assert done.exit_code == 70
     assert says in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("profiler", [None, Profiler.NSYS])
+def test_a_script_that_only_infers_is_told_what_does_record_it(
+    profiler: Profiler | None, tmp_path: Path
+) -> None:
+    report = {"executable": "python", "framework": "torch"}
+    (tmp_path / "process-1.json").write_text(json.dumps(report))
+    why = Script(("python", "infer.py"), profiler).outcome(tmp_path, recorded=True).why_nothing
+    assert "no step was seen, which is a call of an optimizer's step()" in why
+    # Not another --profiler: all of them wait for a step.
+    assert why.endswith("run it under a profiler yourself and open what that writes")
 
 
 def test_a_trace_without_work_is_none(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ class Script:
             return f"the script trains with {known.framework}, and --profiler is {wanted}"
         return (
             f"the script imported {known.framework} and no step was seen, which is "
-            f"{_STEP[known.framework]}: --profiler nsys records without steps"
+            f"{_STEP[known.framework]}. Where nothing is trained, run it under a profiler yourself "
+            "and open what that writes"
         )
 
 
