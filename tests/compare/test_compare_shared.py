@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 import traceana
+from tests.compare import shared
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.compare import Comparison, diff
+from traceana.compare import Comparison
 from traceana.compare.keys import OTHER
-from traceana.trace import Trace
 
-TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 SETS = {
-    "control": ("kineto/diff_control_a100.json.gz", "kineto/diff_test_v100.json.gz"),
-    "vendors": (
-        "kineto/timesformer_h100.json.gz",
-        "kineto/timesformer_mi300x.json.gz",
-        "kineto/alexnet_forward_a100.json.gz",
-    ),
-    "unmarked": (
-        "nsys/transformer_2xh100_before.schema3.25.sqlite",
-        "nsys/transformer_2xh100_after.schema3.25.sqlite",
-    ),
+    "control": shared.CONTROL,
+    "vendors": (*shared.TIMESFORMER, "kineto/alexnet_forward_a100.json.gz"),
+    "unmarked": shared.TRANSFORMER,
 }
 
 
 @cache
-def opened(name: str) -> Trace:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip("no shared traces")
-    return traceana.open(path)
-
-
-@cache
 def of(which: str) -> Comparison:
-    return traceana.compare([opened(name) for name in SETS[which]])
+    return traceana.compare([shared.opened(name) for name in SETS[which]])
 
 
 def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
@@ -87,8 +70,7 @@ def test_products_are_the_kernels_of_that_class(which: str) -> None:
 @pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm"])
 def test_two_runs_are_what_their_diff_says(which: str, by: str) -> None:
     comparison = of(which)
-    a, b = (run.trace for run in comparison.runs)
-    told = diff(a, b).by(by)  # type: ignore[arg-type]
+    told = shared.diff_of(*SETS[which]).by(by)  # type: ignore[arg-type]
     table = comparison.by(by)  # type: ignore[arg-type]
     for side, run in zip("ab", comparison.runs, strict=True):
         own = table.frame.filter(run=run.label)
@@ -104,7 +86,7 @@ def test_two_runs_are_what_their_diff_says(which: str, by: str) -> None:
 def test_layers_are_paired_as_in_the_diff() -> None:
     comparison = of("control")
     a, b = comparison.runs
-    found = diff(a.trace, b.trace)
+    found = shared.diff_of(*SETS["control"])
     pairs = {
         (found.side_a.layers[pair.a].label, found.side_b.layers[pair.b].label)
         for pair in found.alignment.pairs
@@ -132,7 +114,7 @@ def test_without_steps_whole_recordings_are_compared() -> None:
     found = of("unmarked")
     assert found.summary["steps"].to_list() == [None, None]
     assert found.by("gemm").time == "time_ns"
-    difference = diff(*(run.trace for run in found.runs))
+    difference = shared.diff_of(*SETS["unmarked"])
     assert found.summary["wall_ns"].to_list() == [
         int(difference.step.median.a),
         int(difference.step.median.b),

@@ -76,8 +76,13 @@ def run_of(file: Path, *, manifest: bool) -> Run:
 
 
 @cache
-def seen(network: str, framework: str, manifest: bool = True) -> Run:
+def seen(network: str, framework: str, manifest: bool) -> Run:
     return run_of(file_of(network, framework), manifest=manifest)
+
+
+@cache
+def aligned(a: Run, b: Run) -> Alignment:
+    return align(a.side, b.side)
 
 
 def pairs(a: Run, b: Run, found: Alignment) -> list[tuple[str, str, float]]:
@@ -95,8 +100,8 @@ def wrong(told: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]
 @pytest.mark.parametrize(("one", "other"), list(permutations(FRAMEWORKS, 2)))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_weighted_layer_is_paired_right(network: str, one: str, other: str) -> None:
-    a, b = seen(network, one), seen(network, other)
-    found = align(a.side, b.side)
+    a, b = seen(network, one, True), seen(network, other, True)
+    found = aligned(a, b)
     told = pairs(a, b, found)
     assert len(a.weighted) == NETWORKS[network]
     assert a.weighted <= right(told)
@@ -111,8 +116,8 @@ def test_of_layers_without_weights_one_pair_in_a_hundred_is_wrong_and_none_is_su
 ) -> None:
     """XLA merges layers into others: what it leaves of one may be taken for its neighbour."""
     for one, other in combinations(FRAMEWORKS, 2):
-        a, b = seen(network, one), seen(network, other)
-        told = [pair for pair in pairs(a, b, align(a.side, b.side)) if pair[0] not in a.weighted]
+        a, b = seen(network, one, True), seen(network, other, True)
+        told = [pair for pair in pairs(a, b, aligned(a, b)) if pair[0] not in a.weighted]
         assert len(told) >= 0.9 * min(len(a.names), len(b.names)) - NETWORKS[network]
         assert len(wrong(told)) <= 0.01 * len(told) + (network == "resnet50")
         assert all(sure < 0.5 for *_, sure in wrong(told))
@@ -125,7 +130,7 @@ def test_shapes_of_a_trace_are_as_good_as_a_manifest_s(
 ) -> None:
     """PyTorch's operators and XLA's instructions tell what multiplies; XLA's no normalization."""
     a, b = seen(network, "pytorch", manifests[0]), seen(network, "jax", manifests[1])
-    told = pairs(a, b, align(a.side, b.side))
+    told = pairs(a, b, aligned(a, b))
     multiply = {name for name in a.weighted if not name.startswith("bn")}
     assert (a.weighted if manifests[1] else multiply) <= right(told)
 
@@ -137,7 +142,7 @@ def test_types_and_order_suffice_where_one_layer_follows_another(
 ) -> None:
     """Keras' trace of the CPU has neither shapes nor counts."""
     a, b = seen(network, "pytorch", manifest), seen(network, "keras", False)
-    told = pairs(a, b, align(a.side, b.side))
+    told = pairs(a, b, aligned(a, b))
     assert a.weighted <= right(told)
     assert not wrong(told)
 
@@ -149,7 +154,7 @@ def test_no_pair_is_surer_than_it_may_be() -> None:
         for one, other in combinations(FRAMEWORKS, 2):
             for with_a, with_b in ((True, True), (True, False), (False, True), (False, False)):
                 a, b = seen(network, one, with_a), seen(network, other, with_b)
-                told += pairs(a, b, align(a.side, b.side))
+                told += pairs(a, b, aligned(a, b))
     sure = [pair for pair in told if pair[2] > 0.8]
     assert len(sure) > 1500
     assert not wrong(sure)
@@ -181,7 +186,7 @@ def executed_otherwise(run: Run, seed: int) -> tuple[Side, list[str]]:
 
 @pytest.mark.parametrize(("one", "other"), [("pytorch", "keras"), ("keras", "jax")])
 def test_branches_that_run_in_another_order_are_not_swapped(one: str, other: str) -> None:
-    a, b = seen("googlenet", one), seen("googlenet", other)
+    a, b = seen("googlenet", one, True), seen("googlenet", other, True)
     for seed in range(5):
         there, names = executed_otherwise(b, seed)
         found = align(a.side, there)
@@ -222,8 +227,8 @@ def test_another_batch_is_the_same_network(other_batch: Path, manifest: bool) ->
     a = run_of(other_batch, manifest=manifest)
     assert a.side.batch == 3
     for framework in FRAMEWORKS:
-        b = seen("googlenet", framework)
+        b = seen("googlenet", framework, True)
         assert b.side.batch == 2
-        told = pairs(a, b, align(a.side, b.side))
+        told = pairs(a, b, aligned(a, b))
         assert a.weighted <= right(told)
         assert not wrong(told)

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import polars as pl
 import pytest
 
-import traceana
+from tests.compare import shared
 from traceana.compare import Diff, diff
 from traceana.compare.rows import IDLE
 from traceana.compare.views import VIEWS
-from traceana.trace import Trace
 
-TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 PAIRS = {
-    "timesformer": ("kineto/timesformer_h100.json.gz", "kineto/timesformer_mi300x.json.gz"),
-    "transformer": (
-        "nsys/transformer_2xh100_before.schema3.25.sqlite",
-        "nsys/transformer_2xh100_after.schema3.25.sqlite",
-    ),
-    "control": ("kineto/diff_control_a100.json.gz", "kineto/diff_test_v100.json.gz"),
-    "workers": (
-        "kineto/resnet50_train_v100_workers0.json.gz",
-        "kineto/resnet50_train_v100_workers4.json.gz",
-    ),
+    "timesformer": shared.TIMESFORMER,
+    "transformer": shared.TRANSFORMER,
+    "control": shared.CONTROL,
+    "workers": shared.WORKERS,
 }
 
 
-@cache
-def opened(name: str) -> Trace:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip("no shared traces")
-    return traceana.open(path)
-
-
-@cache
 def of(pair: str) -> Diff:
-    a, b = PAIRS[pair]
-    return diff(opened(a), opened(b))
+    return shared.diff_of(*PAIRS[pair])
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -54,13 +33,13 @@ def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_recording_is_the_same_as_itself(pair: str) -> None:
-    trace = opened(PAIRS[pair][0])
+    trace = shared.opened(PAIRS[pair][0])
     found = diff(trace, trace)
     assert found.counts["only_a"] == found.counts["only_b"] == found.counts["moved"] == 0
     layers = found.layers
     assert (layers["a"] == layers["b"]).all()
     assert (layers["delta_ns"] == 0).all()
-    assert set(layers["verdict"]) <= {"same", "not enough steps"}
+    assert set(layers["verdict"]) == {"same"}
     assert found.changes.is_empty()
 
 
@@ -68,7 +47,7 @@ def test_a_recording_is_the_same_as_itself(pair: str) -> None:
 def test_turned_around_it_is_mirrored(pair: str) -> None:
     there = of(pair)
     a, b = PAIRS[pair]
-    back = diff(opened(b), opened(a))
+    back = shared.diff_of(b, a)
     columns = ["a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "p"]
     mirrored = back.layers.select(
         pl.col("b").alias("a"),
@@ -116,6 +95,20 @@ def test_another_gpu_without_tf32_is_told_by_its_products() -> None:
     assert found.step.verdict == "slower"
     row = found.changes.row(by_predicate=pl.col("change") == "precision", named=True)
     assert (row["before"], row["after"], row["verdict"]) == ("tf32", "fp32", "slower")
+    told = {
+        (row["p"], row["verdict"])
+        for frame in (
+            found.layers.filter(pl.col("a") == "(collective)"),
+            found.algorithms.filter(category="collective"),
+            found.changes.filter(change="communication"),
+        )
+        for row in frame.to_dicts()
+    }
+    assert len(told) == 1
+    compiled = found.changes.row(by_predicate=pl.col("change") == "compiled", named=True)
+    assert (compiled["count_a"], compiled["verdict"]) == (0, "slower")
+    alone = found.changes.row(by_predicate=pl.col("change") == "layers", named=True)
+    assert (alone["before"], alone["after"]) == (None, "compiled")
     same = found.layers.filter(pl.col("a") == "linear_0")
     assert same["b"].to_list() == ["linear_0"]
 

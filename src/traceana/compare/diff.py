@@ -34,7 +34,7 @@ class Diff:
 
     ``step`` is what is said of the whole step; ``pairs`` the rows that layers are compared in;
     ``views`` what :meth:`by` gives; ``changes`` what is not as it was
-    (:func:`traceana.compare.changes.changes`).
+    (:func:`traceana.compare.changes.changes`). ``alike`` tells that both sides are one recording.
     """
 
     trace_a: Trace
@@ -49,6 +49,7 @@ class Diff:
     pairs: pl.DataFrame
     views: Mapping[By, pl.DataFrame]
     changes: pl.DataFrame
+    alike: bool
     notes: tuple[str, ...]
 
     def by(self, what: By) -> pl.DataFrame:
@@ -192,6 +193,7 @@ def diff(
             for view, figures in zip(views, of_views, strict=True)
         },
         changes(altered, of_changes, (half_a, half_b), step, criteria),
+        alike,
         (*notes, *doubts(half_a, half_b, criteria, step, alike=alike), *_places(trace_a, trace_b)),
     )
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from traceana.compare.verdict import Step
 
 _FIGURES: Final = (
-    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns"),
-    *("relative", "of_step", "p", "verdict"),
+    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
+    *("p", "verdict"),
 )
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": (
@@ -34,18 +34,17 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns of a table of text, by what one row is."""
 
-_INTERVAL: Final = ("low_ns", "high_ns")
-_OPTIONAL: Final = (
-    *("flops_per_s_a", "flops_per_s_b", *_INTERVAL, "p", "category", "calls_a", "calls_b"),
-    *("image_a_ns", "image_b_ns", "confidence", "of_step", "relative"),
-)
+_FIRST: Final = ("p", "calls_a", "calls_b", "of_step", "relative")
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(COLUMNS, _OPTIONAL),
-    "gemm": (*_INTERVAL, "p", "library", "relative", "of_step", "calls_a", "calls_b"),
-    "transfer": (
-        *(*_INTERVAL, "p", "relative", "of_step", "delta_ns", "bytes_a", "bytes_b"),
-        "host_memory",
+    "layer": (
+        *("flops_per_s_a", "flops_per_s_b", *_FIRST[:3], "image_a_ns", "image_b_ns"),
+        *("confidence", "of_step", "relative"),
     ),
+    "class": _FIRST,
+    "algorithm": _FIRST,
+    "kernel": ("p", "category", "calls_a", "calls_b", "of_step", "relative"),
+    "gemm": ("p", "library", "relative", "of_step", "calls_a", "calls_b"),
+    "transfer": ("p", "relative", "of_step", "delta_ns", "bytes_a", "bytes_b", "host_memory"),
 }
 """What a narrow terminal goes without, first what goes first, by what one row is."""
 
@@ -55,7 +54,8 @@ class Compared:
     """Both runs: ``source`` is for the JSON's ``meta``, the rest for people.
 
     ``runs`` has for a and b the file, the devices, the framework and the number of steps; ``whole``
-    tells that both are compared as a whole, no step being marked on a side.
+    tells that both are compared as a whole, no step being marked on a side; ``alike`` that both are
+    one recording.
     """
 
     source: Mapping[str, Any]
@@ -64,6 +64,7 @@ class Compared:
     level: float
     minimum_effect: float
     whole: bool
+    alike: bool
     images: tuple[float, float] | None
     layers: Mapping[str, int]
     confidence: float | None
@@ -98,6 +99,7 @@ def compared(found: Diff) -> Compared:
         criteria.level,
         criteria.minimum_effect,
         not found.sample_a.marked,
+        found.alike,
         found.per_image,
         found.counts,
         found.confidence,

@@ -27,11 +27,14 @@ VERDICTS: Final = {
 }
 
 
+ALIKE: Final = "the same: both sides are one recording"
+
+
 def head(facts: Compared) -> list[str]:
     """Return lines of plain text: A, B, the verdict, median and mean, images, layers."""
     step = facts.step
     lines = [f"{name}  {_run(run)}" for name, run in zip("AB", facts.runs, strict=True)]
-    lines.append(_verdict(step.decides, step.statistic))
+    lines.append(ALIKE if facts.alike else _verdict(step.decides, step.statistic))
     if step.other.verdict != step.verdict:
         by = "mean" if step.statistic == "median" else "median"
         lines.append(f"but by the {by} {_verdict(step.other, by)}: steps differ among themselves")
@@ -75,7 +78,7 @@ def _times(facts: Compared) -> list[str]:
         return [f"{name:12}  {arrow(round(step.mean.a), round(step.mean.b))}"]
     return [
         f"step, {name:6}  {arrow(round(one.a), round(one.b))}"
-        + _interval(one.interval, facts.level)
+        + _interval(None if facts.alike else one.interval, facts.level)
         for name, one in (("median", step.median), ("mean", step.mean))
     ]
 
