@@ -1,0 +1,62 @@
+"""What adds up in any trace does so in every one at hand, each opened once for all that is held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.critical.checks import check
+from traceana.analyze.critical import segments
+from traceana.analyze.idle import devices, idle
+from traceana.analyze.idle.causes import CAUSES
+from traceana.analyze.idle.moments import moments
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+RECORDED = [
+    *sorted(path for path in SHARED.glob("*/*") if path.is_dir() or path.suffix != ".md"),
+    *sorted((ROOT / "fixtures").glob("*.gz")),
+    *sorted((ROOT / "fixtures").glob("*/*.pb")),
+]
+
+
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name)
+def trace(request: pytest.FixtureRequest) -> Trace:
+    return traceana.open(request.param)
+
+
+def test_busy_and_idle_add_up(trace: Trace) -> None:
+    found = moments(trace)
+    places = devices(trace, found=found).frame
+    assert places.height
+    assert (places["busy_ns"] + places["idle_ns"] == places["span_ns"]).all()
+    assert (places["kernel_ns"] + places["copy_only_ns"] == places["busy_ns"]).all()
+    by_device = {
+        (rank, device): idle_ns
+        for rank, device, idle_ns in places.select("rank", "device", "idle_ns").iter_rows()
+    }
+    for by in ("cause", "operator", "range", "gap"):
+        frame = idle(trace, by, found=found).frame
+        assert set(frame["cause"]) <= set(CAUSES)
+        sums = frame.group_by("rank", "device").agg(pl.col("time_ns").sum())
+        for rank, device, time_ns in sums.iter_rows():
+            assert time_ns == by_device[rank, device]
+    gaps = found.gaps
+    assert (gaps["explained"] <= gaps["end"] - gaps["start"]).all()
+    assert (gaps["explained"] >= 0).all()
+
+
+def test_the_critical_path_adds_up(trace: Trace) -> None:
+    if trace.steps.height:
+        check(trace)
+        return
+    tables = pl.concat(
+        frame.select("rank", "start", end=pl.col("start") + pl.col("duration"))
+        for frame in (trace.activities, trace.calls, trace.ops)
+    )
+    spans = tables.group_by("rank").agg(span=pl.col("end").max() - pl.col("start").min())
+    assert segments(trace)["time_ns"].sum() == spans["span"].sum()
