@@ -35,31 +35,36 @@ def run_script(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("options", [(), ("--open",)], ids=["room", "open"])
-def test_the_gpu_script_on_the_cpu(options: tuple[str, ...], tmp_path: Path) -> None:
-    name = "alexnet-smoke-channels_last"
-    words = ("--device", "cpu", "--only", name, "--output", str(tmp_path / "new"))
-    done = run_script(*options, *words)
-    assert done.returncode == 0, done.stderr
-    assert f"{name}.json.gz: " in done.stdout
-    made = {path.name for path in (tmp_path / "new").iterdir()}
-    assert made == {f"{name}.{end}" for end in ("json.gz", "layers.json", "provenance.json")}
-    trace = json.loads(gzip.decompress((tmp_path / "new" / f"{name}.json.gz").read_bytes()))
-    assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
+def only(folder: Path, *names: str) -> tuple[str, ...]:
+    words = ("--device", "cpu", "--output", str(folder))
+    return (*words, *(word for name in names for word in ("--only", name)))
 
 
-def test_the_gpu_script_records_jax_too(tmp_path: Path) -> None:
+def test_the_gpu_script_on_the_cpu_records_both_frameworks(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    name = "alexnet-smoke-jax-channels_last"
-    done = run_script("--device", "cpu", "--only", name, "--output", str(tmp_path))
+    torch, jax = "alexnet-smoke-channels_last", "alexnet-smoke-jax-channels_last"
+    folder = tmp_path / "new"
+    done = run_script(*only(folder, torch, jax))
     assert done.returncode == 0, done.stderr
-    made = {path.name for path in tmp_path.iterdir()}
-    ends = ("xplane.pb.gz", "layers.json", "provenance.json")
-    assert made == {f"{name}.{end}" for end in ends}
-    assert f"1 recorded, 0 failed; they are in {tmp_path}" in done.stdout
-    facts = json.loads((tmp_path / f"{name}.provenance.json").read_text("utf-8"))
+    assert f"{torch}.json.gz: " in done.stdout
+    assert f"2 recorded, 0 failed; they are in {folder}" in done.stdout
+    beside = ("layers.json", "provenance.json")
+    expected = {f"{torch}.{end}" for end in ("json.gz", *beside)}
+    expected |= {f"{jax}.{end}" for end in ("xplane.pb.gz", *beside)}
+    assert {path.name for path in folder.iterdir()} == expected
+    trace = json.loads(gzip.decompress((folder / f"{torch}.json.gz").read_bytes()))
+    assert any(event["name"] == "backward: conv1" for event in trace["traceEvents"])
+    facts = json.loads((folder / f"{jax}.provenance.json").read_text("utf-8"))
     assert facts["recorder"]["name"] == "jax.profiler"
     assert facts["output"].startswith("alexnet, batch 1, cpu: ")
+
+
+def test_the_gpu_script_records_without_namespaces(tmp_path: Path) -> None:
+    name = "alexnet-smoke-channels_last"
+    done = run_script("--open", *only(tmp_path, name))
+    assert done.returncode == 0, done.stderr
+    assert "Without namespaces recordings name this host" in done.stdout
+    assert (tmp_path / f"{name}.json.gz").is_file()
 
 
 def test_the_gpu_plan_has_every_network_precision_and_layout() -> None:
