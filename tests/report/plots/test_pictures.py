@@ -102,6 +102,15 @@ def test_frameworks(make: Make) -> None:
     assert bars_of(backward)["JAX", "features.0"] == 2.0
 
 
+def test_both_passes_are_drawn_to_one_scale(make: Make) -> None:
+    study = frameworks_study(pair(make))
+    longer = study.result.frame.with_columns(pl.col("backward_ns") * 10_000)
+    picture = drawn(Study(study.name, study.title, (), type(study.result)(longer, {}, ())))
+    assert [panel.x.label for panel in picture.panels] == ["time (ms)", "time (ms)"]
+    assert bars_of(picture.panels[0])["PyTorch", "features.0"] == 0.001
+    assert picture.one_scale
+
+
 def test_more_layers_than_can_be_read_are_cut_and_that_is_told(make: Make) -> None:
     study = frameworks_study(pair(make)[:1])
     row = study.result.frame.filter(pl.col("layer") == "features.0")

@@ -85,7 +85,14 @@ def figure(picture: Picture) -> Figure:
         "constrained", rect=(0, 0, 1, 1 - head.height / total), h_pad=0.07, w_pad=0.09
     )
     share = picture.share or "none"
-    grid = made.subplots(rows, columns, squeeze=False, sharey=share, height_ratios=heights)
+    grid = made.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        sharex=picture.one_scale,
+        sharey=share,
+        height_ratios=heights,
+    )
     places = list(grid.flat)
     for axes in places[len(picture.panels) :]:
         axes.remove()

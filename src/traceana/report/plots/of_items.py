@@ -48,8 +48,14 @@ def picture(study: Study) -> Picture:
         kept = set(most["_row"].head(_MOST))
         on.append(f"the {_MOST} of {len(rows)} rows with the most time")
         rows = [row for row in rows if row in kept]
-    panels = [_panel(frame, rows, column, title) for column, title in _PANELS[study.name].items()]
-    return Picture(study.title, on, panels, min(3, len(panels)), share="all")
+    drawn = _PANELS[study.name]
+    # The passes are parts of one step.
+    one_scale = study.name is Name.FRAMEWORKS
+    panels = [
+        _panel(frame, rows, column, title, tuple(drawn) if one_scale else (column,))
+        for column, title in drawn.items()
+    ]
+    return Picture(study.title, on, panels, min(3, len(panels)), share="all", one_scale=one_scale)
 
 
 def _named(study: Study, columns: Sequence[str]) -> pl.Expr:
@@ -65,8 +71,11 @@ def _label(frame: pl.DataFrame) -> pl.Expr:
     return pl.when(pl.col("source").is_null()).then("run").otherwise(printed)
 
 
-def _panel(frame: pl.DataFrame, rows: Sequence[str], column: str, title: str) -> Panel:
-    axis, size = _axis(column)(frame[column])
+def _panel(
+    frame: pl.DataFrame, rows: Sequence[str], column: str, title: str, scale: Sequence[str]
+) -> Panel:
+    """Return the bars of ``column``, on an axis for the columns ``scale``."""
+    axis, size = _axis(column)(pl.concat([frame[each].rename("") for each in scale]))
     bars = []
     for (label,), own in frame.group_by("_label", maintain_order=True):
         summed = own.drop_nulls(column).group_by("_row").agg(pl.col(column).sum())

@@ -77,3 +77,5 @@ class Picture:
     columns: int = 2
     share: Literal["row", "all"] | None = None
     """Which panels have one y axis: the same rows of bars are then named once."""
+    one_scale: bool = False
+    """Whether all panels have one x axis: their bars can be compared by their lengths."""
