@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.networks import (
     reordered,
     split,
 )
-from traceana.compare.align import Side, align
+from traceana.compare.align import Alignment, Side, align
 from traceana.compare.align.features import Layer
 from traceana.compare.align.vocabulary import type_of
 
@@ -46,14 +47,21 @@ def known(layer: Layer) -> object:
     return layer.known, layer.takes, layer.gives, layer.weight, layer.flops
 
 
+@cache
+def case(change: str, seed: int) -> tuple[Side, Changed, Alignment]:
+    """Return a network, what became of it, and how the two are aligned."""
+    before = network(seed)
+    after = CHANGES[change](before, seed)
+    return before, after, align(before, after.side)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_99_of_100_pairs_are_right(change: str) -> None:
     """Two layers that differ in nothing but their names are the same to anyone without them."""
     pairs = right = said = wrong = 0
     for seed in SEEDS:
-        before = network(seed)
-        after = CHANGES[change](before, seed)
-        found = {pair.a: pair.b for pair in align(before, after.side).pairs}
+        _, after, alignment = case(change, seed)
+        found = {pair.a: pair.b for pair in alignment.pairs}
         pairs += len(after.truth)
         said += len(found)
         for place, partner in after.truth.items():
@@ -73,10 +81,9 @@ def test_99_of_100_pairs_are_right(change: str) -> None:
 def test_a_confidence_is_as_often_right_as_it_says() -> None:
     told: list[tuple[float, bool]] = []
     for seed in SEEDS:
-        for change in CHANGES.values():
-            before = network(seed)
-            after = change(before, seed)
-            for pair in align(before, after.side).pairs:
+        for change in CHANGES:
+            _, after, alignment = case(change, seed)
+            for pair in alignment.pairs:
                 told.append((pair.confidence, after.truth.get(pair.a) == pair.b))
     sure = [right for confidence, right in told if confidence > 0.9]
     unsure = [right for confidence, right in told if confidence <= 0.6]
@@ -88,9 +95,8 @@ def test_a_confidence_is_as_often_right_as_it_says() -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_both_orders_give_the_same_pairs(change: str) -> None:
     for seed in range(10):
-        before = network(seed)
-        after = CHANGES[change](before, seed).side
-        there, back = align(before, after), align(after, before)
+        before, after, there = case(change, seed)
+        back = align(after.side, before)
         assert {(p.a, p.b, p.confidence, p.how) for p in there.pairs} == {
             (p.b, p.a, p.confidence, p.how) for p in back.pairs
         }
