@@ -119,15 +119,9 @@ def known(activities: int) -> dict[str, tuple[int, int]]:
         cause: (DEVICES * cycles * count, DEVICES * cycles * time)
         for cause, (count, time) in _GAPS.items()
     }
-    # The recording begins with the first batch, so that this wait is no gap between work.
-    first = _WORK[0][0]
-    begin = _RANGES[0][0]
+    # The recording begins when the first batch is asked for, a little after the step.
     count, time = found["data_loader"]
-    return {
-        **found,
-        "data_loader": (count - DEVICES, time - DEVICES * first),
-        "begin": (DEVICES, DEVICES * (first - begin)),
-    }
+    return {**found, "data_loader": (count, time - DEVICES * _RANGES[0][0])}
 
 
 def _cycles(activities: int) -> int:
