@@ -65,6 +65,7 @@ def memory(
     shows the workspaces of the algorithms.
     """
     from traceana.analyze import memory as analysis
+    from traceana.report.text import plain
 
     screenful = None if by is By.TIME else _SCREENFUL
     output = Output(tabling, writing, reads=files, screenful=screenful)
@@ -76,6 +77,7 @@ def memory(
     output.show("memory", result, trace, columns=columns, optional=optional, bars=bars)
     code = exit_code(trace, reading, needs_work=False)
     if code is ExitCode.OK and trace.memory.is_empty():
-        typer.echo(f"traceana: nothing to show: {analysis.NO_EVENTS}", err=True)
+        source = plain(trace.meta.source)
+        typer.echo(f"traceana: nothing to show of {source}: {analysis.NO_EVENTS}", err=True)
         return ExitCode.NO_WORK
     return code

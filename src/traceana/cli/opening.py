@@ -128,7 +128,9 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         )
         return ExitCode.NO_TIMELINE
     if needs_work and work(trace).is_empty():
-        typer.echo(f"traceana: nothing to show: {why_no_work(trace)}", err=True)
+        typer.echo(
+            f"traceana: nothing to show of {plain(meta.source)}: {why_no_work(trace)}", err=True
+        )
         return ExitCode.NO_WORK
     return ExitCode.OK
 
