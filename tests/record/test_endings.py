@@ -23,7 +23,7 @@ from traceana.record.reason import reason
 from traceana.record.reports import ProcessReport, Raised
 from traceana.record.script import Script
 from traceana.runs import is_run, read_run
-from traceana.runs.model import Profiler
+from traceana.runs.model import RUN_FILE, Profiler
 
 Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
@@ -138,11 +138,11 @@ def test_a_command_that_is_not_there(tmp_path: Path, run: Command) -> None:
 def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
     words = ("-o", tmp_path / "run", "--", *PYTHON, "raise SystemExit(3)")
     assert run("record", *words).exit_code == 71
-    before = (tmp_path / "run" / "run.json").stat().st_ino
+    before = (tmp_path / "run" / RUN_FILE).stat().st_ino
     assert run("record", *words).exit_code == 50
-    assert (tmp_path / "run" / "run.json").stat().st_ino == before
+    assert (tmp_path / "run" / RUN_FILE).stat().st_ino == before
     assert run("record", "--force", *words).exit_code == 71
-    assert (tmp_path / "run" / "run.json").stat().st_ino != before
+    assert (tmp_path / "run" / RUN_FILE).stat().st_ino != before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     (tmp_path / "mine").mkdir()
     done = run("record", "--force", "-o", tmp_path / "mine", "--", *PYTHON, "pass")
@@ -153,7 +153,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
 def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path: Path) -> None:
     left = tmp_path / "run.partial"
     left.mkdir()
-    (left / "run.json").write_text("{}")
+    (left / RUN_FILE).write_text("{}")
     assert not is_run(left)
     at_work = PartialFolder(tmp_path / "run")
     assert [path.name for path in left.iterdir()] == [".lock"]

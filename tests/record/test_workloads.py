@@ -17,6 +17,7 @@ from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
 from traceana.describe import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
+from traceana.runs.model import RUN_FILE
 
 SMALL = ("--network", "lenet5", "--steps", "2", "--warm-up", "1")
 
@@ -67,14 +68,14 @@ def test_a_run_that_is_refused_says_why_and_the_sweep_goes_on(sweep: Path) -> No
 
 def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) -> None:
     assert run("record", *WORDS, "-o", sweep).exit_code == 50
-    kept = {path: path.stat().st_mtime_ns for path in sweep.glob("*/run.json")}
+    kept = {path: path.stat().st_mtime_ns for path in sweep.glob(f"*/{RUN_FILE}")}
     gone = sweep / "epilogue=fused,batch=2"
     shutil.rmtree(gone)
     done = run("record", *WORDS, "-o", sweep, "--resume")
     assert done.exit_code == 71
     assert "2 of 2 runs" in done.stdout
-    now = {path: path.stat().st_mtime_ns for path in sweep.glob("*/run.json")}
-    assert [path for path in kept if now[path] != kept[path]] == [gone / "run.json"]
+    now = {path: path.stat().st_mtime_ns for path in sweep.glob(f"*/{RUN_FILE}")}
+    assert [path for path in kept if now[path] != kept[path]] == [gone / RUN_FILE]
     other = run("record", "--sweep", "framework=pytorch", *SMALL, "-o", sweep, "--resume")
     assert other.exit_code == 2
     assert "of other values or of another command" in other.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from traceana.errors import (
     UnfinishedRunError,
 )
 from traceana.runs import Status, StepTimes, find_runs, read_run, read_sweep
-from traceana.runs.model import overhead
+from traceana.runs.model import RUN_FILE, SWEEP_FILE, overhead
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
@@ -40,7 +41,7 @@ def make_run(folder: Path, **changed: Any) -> Path:
     for name in facts["traces"]:
         if name == Path(name).name:
             (folder / name).symlink_to(FIXTURE)
-    (folder / "run.json").write_text(json.dumps(facts))
+    (folder / RUN_FILE).write_text(json.dumps(facts))
     return folder
 
 
@@ -50,7 +51,7 @@ def make_sweep(folder: Path, batches: list[int], made: list[int]) -> Path:
     axes = [{"name": "batch", "values": [str(n) for n in batches]}]
     facts = {"version": 1, "axes": axes, "points": points, "argv": [], "profiler": "torch"}
     started = {"started_at": "2026-01-01T00:00:00Z"}
-    (folder / "sweep.json").write_text(json.dumps({**facts, **started}))
+    (folder / SWEEP_FILE).write_text(json.dumps({**facts, **started}))
     for number in made:
         make_run(folder / f"batch={number}")
     return folder
@@ -93,7 +94,7 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_run_is_told_in_one_line(tmp_path: Path, content: str, says: str) -> None:
-    (make_run(tmp_path / "run") / "run.json").write_bytes(content.encode("latin-1"))
+    (make_run(tmp_path / "run") / RUN_FILE).write_bytes(content.encode("latin-1"))
     with pytest.raises(NotARunError, match=says) as raised:
         traceana.open(tmp_path / "run")
     assert "\n" not in str(raised.value)
@@ -168,3 +169,10 @@ def test_the_time_of_a_step_is_the_median_unless_only_the_sum_is_right() -> None
     assert StepTimes(steps_ns=()).step_ns is None
     assert overhead(StepTimes(steps_ns=(100,)), StepTimes(steps_ns=(125,))) == 0.25
     assert overhead(None, StepTimes(steps_ns=(125,))) is None
+
+
+def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:
+    trace = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+    (tmp_path / "run.json").write_bytes(gzip.decompress(trace.read_bytes()))
+    opened = traceana.open(tmp_path)
+    assert opened.activities.equals(traceana.open(trace).activities)

@@ -95,7 +95,7 @@ class _Recording:
         self._scratch: list[Path] = []
 
     def made(self) -> Run:
-        """Launch, and write the files; returns what ``run.json`` says."""
+        """Launch, and write the files; returns what ``traceana-run.json`` says."""
         plain, ended = Outcome(), Ended(0)
         if self._request.baseline or not self._recorded:
             self._request.say("without a profiler")

@@ -64,7 +64,7 @@ def record_sweep(
 
 
 def _prepare(target: Path, wanted: SweepRequest) -> None:
-    """Have a folder with ``sweep.json`` in it, new or as it was."""
+    """Have a folder with ``traceana-sweep.json`` in it, new or as it was."""
     sweep = Sweep(
         axes=wanted.axes,
         points=wanted.points,

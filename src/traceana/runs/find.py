@@ -50,7 +50,8 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
 def runs_below(path: Path) -> list[Path]:
     """Return the folders of the runs of the sweep or folder of runs ``path``; none are read.
 
-    Raises ``UnreadableError`` where the folder may not be listed, and on a bad ``sweep.json``.
+    Raises ``UnreadableError`` where the folder may not be listed, and on a bad
+    ``traceana-sweep.json``.
     """
     if is_sweep(path):
         return [run for point in read_sweep(path).points if is_run(run := path / point.folder)]

@@ -13,8 +13,9 @@ import msgspec
 VERSION: Final = 1
 """Raised whenever a field changes its name, type or meaning; fields may be added without."""
 
-RUN_FILE: Final = "run.json"
-SWEEP_FILE: Final = "sweep.json"
+RUN_FILE: Final = "traceana-run.json"
+SWEEP_FILE: Final = "traceana-sweep.json"
+"""Names that nobody gives to a trace."""
 ENVIRONMENT_FILE: Final = "environment.json"
 TIMING_FILE: Final = "timing.json"
 LAYERS_FILE: Final = "layers.json"
@@ -58,7 +59,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``. It is written last: a folder without it is no run.
+    """``traceana-run.json``. It is written last: a folder without it is no run.
 
     ``reason`` is None, or what ended the run: ``out of memory``, an exit status, a signal.
     ``workload`` is None for a script of the user's own. ``point`` has the run's values on the axes
@@ -180,7 +181,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """``sweep.json``: written before the first run, so runs of it may be missing still.
+    """``traceana-sweep.json``: written before the first run, so runs of it may be missing still.
 
     ``points`` are the product of the ``axes``, the last of them varying fastest; ``argv`` are the
     words that ``record`` was given for each of them.

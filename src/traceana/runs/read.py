@@ -37,7 +37,9 @@ File = TypeVar("File", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's folder. Only ``run.json`` has been read; the rest is read when it is asked for.
+    """A run's folder.
+
+    Only ``traceana-run.json`` has been read; the rest is read when it is asked for.
 
     :meth:`timing` and :meth:`environment` raise the errors of :func:`read_run`, and return None
     where the file is not there.
@@ -81,7 +83,7 @@ class RecordedRun:
 
 
 def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
-    """Read ``run.json`` in ``folder``.
+    """Read ``traceana-run.json`` in ``folder``.
 
     Raises ``NotFoundError``, :class:`UnfinishedRunError` for a recording that goes on or was cut
     off, ``UnreadableError``, and :class:`NotARunError` where the folder is none or the file is
@@ -103,7 +105,7 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
 
 
 def read_sweep(folder: str | os.PathLike[str]) -> Sweep:
-    """Read ``sweep.json`` in ``folder``; raises as :func:`read_run`."""
+    """Read ``traceana-sweep.json`` in ``folder``; raises as :func:`read_run`."""
     path = Path(folder)
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: check the path")
