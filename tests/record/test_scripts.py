@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import traceana
 from tests.record.conftest import Record
 from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH
+from traceana.analyze.layers import layers
 from traceana.describe import read
 from traceana.runs import RecordedRun, Status, read_run
 
@@ -122,6 +124,16 @@ def test_a_step_is_a_call_of_what_takes_a_gradient(
     assert timing.without_profiler is None
     assert timing.with_profiler is not None
     assert len(timing.with_profiler.steps_ns) == 3
+    if framework == "tensorflow":
+        assert timing.images_per_step == 5
+        described = read(tmp_path / "run" / "layers.json")
+        assert described.inputs[0].shape == (5, 3, 8, 8)
+        assert [layer.type for layer in described.layers] == ["Conv2d", "Flatten", "Linear"]
+        rows = layers(trace, model=described).frame
+        (flops,) = rows.filter(pl.col("layer").str.ends_with(layer))["flops"]
+        outputs = 5 * 6 * 6 * 4
+        # In three steps the products and the bias forward, backward the filter's gradient alone.
+        assert flops == 3 * (2 * (2 * outputs * 3 * 3 * 3) + outputs)
 
 
 def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(

@@ -32,8 +32,14 @@ class ImportWatch(MetaPathFinder):
         finally:
             self._finding = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Watched(spec.loader, self._callbacks.pop(fullname))
+            spec.loader = _Watched(spec.loader, lambda module: self._imported(fullname, module))
         return spec
+
+    def _imported(self, name: str, module: ModuleType) -> None:
+        # Not when it is found: many ask whether a module is there and import it later.
+        callback = self._callbacks.pop(name, None)
+        if callback is not None:
+            callback(module)
 
 
 class _Watched(Loader):

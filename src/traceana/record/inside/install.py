@@ -24,7 +24,14 @@ def install(settings: Settings, report: Report) -> None:
 
         return imported
 
-    watch({framework: prepare(framework) for framework in FRAMEWORKS})
+    def keras_imported(module: ModuleType) -> None:
+        from .keras_model import TRAINED
+
+        if settings.mark:
+            guarded(lambda: TRAINED.watch(module, report), report)
+
+    frameworks = {framework: prepare(framework) for framework in FRAMEWORKS}
+    watch({**frameworks, "keras": keras_imported})
 
 
 def _steps_of(framework: str) -> Callable[[ModuleType, Settings, Report], None]:

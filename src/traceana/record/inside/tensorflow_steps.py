@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .compiled_steps import CompiledSteps
+from .keras_model import TRAINED
 from .nvtx_window import NvtxWindow
 from .report import Report
 from .settings import Settings
@@ -62,4 +64,7 @@ def _recorder(tf: Any, settings: Settings, report: Report) -> Recorder:
     def mark(number: int) -> Any:
         return profiler.Trace("train", step_num=number)
 
-    return XplaneRecorder(settings, profiler.start, profiler.stop, mark)
+    def describe(folder: Path) -> None:
+        TRAINED.describe(folder, report)
+
+    return XplaneRecorder(settings, profiler.start, profiler.stop, mark, describe=describe)

@@ -13,7 +13,10 @@ from .window import Recorder
 
 
 class XplaneRecorder(Recorder):
-    """``start`` is given a folder to write to; ``mark`` gives a step's context manager."""
+    """``start`` is given a folder to write to; ``mark`` gives a step's context manager.
+
+    ``describe`` is to write the model's layers to the folder that it is given.
+    """
 
     def __init__(
         self,
@@ -22,9 +25,11 @@ class XplaneRecorder(Recorder):
         stop: Callable[[], None],
         mark: Callable[[int], Any],
         rank: Callable[[], tuple[int, int] | None] = lambda: None,
+        describe: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self._folder = Path(settings.folder)
         self._start, self._stop, self._mark, self._rank = start, stop, mark, rank
+        self._describe = describe
         self._log = self._folder / f"log-{os.getpid()}"
         self._step: Any = None
 
@@ -45,7 +50,7 @@ class XplaneRecorder(Recorder):
             self._stop()
 
     def write(self) -> str | None:
-        """Take the trace out of the profiler's own folders."""
+        """Take the trace out of the profiler's own folders, and describe the model."""
         found = sorted(self._log.rglob("*.xplane.pb"))
         if not found:
             return None
@@ -53,6 +58,7 @@ class XplaneRecorder(Recorder):
         name = "trace.xplane.pb" if rank is None else f"trace.rank{rank[0]}.xplane.pb"
         found[0].replace(self._folder / name)
         shutil.rmtree(self._log, ignore_errors=True)
+        self._describe(self._folder)
         return name
 
     def _enter(self, number: int) -> None:

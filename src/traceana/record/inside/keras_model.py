@@ -1,0 +1,132 @@
+"""Which Keras model a script trains, and on what inputs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from .report import Report, guarded
+
+_BATCH = 32
+"""What ``fit`` takes of arrays when it is not told."""
+
+_Input = tuple[tuple[Any, ...], str]
+"""A tensor's shape, None for a size that was not known, and its type."""
+
+
+class KerasModel:
+    """The largest model that is called by itself, and not by another."""
+
+    def __init__(self) -> None:
+        self._called: dict[int, tuple[Any, list[_Input] | None]] = {}
+        self._batch: int | None = None
+        self._depth = 0
+
+    def watch(self, keras: Any, report: Report) -> None:
+        """Watch the calls of models, and what ``fit`` is given."""
+        model, fit = keras.Model, keras.Model.fit
+        signature = inspect.signature(fit)
+
+        def called(this: Any, *arguments: Any, **keywords: Any) -> Any:
+            if self._depth == 0:
+                guarded(lambda: self._remember(this, arguments), report)
+            self._depth += 1
+            try:
+                # Not what was there before: somebody may watch all layers meanwhile.
+                layer: Any = super(model, this)
+                return layer.__call__(*arguments, **keywords)
+            finally:
+                self._depth -= 1
+
+        def fitted(*arguments: Any, **keywords: Any) -> Any:
+            def look() -> None:
+                given = signature.bind(*arguments, **keywords).arguments
+                self._batch = _batch(given.get("x"), given.get("batch_size"))
+                if self._batch is not None:
+                    together = getattr(given["self"], "steps_per_execution", 1)
+                    report.tell(images_per_step=self._batch * together)
+
+            guarded(look, report)
+            return fit(*arguments, **keywords)
+
+        model.__call__, model.fit = called, functools.wraps(fit)(fitted)
+
+    def _remember(self, model: Any, arguments: tuple[Any, ...]) -> None:
+        first = arguments[0] if arguments else None
+        tensors = list(first) if isinstance(first, list | tuple) else list(arguments)
+        inputs = [_input(one) for one in tensors if one is not None]
+        known = [one for one in inputs if one is not None]
+        told = known if known and len(known) == len(inputs) else None
+        before = self._called.get(id(model), (model, None))[1]
+        # A call on sizes that are all known says more than one that stands for any batch.
+        known_sizes = told is not None and all(None not in shape for shape, _ in told)
+        if before is None or known_sizes:
+            self._called[id(model)] = model, told
+
+    def describe(self, folder: Path, report: Report) -> None:
+        """Write the model's layers, where traceana is there to describe them."""
+        if not self._called:
+            report.note("no layers.json: no Keras model was called")
+            return
+        try:
+            from traceana.describe import describe  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            report.note("no layers.json: the script's Python has no traceana")
+            return
+        model, inputs = max(self._called.values(), key=lambda one: _size(one[0]))
+        if inputs is None:
+            report.note("no layers.json: the model takes more than tensors")
+            return
+        shapes = [
+            (self._batch if shape[0] is None else shape[0], *shape[1:]) for shape, _ in inputs
+        ]
+        if any(None in shape for shape in shapes):
+            report.note("no layers.json: the sizes of the model's inputs are not told")
+            return
+        try:
+            made = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
+            made.write(folder / "layers.json")
+        except Exception as error:  # noqa: BLE001  # whatever a model raises
+            report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
+
+
+TRAINED = KerasModel()
+"""That of this process."""
+
+
+def _input(value: Any) -> _Input | None:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None or len(shape) == 0:
+        return None
+    return tuple(shape), str(getattr(dtype, "name", dtype))
+
+
+def _size(model: Any) -> int:
+    return sum(prod(one.shape) for one in model.weights)
+
+
+def _batch(x: Any, asked: int | None) -> int | None:
+    """Return how many images of ``x`` a step of ``fit`` takes, None where only running it tells."""
+    while isinstance(x, list | tuple | dict) and x:
+        x = next(iter(x.values() if isinstance(x, dict) else x))
+    if hasattr(x, "element_spec"):
+        return _batch_of_dataset(x)
+    if hasattr(x, "shape"):
+        return asked or _BATCH
+    own = getattr(x, "batch_size", None)
+    return own if isinstance(own, int) else None
+
+
+def _batch_of_dataset(dataset: Any) -> int | None:
+    spec = dataset.element_spec
+    while isinstance(spec, list | tuple | dict) and spec:
+        spec = next(iter(spec.values() if isinstance(spec, dict) else spec))
+    if getattr(spec, "shape", None) and spec.shape[0] is not None:
+        return int(spec.shape[0])
+    # A last batch may be smaller, so the type does not say it; what made the batches does.
+    while dataset is not None and not hasattr(dataset, "_batch_size"):
+        dataset = getattr(dataset, "_input_dataset", None)
+    return None if dataset is None else int(dataset._batch_size)
