@@ -6,13 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from traceana.study.recorded import WITH, Recorded
 
+_UNNAMED = "a machine that is not named"
+"""Beside others that are: their names are not those of all runs."""
+
 
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
     """Return machines and software of ``runs``, and where ``timed`` how; no line is empty.
 
     Figures that are not of the steps' own times are of the traces.
     """
-    machines = _listed(run.on for run in runs)
+    named = any(run.on for run in runs)
+    machines = _listed(run.on or (_UNNAMED if named else None) for run in runs)
     libraries = _listed(
         f"{name} {version}" for run in runs for name, version in run.libraries.items()
     )

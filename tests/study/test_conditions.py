@@ -1,0 +1,15 @@
+"""The lines under a study's title."""
+
+from __future__ import annotations
+
+from traceana.study.conditions import conditions
+from traceana.study.recorded import Recorded
+
+
+def test_a_machine_that_nobody_named_is_not_taken_for_another_run_s() -> None:
+    named, unnamed = Recorded("a", on="Tesla V100"), Recorded("b")
+    assert conditions([named], timed=False)[0] == "Tesla V100"
+    assert conditions([named, unnamed], timed=False)[0] == (
+        "Tesla V100, a machine that is not named"
+    )
+    assert conditions([unnamed], timed=False) == ("times as the profiler has them",)
