@@ -79,7 +79,7 @@ def test_bad_rules_are_told(run: Run, tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_one_line_and_a_traceback_only_on_demand(
     run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(trace: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
     monkeypatch.setattr(overview_module, "overview", broken)
@@ -92,7 +92,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_on_demand(
 
 
 def test_an_interrupt_has_its_code(run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(trace: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(overview_module, "overview", interrupted)
