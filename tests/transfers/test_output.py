@@ -14,7 +14,7 @@ from tests.support.synthetic import Scenario, overlapping, write_nsys
 from traceana.analyze.transfers.askers import By as Told
 from traceana.cli.main import app
 from traceana.cli.transfers import By
-from traceana.report.transfer_sentences import sentences
+from traceana.report.transfers.sentences import sentences
 
 GOLDEN = Path(__file__).parent / "golden"
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"

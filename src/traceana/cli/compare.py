@@ -159,7 +159,7 @@ def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None
 
 def _show(output: Output, found: Comparison, by: By) -> None:
     from traceana.analyze.result import Result
-    from traceana.report.beside import beside
+    from traceana.report.compare.beside import beside
 
     facts = beside(found, by.value)
     table = facts.table

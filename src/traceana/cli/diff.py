@@ -182,7 +182,7 @@ def diff(
 
 def _show(output: Output, found: Diff, by: By | None) -> None:
     from traceana.analyze.result import Result, sums
-    from traceana.report.diff_facts import COLUMNS, OPTIONAL, compared
+    from traceana.report.diff.facts import COLUMNS, OPTIONAL, compared
 
     frame = found.by((by or By.LAYER).value)
     facts = compared(found)

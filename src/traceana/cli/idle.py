@@ -12,7 +12,7 @@ from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
-from traceana.report.idle_columns import COLUMNS, GAPS, OPTIONAL, OPTIONAL_GAPS
+from traceana.report.idle.columns import COLUMNS, GAPS, OPTIONAL, OPTIONAL_GAPS
 
 
 class By(StrEnum):
@@ -51,7 +51,7 @@ def idle(
     from traceana.analyze.idle import devices
     from traceana.analyze.idle import idle as analysis
     from traceana.analyze.idle.moments import moments
-    from traceana.report.idle_sentences import sentences
+    from traceana.report.idle.sentences import sentences
 
     output = Output(tabling, writing, reads=files, screenful=30)
     trace = open_trace(files, reading)

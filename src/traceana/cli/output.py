@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from traceana.advise import Advice
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
-    from traceana.report.beside import Beside
-    from traceana.report.diff_facts import Compared
+    from traceana.report.compare.beside import Beside
+    from traceana.report.diff.facts import Compared
     from traceana.report.document import Document, Paper
     from traceana.study.model import Study
     from traceana.trace import Trace

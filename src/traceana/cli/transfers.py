@@ -12,7 +12,7 @@ from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
-from traceana.report.transfer_columns import COLUMNS, OPTIONAL, OPTIONAL_SIZES, SIZES
+from traceana.report.transfers.columns import COLUMNS, OPTIONAL, OPTIONAL_SIZES, SIZES
 
 
 class By(StrEnum):
@@ -50,7 +50,7 @@ def transfers(
     asked for the copies, the steps, or sizes in powers of two, with bars of their counts.
     """
     from traceana.analyze import transfers as analysis
-    from traceana.report.transfer_sentences import sentences
+    from traceana.report.transfers.sentences import sentences
 
     output = Output(tabling, writing, reads=files, screenful=40)
     trace = open_trace(files, reading)

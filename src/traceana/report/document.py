@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from traceana.analyze.arrange import Arranged
     from traceana.analyze.overview import Overview
     from traceana.analyze.result import Result
-    from traceana.report.beside import Beside
-    from traceana.report.diff_facts import Compared
+    from traceana.report.compare.beside import Beside
+    from traceana.report.diff.facts import Compared
     from traceana.study.model import Study
 
 JSON_SCHEMA_VERSION: Final = 1

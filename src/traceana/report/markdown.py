@@ -16,7 +16,7 @@ from traceana.report.document import Document
 from traceana.report.findings import arranged, changes, saving, sentence
 from traceana.report.header import header
 from traceana.report.text import plain
-from traceana.report.transfer_columns import COLUMNS
+from traceana.report.transfers.columns import COLUMNS
 
 _COLUMNS: Final = {"transfers": COLUMNS}
 """The columns of those sections of the report that have more than people read."""

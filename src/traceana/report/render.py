@@ -29,15 +29,15 @@ def render(document: Document, format: Format, paper: Paper) -> bytes:  # noqa: 
             from traceana.report.markdown import render as render_markdown
 
             if document.study is not None:
-                from traceana.report.study_screen import render_markdown as render_study
+                from traceana.report.study.screen import render_markdown as render_study
 
                 return render_study(document, document.study).encode()
             if document.beside is not None:
-                from traceana.report.beside_markdown import render as render_beside
+                from traceana.report.compare.markdown import render as render_beside
 
                 return render_beside(document, document.beside).encode()
             if document.compared is not None:
-                from traceana.report.diff_markdown import render as render_diff
+                from traceana.report.diff.markdown import render as render_diff
 
                 return render_diff(document, document.compared).encode()
             return render_markdown(document).encode()
@@ -57,15 +57,15 @@ def _table(document: Document, paper: Paper) -> str:
 
         return render_facts(document.facts, paper)
     if document.beside is not None:
-        from traceana.report.beside_screen import render as render_beside
+        from traceana.report.compare.screen import render as render_beside
 
         return render_beside(document, document.beside, paper)
     if document.compared is not None:
-        from traceana.report.diff_screen import render as render_diff
+        from traceana.report.diff.screen import render as render_diff
 
         return render_diff(document, document.compared, paper)
     if document.study is not None:
-        from traceana.report.study_screen import render_screen as render_study
+        from traceana.report.study.screen import render_screen as render_study
 
         return render_study(document, document.study, paper)
     if document.advice is not None:

@@ -11,8 +11,8 @@ import polars as pl
 from traceana.compare.resample import Interval
 from traceana.compare.verdict import Judged
 from traceana.report import human
-from traceana.report.diff_facts import Compared
-from traceana.report.diff_sentences import arrow, percent, sentence, signed
+from traceana.report.diff.facts import Compared
+from traceana.report.diff.sentences import arrow, percent, sentence, signed
 from traceana.report.text import plain
 
 MOST_CHANGES: Final = 10

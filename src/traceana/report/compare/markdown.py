@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from traceana.report import human
-from traceana.report.beside import Beside, item_columns, legend, run_columns, summary_columns
+from traceana.report.compare.beside import (
+    Beside,
+    item_columns,
+    legend,
+    run_columns,
+    summary_columns,
+)
 from traceana.report.document import Document
 from traceana.report.markdown import escaped, pipe_table
 from traceana.report.text import plain

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from traceana.report.columns import show
-from traceana.report.diff_facts import Compared
-from traceana.report.diff_lines import MOST_CHANGES, MOST_LAYERS, changes, head, nothing
+from traceana.report.diff.facts import Compared
+from traceana.report.diff.lines import MOST_CHANGES, MOST_LAYERS, changes, head, nothing
 from traceana.report.document import Document, Paper
 from traceana.report.grid import compact
 from traceana.report.screen import WIDEST

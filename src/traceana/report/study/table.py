@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.report.columns import Shown, show, title_of
 from traceana.report.grid import GAP, narrowed
-from traceana.report.study_columns import Layout
+from traceana.report.study.columns import Layout
 
 RUN: Final = "run"
 SOURCE: Final = "source"

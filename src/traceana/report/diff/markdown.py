@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from traceana.report.diff_facts import Compared
-from traceana.report.diff_lines import VERDICTS, changes, head, nothing
+from traceana.report.diff.facts import Compared
+from traceana.report.diff.lines import VERDICTS, changes, head, nothing
 from traceana.report.document import Document
 from traceana.report.markdown import escaped
 from traceana.report.markdown import render as render_markdown

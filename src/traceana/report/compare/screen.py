@@ -9,7 +9,8 @@ from rich.text import Text
 
 from traceana.compare.many import Table
 from traceana.report import human
-from traceana.report.beside import (
+from traceana.report.columns import Shown
+from traceana.report.compare.beside import (
     DROPPED,
     DROPPED_ITEMS,
     Beside,
@@ -19,7 +20,6 @@ from traceana.report.beside import (
     run_columns,
     summary_columns,
 )
-from traceana.report.columns import Shown
 from traceana.report.document import Document, Paper
 from traceana.report.grid import grid, narrowed, room
 from traceana.report.terminal import draw

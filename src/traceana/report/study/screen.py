@@ -12,8 +12,8 @@ from traceana.report.columns import Shown, show
 from traceana.report.document import Document, Paper
 from traceana.report.grid import grid
 from traceana.report.markdown import escaped, pipe_table
-from traceana.report.study_columns import LAYOUTS, SECTIONS
-from traceana.report.study_table import printed, tables
+from traceana.report.study.columns import LAYOUTS, SECTIONS
+from traceana.report.study.table import printed, tables
 from traceana.report.terminal import draw
 from traceana.report.text import plain
 from traceana.study.model import Study

@@ -1,0 +1,1 @@
+"""What `diff` found, on the screen and in Markdown."""

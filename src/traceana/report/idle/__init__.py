@@ -1,0 +1,1 @@
+"""The columns of `idle` and the sentences under its table."""

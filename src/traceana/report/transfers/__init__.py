@@ -1,0 +1,1 @@
+"""The columns of `transfers` and the sentence under its table."""
