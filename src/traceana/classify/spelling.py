@@ -3,8 +3,9 @@
 CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
 ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. Patterns are written for the
 first form; this brings the others to it. Eigen's expressions are types within types, each of them
-const, which CUPTI prints behind a type and nsys before it; they lose it. Only matching sees the
-result: tables keep the names as they were printed.
+const, which CUPTI prints behind a type and nsys before it; they lose it. PyTorch's engine calls a
+node of the backward pass by the node's name, with words before it. Only matching sees the result:
+tables keep the names as they were printed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _REPLACEMENTS: Final = {
     " >": ">",
     " ,": ",",
 }
+_EVALUATES: Final = "autograd::engine::evaluate_function: "
 _CONST: Final = r" const\b|\bconst "
 _MARKS: Final = ["<unnamed>", " >", " ,", "=", "(int)", "(bool)", " int)", "(long)", " long)"]
 
@@ -36,6 +38,7 @@ def canonical(names: pl.Series) -> pl.Series:
         for pattern, replacement in _REWRITES:
             variant = variant.str.replace_all(pattern, replacement)
         names = names.clone().scatter(marked.arg_true(), variant)
+    names = names.str.strip_prefix(_EVALUATES)
     expressions = names.str.contains("Eigen::", literal=True)
     if expressions.any():
         bare = names.filter(expressions).str.replace_all(_CONST, "")
