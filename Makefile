@@ -16,8 +16,9 @@ help: ## Show the targets
 demo: $(CORE) ## Set up, and report on a real trace of AlexNet
 	$(BIN)/traceana report $(DEMO)
 
+# A file stays with one worker: its recordings are made once.
 test: $(READY) ## Set up, and run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .
