@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.ingest.kineto import decode
 from traceana.ingest.kineto.columns import Columns
+from traceana.ingest.kineto.decode import DECODER
 from traceana.ingest.kineto.document import read_head, read_tail
 from traceana.ingest.kineto.split import EventStream
 
@@ -36,7 +36,7 @@ def columns_of(
     blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
     head = read_head(blocks)
     columns = Columns()
-    stream = EventStream(head.rest, blocks, decode)
+    stream = EventStream(head.rest, blocks, DECODER)
     stream.columns(columns.take)
     tail, whole = read_tail(stream.tail) if stream.closed and not head.bare else ({}, stream.closed)
     return columns, stream, {**head.keys, **tail}, whole

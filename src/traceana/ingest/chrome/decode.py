@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 
-from traceana.ingest.chrome.events import MANY, ONE, STATS, Event
-from traceana.ingest.kineto.repair import repair
-from traceana.ingest.kineto.split import UndecodableError
+from traceana.ingest.chrome.events import STATS, Event
+from traceana.ingest.kineto.event_decoder import Counted, EventDecoder
 from traceana.ingest.kineto.times import to_nanoseconds
 
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
@@ -36,62 +33,20 @@ _LEFT_OUT: Final = {
 
 
 @dataclass(slots=True)
-class Columns:
+class Columns(Counted):
     """The events of one stretch of the file."""
 
-    events: int = 0
     complete: list[pl.DataFrame] = field(default_factory=list)
     halves: list[pl.DataFrame] = field(default_factory=list)
     labels: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """(process_name or thread_name, pid, tid) -> the name."""
-    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(reason, detail) -> events that no table takes."""
-    repaired: int = 0
-
-    def count(self, reason: str, detail: str, events: int) -> None:
-        """Add ``events`` that no table takes."""
-        if events:
-            key = (reason, detail)
-            self.left_out[key] = self.left_out.get(key, 0) + events
 
     def take(self, other: Columns) -> None:
         """Append another stretch."""
-        self.events += other.events
-        self.repaired += other.repaired
+        self.add(other)
         self.complete += other.complete
         self.halves += other.halves
         self.labels |= other.labels
-        for (reason, detail), events in other.left_out.items():
-            self.count(reason, detail, events)
-
-
-def decode(text: bytes) -> Columns:
-    """Decode whole events separated by commas; raises :class:`UndecodableError`."""
-    try:
-        return _columns(MANY.decode(b"".join((b"[", text, b"]"))))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UndecodableError from error
-
-
-def decode_singly(texts: Sequence[bytes]) -> Columns:
-    """Decode events one by one: mends what can be mended and counts what cannot."""
-    events: list[Event] = []
-    repaired = malformed = 0
-    for text in texts:
-        for attempt in (text, repair(text)):
-            try:
-                events.append(ONE.decode(attempt))
-                repaired += attempt is not text
-                break
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-        else:
-            malformed += 1
-    columns = _columns(events)
-    columns.events += malformed
-    columns.repaired = repaired
-    columns.count("malformed", "", malformed)
-    return columns
 
 
 def _columns(events: list[Event]) -> Columns:
@@ -146,3 +101,6 @@ def _complete(events: list[Event]) -> pl.DataFrame:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None if value is None else str(value)
+
+
+DECODER: Final = EventDecoder(Event, _columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw, Struct
 
 from traceana.ingest.xplane.stats import OF_DEVICE_WORK, OF_HOST
@@ -28,7 +27,3 @@ class Event(Struct, gc=False):
     ts: Raw = ABSENT
     dur: Raw = ABSENT
     args: Any = None
-
-
-ONE: Final = msgspec.json.Decoder(Event)
-MANY: Final = msgspec.json.Decoder(list[Event])

@@ -13,8 +13,7 @@ from typing import Final
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.chrome import decode
-from traceana.ingest.chrome.decode import COMPLETE, HALVES, Columns
+from traceana.ingest.chrome.decode import COMPLETE, DECODER, HALVES, Columns
 from traceana.ingest.chrome.halves import spans
 from traceana.ingest.chrome.plane_events import JsonEvents
 from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
@@ -41,7 +40,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     columns = Columns()
-    end = read_stream(source, decode, columns.take)
+    end = read_stream(source, DECODER, columns.take)
     if columns.left_out.get(("malformed", ""), 0) == columns.events:
         raise NotATraceError(
             f"{path} is JSON, and nothing in it is a trace event: "

@@ -1,7 +1,7 @@
 """The seam between bytes and tables: column chunks, as a decoder of Kineto JSON delivers them.
 
-A decoder is a function ``bytes -> Columns``. The bytes are whole elements of ``traceEvents``,
-separated by commas. Whoever writes a faster decoder writes one function that fills these frames.
+A decoder (``split.Decoder``) makes ``Columns`` of bytes: whole elements of ``traceEvents``,
+separated by commas. Whoever writes a faster decoder fills these frames.
 Times are int64 nanoseconds as the file counts them; categories are spelt as the file spells them.
 The rows of a frame are in the order of the file.
 """
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
+
+from traceana.ingest.kineto.event_decoder import Counted
 
 _TEXT = pl.Categorical
 _COMMON: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -93,31 +95,18 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
 
 
 @dataclass(slots=True)
-class Columns:
+class Columns(Counted):
     """The events of one stretch of the file, by the table they are bound for."""
 
-    events: int = 0
     frames: dict[str, list[pl.DataFrame]] = field(
         default_factory=lambda: {name: [] for name in FRAMES}
     )
-    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(reason, detail) -> events that no table takes, for the ledger."""
-    repaired: int = 0
-    """Events that were no valid JSON as the file has them."""
-
-    def count(self, reason: str, detail: str, events: int) -> None:
-        """Add ``events`` that no table takes."""
-        key = (reason, detail)
-        self.left_out[key] = self.left_out.get(key, 0) + events
 
     def take(self, other: Columns) -> None:
         """Append another stretch."""
-        self.events += other.events
-        self.repaired += other.repaired
+        self.add(other)
         for name, frames in other.frames.items():
             self.frames[name] += frames
-        for (reason, detail), events in other.left_out.items():
-            self.count(reason, detail, events)
 
     def frame(self, name: str) -> pl.DataFrame:
         """Return all rows of one frame so far."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
 import polars as pl
 from msgspec import Raw
 
 from traceana.ingest.kineto.collectives import message_bytes, split_annotations
 from traceana.ingest.kineto.columns import FRAMES, Columns
-from traceana.ingest.kineto.events import MANY, ONE, Event
+from traceana.ingest.kineto.event_decoder import EventDecoder
+from traceana.ingest.kineto.events import Event
 from traceana.ingest.kineto.integers import integers
-from traceana.ingest.kineto.repair import repair
-from traceana.ingest.kineto.split import UndecodableError
 from traceana.ingest.kineto.times import to_nanoseconds
 
 _Columns = dict[str, pl.Series]
@@ -42,38 +40,6 @@ _COMPLETE: Final = {
     "overhead": "range",
 }
 _LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
-
-
-def decode(text: bytes) -> Columns:
-    """Decode whole events separated by commas; raises :class:`UndecodableError`."""
-    try:
-        events = MANY.decode(b"".join((b"[", text, b"]")))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UndecodableError from error
-    return _columns(events)
-
-
-def decode_singly(texts: Sequence[bytes]) -> Columns:
-    """Decode events one by one: mends what can be mended and counts what cannot."""
-    events: list[Event] = []
-    repaired = malformed = 0
-    for text in texts:
-        try:
-            events.append(ONE.decode(text))
-            continue
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-        try:
-            events.append(ONE.decode(repair(text)))
-            repaired += 1
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            malformed += 1
-    columns = _columns(events)
-    columns.events += malformed
-    if malformed:
-        columns.count("malformed", "", malformed)
-    columns.repaired += repaired
-    return columns
 
 
 def _columns(events: list[Event]) -> Columns:
@@ -263,3 +229,6 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "flow": _flow,
 }
 """How each frame's columns are made of its events."""
+
+
+DECODER: Final = EventDecoder(Event, _columns)

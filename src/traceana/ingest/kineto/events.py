@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-import msgspec
 from msgspec import Raw, Struct, field
 
 Number: TypeAlias = int | str | float | None
@@ -71,7 +70,3 @@ class Event(Struct, gc=False):
     dur: Raw = ABSENT
     id: Number = None
     args: Args = NO_ARGS
-
-
-ONE: Final = msgspec.json.Decoder(Event)
-MANY: Final = msgspec.json.Decoder(list[Event])

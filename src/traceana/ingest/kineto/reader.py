@@ -8,10 +8,11 @@ import polars as pl
 
 from traceana.errors import NotATraceError
 from traceana.ingest.integrity import screen
-from traceana.ingest.kineto import decode, properties
+from traceana.ingest.kineto import properties
 from traceana.ingest.kineto.activities import activities
 from traceana.ingest.kineto.annotations import ranges, split_ops
 from traceana.ingest.kineto.columns import Columns
+from traceana.ingest.kineto.decode import DECODER
 from traceana.ingest.kineto.flows import links
 from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
 from traceana.ingest.names import NameTable
@@ -31,7 +32,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     columns = Columns()
-    end = read_stream(source, decode, columns.take)
+    end = read_stream(source, DECODER, columns.take)
     malformed = columns.left_out.get(("malformed", ""), 0)
     if malformed == columns.events and (end.bare or malformed):
         raise NotATraceError(

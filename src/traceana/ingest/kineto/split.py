@@ -28,7 +28,7 @@ class UndecodableError(Exception):
 
 
 class Decoder(Protocol[T_co]):
-    """What makes columns of events; a module with these two functions is one."""
+    """What makes columns of events; see ``event_decoder.py``."""
 
     def decode(self, text: bytes) -> T_co:
         """Decode whole events separated by commas; raises :class:`UndecodableError`."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 from msgspec import Raw, Struct
 
-from traceana.ingest.kineto.repair import repair
-from traceana.ingest.kineto.split import UndecodableError
+from traceana.ingest.kineto.event_decoder import Counted, EventDecoder
 from traceana.ingest.kineto.times import to_nanoseconds
 
 _TEXT: Final = pl.Categorical()
@@ -41,65 +38,19 @@ class _Event(Struct, gc=False):
     args: Any = None
 
 
-_ONE: Final = msgspec.json.Decoder(_Event)
-_MANY: Final = msgspec.json.Decoder(list[_Event])
-
-
 @dataclass(slots=True)
-class Columns:
+class Columns(Counted):
     """The events of one stretch of the file."""
 
-    events: int = 0
     halves: list[pl.DataFrame] = field(default_factory=list)
     processes: dict[str, str] = field(default_factory=dict)
     """pid -> what it stands for: a device, or a kind of events."""
-    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(reason, detail) -> events that no table takes."""
-    repaired: int = 0
-
-    def count(self, reason: str, detail: str, events: int) -> None:
-        """Add ``events`` that no table takes."""
-        if events:
-            key = (reason, detail)
-            self.left_out[key] = self.left_out.get(key, 0) + events
 
     def take(self, other: Columns) -> None:
         """Append another stretch."""
-        self.events += other.events
-        self.repaired += other.repaired
+        self.add(other)
         self.halves += other.halves
         self.processes |= other.processes
-        for (reason, detail), events in other.left_out.items():
-            self.count(reason, detail, events)
-
-
-def decode(text: bytes) -> Columns:
-    """Decode whole events separated by commas; raises :class:`UndecodableError`."""
-    try:
-        return _columns(_MANY.decode(b"".join((b"[", text, b"]"))))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UndecodableError from error
-
-
-def decode_singly(texts: Sequence[bytes]) -> Columns:
-    """Decode events one by one: mends what can be mended and counts what cannot."""
-    events: list[_Event] = []
-    repaired = malformed = 0
-    for text in texts:
-        for attempt in (text, repair(text)):
-            try:
-                events.append(_ONE.decode(attempt))
-                repaired += attempt is not text
-                break
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-        else:
-            malformed += 1
-    columns = _columns(events)
-    columns.events += malformed
-    columns.repaired = repaired
-    columns.count("malformed", "", malformed)
-    return columns
 
 
 def _columns(events: list[_Event]) -> Columns:
@@ -134,3 +85,6 @@ def _halves(events: list[_Event]) -> pl.DataFrame:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+DECODER: Final = EventDecoder(_Event, _columns)

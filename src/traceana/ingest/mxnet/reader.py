@@ -18,8 +18,7 @@ from traceana.ingest.chrome.halves import spans
 from traceana.ingest.chrome.reader import whole_numbers
 from traceana.ingest.integrity import screen
 from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
-from traceana.ingest.mxnet import decode
-from traceana.ingest.mxnet.decode import HALVES, Columns
+from traceana.ingest.mxnet.decode import DECODER, HALVES, Columns
 from traceana.ingest.progress import Progress
 from traceana.ingest.rebase import rebase
 from traceana.ingest.source import ByteSource
@@ -41,7 +40,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """
     source = ByteSource(path, progress)
     columns = Columns()
-    end = read_stream(source, decode, columns.take)
+    end = read_stream(source, DECODER, columns.take)
     if columns.left_out.get(("malformed", ""), 0) == columns.events:
         raise NotATraceError(
             f"{path} is JSON, and nothing in it is a trace event: "
