@@ -44,7 +44,7 @@ class Criteria:
 
     def enough(self, a: int, b: int) -> bool:
         """Tell whether so many steps on both sides can show any difference at this level."""
-        return min(a, b) >= FEWEST and smallest_p(a, b) <= 1 - self.level + 1e-12
+        return min(a, b) >= FEWEST and smallest_p(a, b) <= self.alpha
 
     def least(self, a: float, b: float) -> float:
         """Return the least effect in ns, of a side's value ``a`` and the other's ``b``."""
