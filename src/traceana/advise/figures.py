@@ -212,20 +212,22 @@ class Figures:
         return machine(self._part)[0]
 
     @cached_property
+    def _working(self) -> pl.DataFrame:
+        """Those rows of the trace's devices that worked."""
+        used = self.busy.select("rank", "device")
+        return self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+
+    @cached_property
     def compute_capability(self) -> tuple[int, int] | None:
         """The lowest of NVIDIA's devices that worked; None where it is not known."""
-        used = self.busy.select("rank", "device")
-        rows = self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
-        rows = rows.filter(pl.col("vendor") == "NVIDIA")
+        rows = self._working.filter(pl.col("vendor") == "NVIDIA")
         known = [_version(text) for text in rows["compute_capability"].drop_nulls().unique()]
         return min((one for one in known if one is not None), default=None)
 
     @cached_property
     def vendor(self) -> str | None:
         """The vendor of the devices that worked; None where unknown, or not the same."""
-        used = self.busy.select("rank", "device")
-        rows = self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
-        vendors = rows["vendor"].unique()
+        vendors = self._working["vendor"].unique()
         return vendors.item() if len(vendors) == 1 else None
 
     def each(self, total_ns: int) -> int:
