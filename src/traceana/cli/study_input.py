@@ -12,6 +12,7 @@ from traceana.study.names import Name
 
 if TYPE_CHECKING:
     from traceana.algorithms import AlgorithmStudy
+    from traceana.describe import Manifest
     from traceana.runs import RecordedRun
     from traceana.study.model import Study
     from traceana.study.recorded import Recorded
@@ -46,7 +47,7 @@ def _of_steps(name: Name, paths: Sequence[Path]) -> Study:
     from traceana.study.scaling import scaling_study
 
     found = find_runs(paths)
-    runs = [_recorded(run) for run in found]
+    runs = [_recorded(run, _manifest(run)) for run in found]
     if name is Name.BATCH:
         return batch_study(runs)
     if name is Name.RATIO:
@@ -70,11 +71,15 @@ def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
     return studies[name]
 
 
-def _recorded(run: RecordedRun) -> Recorded:
+def _manifest(run: RecordedRun) -> Manifest | None:
     from traceana.describe import read
+
+    return None if run.layers is None else read(run.layers)
+
+
+def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
     from traceana.study.recorded import recorded
 
-    manifest = None if run.layers is None else read(run.layers)
     return recorded(str(run.folder), run.run, run.environment(), run.timing(), manifest)
 
 
@@ -109,11 +114,10 @@ def _traced(paths: Sequence[Path], left_out: list[str]) -> list[Traced]:
 
 
 def _of_run(run: RecordedRun) -> Traced:
-    from traceana.describe import read
     from traceana.study.side_by_side import Traced
 
-    model = None if run.layers is None else read(run.layers)
-    return Traced(_recorded(run), open_trace([run.folder], Reading()), model)
+    model = _manifest(run)
+    return Traced(_recorded(run, model), open_trace([run.folder], Reading()), model)
 
 
 def _alone(path: Path) -> Traced:
