@@ -75,11 +75,8 @@ def sample(trace: Trace, *, whole: bool = False) -> Sample:
         .cast(pl.Schema(STEPS))
     )
     place_of = {number: row for row, number in enumerate(by_number["number"])}
-    step_of = {
-        row: place_of[number]
-        for row, number in enumerate(trace.steps["number"])
-        if row in set(measured.rows)
-    }
+    numbers = trace.steps["number"].gather(measured.rows)
+    step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
     step = work(trace)["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
     return Sample(by_number, cells(trace, step), True, measured.notes)
 
