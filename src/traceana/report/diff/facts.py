@@ -34,6 +34,11 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns of a table of text, by what one row is."""
 
+SUMMARY: Final = (
+    *("a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict"),
+)
+"""Those of the layers in the summary of a diff."""
+
 _FIRST: Final = ("p", "calls_a", "calls_b", "of_step", "relative")
 OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": (

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from traceana.report.diff.facts import Compared
+from traceana.report.diff.facts import SUMMARY, Compared
 from traceana.report.diff.lines import VERDICTS, changes, head, nothing
 from traceana.report.document import Document
 from traceana.report.markdown import escaped
 from traceana.report.markdown import render as render_markdown
-
-_COLUMNS = ("a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict")
 
 
 def render(document: Document, facts: Compared) -> str:
@@ -23,7 +21,7 @@ def render(document: Document, facts: Compared) -> str:
         lines += [f"{n}. {escaped(line)}" for n, line in enumerate(told, start=number)]
         lines += [] if told else [nothing(facts)]
         number += len(told)
-    rows = render_markdown(replace(document, columns=_COLUMNS, compared=None))
+    rows = render_markdown(replace(document, columns=SUMMARY, compared=None))
     per = "whole run" if facts.whole else "per step"
     return (
         f"# {title[0].upper()}{title[1:]}\n\n"

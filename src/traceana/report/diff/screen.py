@@ -8,15 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from traceana.report.columns import show
-from traceana.report.diff.facts import Compared
+from traceana.report.diff.facts import SUMMARY, Compared
 from traceana.report.diff.lines import MOST_CHANGES, MOST_LAYERS, changes, head, nothing
 from traceana.report.document import Document, Paper
 from traceana.report.grid import compact
 from traceana.report.screen import WIDEST
 from traceana.report.terminal import draw
 from traceana.report.text import plain
-
-_COLUMNS = (*("a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict"),)
 
 
 def render(document: Document, facts: Compared, paper: Paper) -> str:
@@ -34,7 +32,7 @@ def render(document: Document, facts: Compared, paper: Paper) -> str:
         more = facts.changes.height - MOST_CHANGES
         parts.append(Text(f"… {more} more (--format json has them)", style="dim"))
     top = document.table.frame.head(MOST_LAYERS)
-    parts += [Text(""), *compact(show(top, {}, _COLUMNS), paper.width, ("confidence", "relative"))]
+    parts += [Text(""), *compact(show(top, {}, SUMMARY), paper.width, ("confidence", "relative"))]
     hidden = document.table.frame.height + document.table.hidden - top.height
     if hidden:
         parts.append(Text(f"… {hidden} more rows (--by layer)", style="dim"))
