@@ -11,11 +11,10 @@ from traceana.algorithms.model import FORMAT, VERSION, AlgorithmStudy
 from traceana.errors import (
     CannotWriteError,
     CorruptError,
-    IsDirectoryError,
-    NotFoundError,
     UnknownFormatError,
-    UnreadableError,
 )
+from traceana.files.content import content
+from traceana.files.lined import lined
 
 
 class _Header(msgspec.Struct):
@@ -31,9 +30,9 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
     ``UnreadableError`` where it cannot be read.
     """
     source = Path(path)
-    content = _content(source)
+    text = content(source, "algorithm study")
     try:
-        header = msgspec.json.decode(content, type=_Header)
+        header = msgspec.json.decode(text, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UnknownFormatError(f"{source} is no algorithm study; {_WRITE}") from None
     if header.format != FORMAT:
@@ -44,7 +43,7 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
             "measure anew"
         )
     try:
-        return msgspec.json.decode(content, type=AlgorithmStudy)
+        return msgspec.json.decode(text, type=AlgorithmStudy)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError(f"{source} is a damaged algorithm study: {error}") from None
 
@@ -65,30 +64,7 @@ def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
 
 def to_json(study: AlgorithmStudy) -> str:
     """Return the file's text."""
-    fields = msgspec.to_builtins(study)
-    rows = {name: fields.pop(name) for name in ("layers", "measurements")}
-    lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
-    for name, values in rows.items():
-        listed = ",\n".join(f"  {_json(value)}" for value in values)
-        lines.append(f" {_json(name)}: [\n{listed}\n ]" if listed else f" {_json(name)}: []")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return lined(study, "layers", "measurements")
 
 
 _WRITE = "write one with python -m workloads.algorithms"
-
-
-def _content(source: Path) -> bytes:
-    try:
-        return source.read_bytes()
-    except FileNotFoundError:
-        raise NotFoundError(f"{source}: no such file; give an algorithm study") from None
-    except IsADirectoryError:
-        raise IsDirectoryError(f"{source} is a directory; give the algorithm study in it") from None
-    except OSError as error:
-        raise UnreadableError(
-            f"{source}: the algorithm study cannot be read ({error.strerror})"
-        ) from error
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

@@ -11,10 +11,9 @@ import msgspec
 from traceana.errors import (
     BadModelError,
     CannotWriteError,
-    IsDirectoryError,
-    NotFoundError,
-    UnreadableError,
 )
+from traceana.files.content import content
+from traceana.files.lined import lined
 
 FORMAT: Final = "traceana-layers"
 VERSION: Final = 1
@@ -95,11 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """Return the file's text."""
-        fields = msgspec.to_builtins(self)
-        layers = ",\n".join(f"  {_json(layer)}" for layer in fields.pop("layers"))
-        lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
-        lines.append(f' "layers": [\n{layers}\n ]' if layers else ' "layers": []')
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        return lined(self, "layers")
 
 
 def manifest(
@@ -134,7 +129,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` where it cannot be read.
     """
     source = Path(path)
-    text = _content(source)
+    text = content(source, "layer manifest")
     try:
         header = msgspec.json.decode(text, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -153,22 +148,5 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         raise _bad(source, f"is a damaged layer manifest: {error}", "write it anew") from None
 
 
-def _content(source: Path) -> bytes:
-    try:
-        return source.read_bytes()
-    except FileNotFoundError:
-        raise NotFoundError(f"{source}: no such file; give a layer manifest") from None
-    except IsADirectoryError:
-        raise IsDirectoryError(f"{source} is a directory; give the layer manifest in it") from None
-    except OSError as error:
-        raise UnreadableError(
-            f"{source}: the layer manifest cannot be read ({error.strerror})"
-        ) from error
-
-
 def _bad(source: Path, what: str, todo: str) -> BadModelError:
     return BadModelError(f"{source} {what}; {todo}")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

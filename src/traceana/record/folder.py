@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from traceana.errors import CannotWriteError
+from traceana.files.place import put_in_place
 from traceana.runs.find import is_run, is_sweep
 from traceana.runs.model import PARTIAL
 
@@ -91,22 +91,6 @@ def write_json(path: Path, content: msgspec.Struct) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
-
-
-def put_in_place(made: Path, target: Path) -> None:
-    """Rename the folder ``made`` to ``target``, whose content goes when the new one is there."""
-    if not target.exists():
-        made.rename(target)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(aside / "run")
-    try:
-        made.rename(target)
-    except OSError:
-        (aside / "run").rename(target)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove(path: Path) -> None:

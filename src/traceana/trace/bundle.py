@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import BundleVersionError, CannotWriteError
+from traceana.files.place import put_in_place
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 from traceana.trace.trace import Trace
@@ -64,29 +65,13 @@ def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False)
             table.write_parquet(scratch / f"{name}.parquet", compression="zstd")
         manifest = Manifest(schema_version=SCHEMA_VERSION, meta=trace.meta, rows=rows)
         (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        _put_in_place(scratch, target)
+        scratch.chmod(0o777 & ~_umask())
+        put_in_place(scratch, target)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
-
-
-def _put_in_place(scratch: Path, target: Path) -> None:
-    scratch.chmod(0o777 & ~_umask())
-    if not target.exists():
-        scratch.rename(target)
-        return
-    # The old bundle is only deleted once the new one has its name.
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(old / "bundle")
-    try:
-        scratch.rename(target)
-    except OSError:
-        (old / "bundle").rename(target)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:
