@@ -50,34 +50,37 @@ def tables(
     notes: list[str] = []
     for network, runs in by_network.items():
         table = of(runs)
-        own = _of_basis(table.frame, PER_STEP if table.time == "step_ns" else PER_RECORDING)
-        frames.append(own.with_columns(pl.lit(network, pl.String).alias("network")))
+        frames.append(of_basis(table).with_columns(pl.lit(network, pl.String).alias("network")))
         notes += [note for note in table.notes if note not in notes]
     frame = pl.concat(
-        [pl.DataFrame(schema=dict(schema)), *(_conformed(own, schema) for own in frames)]
+        [pl.DataFrame(schema=dict(schema)), *(conformed(own, schema) for own in frames)]
     )
     if set(frame["per"]) == {PER_STEP}:
         notes.insert(0, "figures are means over the measured steps")
     return frame, tuple(notes)
 
 
-def _conformed(
+def conformed(
     frame: pl.DataFrame, schema: Mapping[str, pl.DataType | type[pl.DataType]]
 ) -> pl.DataFrame:
+    """Return the columns of ``schema`` in its types; those that ``frame`` has not are null."""
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
         for name, kind in schema.items()
     )
 
 
-def _of_basis(frame: pl.DataFrame, per: str) -> pl.DataFrame:
-    """Return ``frame`` with one column a figure: that of the step, or of the recording."""
+def of_basis(table: Table) -> pl.DataFrame:
+    """Return the rows of ``table`` with one column a figure, and ``per``, what all are of.
+
+    That is the ``step`` where all runs mark steps, else the ``recording``.
+    """
+    frame = table.frame
     of_step = {name: _whole(name) for name in frame.columns if name.startswith("step_")}
-    if per == PER_STEP:
+    if table.time == "step_ns":
         frame = frame.drop(set(of_step.values()) & set(frame.columns)).rename(of_step)
-    else:
-        frame = frame.drop(of_step)
-    return frame.with_columns(pl.lit(per).alias("per"))
+        return frame.with_columns(pl.lit(PER_STEP).alias("per"))
+    return frame.drop(of_step).with_columns(pl.lit(PER_RECORDING).alias("per"))
 
 
 def _whole(column: str) -> str:

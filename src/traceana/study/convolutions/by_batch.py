@@ -13,7 +13,7 @@ from traceana.compare.many import Run, algorithms
 from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study
 from traceana.study.names import Name
-from traceana.study.side_by_side import Traced
+from traceana.study.side_by_side import Traced, conformed, of_basis
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
@@ -67,32 +67,20 @@ def _partial(frame: pl.DataFrame) -> list[str]:
 
 def _timed(study: AlgorithmStudy, name: str) -> pl.DataFrame:
     table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
-    return _conformed(
-        table.with_columns(pl.col("time_ns", "fastest_ns").round()), study.network, name, None
-    )
+    rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
+    return _rows(rounded, network=study.network, run=name)
 
 
 def _chosen(traced: Traced, name: str) -> pl.DataFrame:
     table = algorithms([Run(name, traced.trace, traced.model)])
-    marked = table.time == "step_ns"
-    frame = (
-        table.frame.filter(pl.col("category") == "conv")
-        .drop(["time_ns", "calls"] if marked else ["step_ns", "step_calls"])
-        .rename({"step_ns": "time_ns", "step_calls": "calls"} if marked else {})
-        .rename({"pass": "direction"})
+    frame = of_basis(table).filter(pl.col("category") == "conv").rename({"pass": "direction"})
+    return _rows(
+        frame.with_columns(pl.lit(traced.run.batch, pl.Int64).alias("batch")),
+        network=traced.run.network,
+        run=name,
     )
-    return _conformed(frame, traced.run.network, name, traced.run.batch)
 
 
-def _conformed(
-    frame: pl.DataFrame, network: str | None, name: str, batch: int | None
-) -> pl.DataFrame:
-    told = frame.with_columns(
-        pl.lit(network, pl.String).alias("network"), pl.lit(name).alias("run")
-    )
-    if "batch" not in told.columns:
-        told = told.with_columns(pl.lit(batch, pl.Int64).alias("batch"))
-    return told.select(
-        (pl.col(column) if column in told.columns else pl.lit(None)).cast(kind).alias(column)
-        for column, kind in SCHEMA.items()
-    )
+def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
+    told = frame.with_columns(pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run"))
+    return conformed(told, SCHEMA)
