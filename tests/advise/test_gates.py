@@ -99,7 +99,7 @@ def test_figures(trace: Trace, name: str, value: float) -> None:
 def test_a_limit_that_is_reached_holds_and_one_that_is_passed_fails(trace: Trace) -> None:
     advice = advise(trace)
     limits = [limit_of("idle=10%"), limit_of("idle=9.9%"), limit_of("step_time=9ms")]
-    failed = broken(trace, advice, rules_of("pageable_copies,small_copies"), limits)
+    failed = broken(Figures(trace), advice, rules_of("pageable_copies,small_copies"), limits)
     assert [says(one) for one in failed] == [
         "pageable_copies holds",
         "idle is 10.0 %, more than 9.9 %",
@@ -111,5 +111,5 @@ def test_what_is_not_known_does_not_pass() -> None:
     run = Run()
     run.kernel("plain", 0, 100)
     trace = run.build()
-    (failed,) = broken(trace, advise(trace), (), [limit_of("step_time=1s")])
+    (failed,) = broken(Figures(trace), advise(trace), (), [limit_of("step_time=1s")])
     assert says(failed) == "step_time is not known: the trace does not tell it"

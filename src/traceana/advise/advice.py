@@ -31,7 +31,11 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     They overlap: two findings may be about the same time. ``batches`` are the runs that differ from
     that of ``trace`` in the batch alone, where there are any.
     """
-    figures = Figures(trace, batches)
+    return advised(Figures(trace, batches))
+
+
+def advised(figures: Figures) -> Advice:
+    """Return what the rules find in ``figures``: :func:`advise`, where these are made already."""
     if not figures.work_ns:
         return Advice((), ("no work: nothing to advise on",))
     found = [

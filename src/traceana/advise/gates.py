@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from traceana.advise.figures import Figures
 from traceana.advise.metrics import METRICS, Metric, Unit
 from traceana.advise.registry import RULES
 from traceana.errors import BadGateError
 
 if TYPE_CHECKING:
     from traceana.advise.advice import Advice
-    from traceana.trace import Trace
+    from traceana.advise.figures import Figures
 
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ%]*)")
 _LONGEST: Final = 40
@@ -84,12 +83,14 @@ def limit_of(text: str) -> Limit:
 
 
 def broken(
-    trace: Trace, advice: Advice, rules: Sequence[str], limits: Sequence[Limit]
+    figures: Figures, advice: Advice, rules: Sequence[str], limits: Sequence[Limit]
 ) -> list[Broken]:
-    """Return the gates that ``trace`` fails; a figure that is not known fails too."""
+    """Return the gates that a trace fails: ``advice`` is on it, and ``figures`` are of it.
+
+    A figure that is not known fails too.
+    """
     holding = {finding.rule.id for finding in advice.findings}
     found = [Broken(rule) for rule in rules if rule in holding]
-    figures = Figures(trace)
     for limit in limits:
         value = limit.metric.of(figures)
         if value is None or value > limit.most:

@@ -80,15 +80,17 @@ def advise(
     if rule is not None:
         _known(rule)
     trace = open_trace(files, reading)
-    from traceana.advise import advise as analysis
+    from traceana.advise.advice import advised
+    from traceana.advise.figures import Figures
     from traceana.analyze.result import Result
     from traceana.report.findings import table
 
-    advice = analysis(trace, batches=batches_beside(files))
+    figures = Figures(trace, batches_beside(files))
+    advice = advised(figures)
     shown = advice if rule is None else _alone(advice, rule)
     result = Result(table(shown.findings), {}, shown.notes)
     output.show("advise", result, trace, records=rule is not None, advice=shown)
-    failed = gates.broken(trace, advice, rules, limits)
+    failed = gates.broken(figures, advice, rules, limits)
     for one in failed:
         typer.echo(f"traceana: gate: {_says(one)}", err=True)
     return ExitCode.GATE_FAILED if failed else exit_code(trace, reading)
