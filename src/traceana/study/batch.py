@@ -81,7 +81,7 @@ def limits(frame: pl.DataFrame) -> list[str]:
 
 def _row(run: Recorded, name: str) -> dict[str, object]:
     batch = run.batch or 1
-    step, half = (None, None) if run.failure else (run.step_ns, run.middle_half_ns)
+    step, half = run.step_ns, run.middle_half_ns
     return {
         "network": run.network,
         "run": name,
@@ -90,14 +90,14 @@ def _row(run: Recorded, name: str) -> dict[str, object]:
         "place": run.place,
         "on": run.on,
         "batch": run.batch,
-        "status": run.failure or "ok",
+        "status": run.status,
         "steps": len(run.steps_ns),
         "timed": run.timed,
         "step_ns": step,
         "image_ns": None if step is None else round(step / batch),
         "low_ns": None if half is None else round(half[0] / batch),
         "high_ns": None if half is None else round(half[1] / batch),
-        "images_per_s": batch * 1e9 / step if step else None,
+        "images_per_s": run.images_per_s,
     }
 
 

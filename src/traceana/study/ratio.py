@@ -77,7 +77,6 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
 
 
 def _row(run: Recorded, name: str) -> dict[str, object]:
-    step = None if run.failure else run.step_ns
     return {
         "network": run.network,
         "batch": run.batch,
@@ -85,10 +84,10 @@ def _row(run: Recorded, name: str) -> dict[str, object]:
         "run": name,
         "framework": run.framework,
         "version": run.version,
-        "status": run.failure or "ok",
+        "status": run.status,
         "timed": run.timed,
-        "step_ns": step,
-        "images_per_s": (run.batch or 0) * 1e9 / step if step else None,
+        "step_ns": run.step_ns,
+        "images_per_s": run.images_per_s,
     }
 
 

@@ -49,18 +49,31 @@ class Recorded:
 
     @property
     def step_ns(self) -> int | None:
-        """Return the time of one step: the median; the mean where only their sum is right."""
-        if not self.steps_ns:
+        """Return the time of one step: the median; the mean where only their sum is right.
+
+        None of a run that failed.
+        """
+        if self.failure is not None:
             return None
         return round((median if self.exact else fmean)(self.steps_ns))
 
     @property
     def middle_half_ns(self) -> tuple[float, float] | None:
         """Return the quartiles of the steps' times; None where they cannot be told."""
-        if not self.exact or len(self.steps_ns) < 2:
+        if self.failure is not None or not self.exact or len(self.steps_ns) < 2:
             return None
         low, _, high = quantiles(self.steps_ns, n=4, method="inclusive")
         return low, high
+
+    @property
+    def images_per_s(self) -> float | None:
+        """Return the images a second; None without a batch or a time."""
+        return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
+
+    @property
+    def status(self) -> str:
+        """Return ``ok``, or why the run gave no figure."""
+        return self.failure or "ok"
 
     @property
     def failure(self) -> str | None:

@@ -77,7 +77,6 @@ def in_series(
 
 def _row(run: Recorded, name: str, told: Communication | None, scaling: str) -> dict[str, object]:
     batch = run.batch or 0
-    step = None if run.failure else run.step_ns
     several = told if run.devices > 1 else None
     reduced = None if several is None else several.reduced_bytes
     parameters = None if run.parameters is None else FLOAT32 * run.parameters
@@ -90,10 +89,10 @@ def _row(run: Recorded, name: str, told: Communication | None, scaling: str) -> 
         "scaling": scaling,
         "batch": batch if scaling == SHARED else batch // run.devices,
         "devices": run.devices,
-        "status": run.failure or "ok",
+        "status": run.status,
         "timed": run.timed,
-        "step_ns": step,
-        "images_per_s": batch * 1e9 / step if step else None,
+        "step_ns": run.step_ns,
+        "images_per_s": run.images_per_s,
         "communication_ns": None if several is None else several.time_ns,
         "communication_share": None if several is None else several.share,
         "exposed_ns": None if several is None else several.exposed_ns,
