@@ -6,42 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.advise.copying import NOT_SMALL, copied, host_copies
 from traceana.advise.model import Change, Found, Rule
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
-from traceana.analyze.transfers.table import SMALL_BYTES
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
 
 def _finds(figures: Figures) -> Found | None:
-    # Pageable memory keeps a copy from running beside kernels, and small copies cost their calls:
-    # both have rules of their own.
-    rows = figures.transfers().filter(
-        pl.col("direction").is_in(HOST_DIRECTIONS)
-        & (pl.col("host_memory") != "pageable")
-        & (pl.col("mean_bytes") >= SMALL_BYTES).fill_null(value=True)
-    )
-    rows = rows.sort("exposed_ns", descending=True, nulls_last=True)
-    total = int(rows["exposed_ns"].sum())
-    if not figures.worth(total):
-        return None
-    first = rows.row(0, named=True)
-    return Found(
-        total,
-        {
-            "count": int(rows["count"].sum()),
-            "mean_bytes": first["mean_bytes"],
-            "direction": first["direction"],
-            "bytes_per_s": first["bytes_per_s"],
-            "time_ns": figures.each(int(rows["time_ns"].sum())),
-            "exposed_ns": figures.each(total),
-            "kernel_ns": figures.each(int(figures.busy["kernel_ns"].sum())),
-        },
-        rows.select(
-            *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-            *("bytes_per_s", "link", "peak_share", "waits"),
-        ),
+    # Pageable memory keeps a copy from running beside kernels: it has a rule of its own.
+    rows = host_copies(figures, (pl.col("host_memory") != "pageable") & NOT_SMALL)
+    return copied(
+        figures,
+        rows.sort("exposed_ns", descending=True, nulls_last=True),
+        ("mean_bytes", "direction", "bytes_per_s", "time_ns"),
+        ("bytes_per_s", "link", "peak_share", "waits"),
+        time_ns=figures.each(int(rows["time_ns"].sum())),
+        kernel_ns=figures.each(int(figures.busy["kernel_ns"].sum())),
     )
 
 

@@ -6,39 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.advise.copying import NOT_SMALL, copied, host_copies
 from traceana.advise.model import Change, Found, Rule
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
-from traceana.analyze.transfers.table import SMALL_BYTES
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
 
 def _finds(figures: Figures) -> Found | None:
-    # Of small copies the call is what costs, whatever the memory.
-    rows = figures.transfers().filter(
-        pl.col("direction").is_in(HOST_DIRECTIONS)
-        & (pl.col("host_memory") == "pageable")
-        & (pl.col("mean_bytes") >= SMALL_BYTES).fill_null(value=True)
-    )
-    total = int(rows["exposed_ns"].sum())
-    if not figures.worth(total):
-        return None
-    first = rows.sort("exposed_ns", descending=True, nulls_last=True).row(0, named=True)
-    return Found(
-        total,
-        {
-            "count": int(rows["count"].sum()),
-            "bytes": first["bytes"],
-            "direction": first["direction"],
-            "bytes_per_s": first["bytes_per_s"],
-            "peak_share": first["peak_share"],
-            "exposed_ns": figures.each(total),
-        },
-        rows.select(
-            *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-            *("bytes_per_s", "link", "peak_share", "waits"),
-        ),
+    return copied(
+        figures,
+        host_copies(figures, (pl.col("host_memory") == "pageable") & NOT_SMALL),
+        ("bytes", "direction", "bytes_per_s", "peak_share"),
+        ("bytes_per_s", "link", "peak_share", "waits"),
     )
 
 

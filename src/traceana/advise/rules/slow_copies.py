@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.advise.copying import LARGE
+from traceana.advise.copying import LARGE, copied, host_copies, with_saving
 from traceana.advise.model import Change, Found, Rule
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -17,34 +16,14 @@ _SLOW: Final = 0.5
 
 
 def _finds(figures: Figures) -> Found | None:
-    rows = figures.transfers().filter(
-        pl.col("direction").is_in(HOST_DIRECTIONS)
-        & (pl.col("host_memory") != "pageable")
-        & (pl.col("mean_bytes") >= LARGE)
-        & (pl.col("peak_share") < _SLOW)
-    )
-    rows = rows.with_columns(
-        (pl.col("exposed_ns") * (1 - pl.col("peak_share"))).cast(pl.Int64).alias("saving_ns")
-    ).sort("saving_ns", descending=True, nulls_last=True)
-    total = int(rows["saving_ns"].sum())
-    if not figures.worth(total):
-        return None
-    first = rows.row(0, named=True)
-    return Found(
-        total,
-        {
-            "count": int(rows["count"].sum()),
-            "mean_bytes": first["mean_bytes"],
-            "direction": first["direction"],
-            "bytes_per_s": first["bytes_per_s"],
-            "peak_share": first["peak_share"],
-            "link": first["link"],
-            "exposed_ns": figures.each(int(rows["exposed_ns"].sum())),
-        },
-        rows.select(
-            *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-            *("bytes_per_s", "link", "peak_bytes_per_s", "peak_share", "saving_ns"),
-        ),
+    slow = (pl.col("mean_bytes") >= LARGE) & (pl.col("peak_share") < _SLOW)
+    rows = host_copies(figures, (pl.col("host_memory") != "pageable") & slow)
+    return copied(
+        figures,
+        with_saving(rows, pl.col("peak_share")),
+        ("mean_bytes", "direction", "bytes_per_s", "peak_share", "link"),
+        ("bytes_per_s", "link", "peak_bytes_per_s", "peak_share", "saving_ns"),
+        saving="saving_ns",
     )
 
 

@@ -6,43 +6,28 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.advise.copying import large_rates
+from traceana.advise.copying import copied, host_copies, large_rates, with_saving
 from traceana.advise.model import Change, Found, Rule
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
 
 def _finds(figures: Figures) -> Found | None:
-    rows = figures.transfers().filter(pl.col("direction").is_in(HOST_DIRECTIONS) & pl.col("small"))
+    rows = host_copies(figures, pl.col("small"))
     if rows.is_empty():
         return None
-    evidence = rows.join(large_rates(figures), on="direction", how="left").with_columns(
+    rows = rows.join(large_rates(figures), on="direction", how="left").with_columns(
         pl.coalesce("large_bytes_per_s", "peak_bytes_per_s").alias("large_bytes_per_s")
     )
     needed = (pl.col("bytes_per_s") / pl.col("large_bytes_per_s")).clip(0, 1).fill_null(0)
-    evidence = evidence.with_columns(
-        (pl.col("exposed_ns") * (1 - needed)).cast(pl.Int64).alias("saving_ns")
-    ).sort("saving_ns", descending=True, nulls_last=True)
-    total = int(evidence["saving_ns"].sum())
-    if not figures.worth(total):
-        return None
-    first = evidence.row(0, named=True)
-    return Found(
-        total,
-        {
-            "count": int(evidence["count"].sum()),
-            "mean_bytes": int(evidence["bytes"].sum()) // int(evidence["count"].sum()),
-            "direction": first["direction"],
-            "bytes_per_s": first["bytes_per_s"],
-            "large_bytes_per_s": first["large_bytes_per_s"],
-            "exposed_ns": figures.each(int(evidence["exposed_ns"].sum())),
-        },
-        evidence.select(
-            *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-            *("bytes_per_s", "large_bytes_per_s", "waits", "saving_ns"),
-        ),
+    return copied(
+        figures,
+        with_saving(rows, needed),
+        ("mean_bytes", "direction", "bytes_per_s", "large_bytes_per_s"),
+        ("bytes_per_s", "large_bytes_per_s", "waits", "saving_ns"),
+        saving="saving_ns",
+        mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
     )
 
 

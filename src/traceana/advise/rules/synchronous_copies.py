@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.advise.copying import host_copies
 from traceana.advise.model import Change, Found, Rule
 from traceana.advise.waiting import waits
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def _finds(figures: Figures) -> Found | None:
     if figures.on_cpu:
         return None
-    rows = figures.transfers("call").filter(
-        pl.col("direction").is_in(HOST_DIRECTIONS) & (pl.col("synchronous") > 0)
-    )
+    rows = host_copies(figures, pl.col("synchronous") > 0, by="call")
     exposed = int(rows["exposed_ns"].sum())
     waited = figures.idle_ns("copy")
     found = waits(
