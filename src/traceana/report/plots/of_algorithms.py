@@ -7,8 +7,9 @@ from typing import Final
 import polars as pl
 
 from traceana.report import words
-from traceana.report.plots.picture import Axis, Bars, Line, Panel, Picture
-from traceana.report.plots.units import bytes_axis, flops_axis, scaled, time_axis
+from traceana.report.plots.picture import Axis, Line, Panel, Picture
+from traceana.report.plots.summed import summed
+from traceana.report.plots.units import bytes_axis, flops_axis, time_axis
 from traceana.study.convolutions.sources import DIRECTIONS
 from traceana.study.model import Study
 
@@ -50,16 +51,7 @@ def _without_batch(study: Study) -> Picture:
         pl.col("algorithm").fill_null("unknown").alias("layer"), pl.col("run").alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
-    time, unit = time_axis("time", frame["time_ns"])
-    panels = [
-        Panel(
-            _CALLED.get(direction, str(direction)),
-            time,
-            rows=[words.part(row) for row in rows],
-            bars=_bars(own, rows, "time_ns", unit),
-        )
-        for direction, own in _by_direction(frame)
-    ]
+    panels = _timed(frame, rows, [words.part(row) for row in rows])
     return Picture("Time of convolution algorithms", study.on, panels, 3, share="all")
 
 
@@ -80,25 +72,30 @@ def by_layer(study: Study) -> Picture:
         .alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
-    time, time_unit = time_axis("time", frame["time_ns"])
-    panels = [
-        Panel(
-            _CALLED.get(direction, str(direction)),
-            time,
-            rows=rows,
-            bars=_bars(own, rows, "time_ns", time_unit),
-        )
-        for direction, own in _by_direction(frame)
-    ]
+    panels = _timed(frame, rows, rows)
     forward = frame.filter(
         pl.col("direction").is_in(["fprop", "forward"]), pl.col("status") == "ok"
     )
     if forward["executed_flops"].is_not_null().any():
         axis, unit = flops_axis("operations", forward["executed_flops"])
-        bars = _bars(forward, rows, "executed_flops", unit)
+        bars = summed(forward, "_s", "layer", rows, "executed_flops", unit)
         panels.append(Panel("forward: operations executed", axis, rows=rows, bars=bars))
     title = study.title if batch is None else f"{study.title}, batch {batch!s}"
     return Picture(title, study.on, panels, min(2, len(panels)), share="all")
+
+
+def _timed(frame: pl.DataFrame, rows: list[str], names: list[str]) -> list[Panel]:
+    """Return bars of the times of ``rows``, which are called ``names``: a panel a direction."""
+    time, unit = time_axis("time", frame["time_ns"])
+    return [
+        Panel(
+            _CALLED.get(direction, str(direction)),
+            time,
+            rows=names,
+            bars=summed(own, "_s", "layer", rows, "time_ns", unit),
+        )
+        for direction, own in _by_direction(frame)
+    ]
 
 
 def _by_direction(frame: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
@@ -117,14 +114,3 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
             label += " (not on all layers)"
         lines.append(Line(label, rows["batch"].to_list(), (rows[column] / unit).to_list()))
     return lines
-
-
-def _bars(frame: pl.DataFrame, rows: list[str], column: str, unit: int) -> list[Bars]:
-    found = []
-    for (series,), own in frame.group_by("_s", maintain_order=True):
-        there = own.drop_nulls(column)
-        values = dict(there.group_by("layer").agg(pl.col(column).sum()).iter_rows())
-        if values:
-            told = scaled([values.get(row) for row in rows], unit)
-            found.append(Bars(str(series), told))
-    return found

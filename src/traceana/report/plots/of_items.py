@@ -7,8 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.report.plots.picture import Axis, Bars, Panel, Picture
-from traceana.report.plots.units import bytes_axis, flops_axis, scaled, time_axis
+from traceana.report.plots.picture import Axis, Panel, Picture
+from traceana.report.plots.summed import summed
+from traceana.report.plots.units import bytes_axis, time_axis
 from traceana.report.text import plain
 from traceana.study.model import Study
 from traceana.study.names import Name
@@ -76,14 +77,7 @@ def _panel(
 ) -> Panel:
     """Return the bars of ``column``, on an axis for the columns ``scale``."""
     axis, size = _axis(column)(pl.concat([frame[each].rename("") for each in scale]))
-    bars = []
-    for (label,), own in frame.group_by("_label", maintain_order=True):
-        summed = own.drop_nulls(column).group_by("_row").agg(pl.col(column).sum())
-        values = dict(summed.iter_rows())
-        printed = "source" in own.columns and own["source"].is_not_null().any()
-        if values:
-            there = scaled([values.get(row) for row in rows], size)
-            bars.append(Bars(str(label), there, printed=printed))
+    bars = summed(frame, "_label", "_row", rows, column, size)
     return Panel(title, axis, rows=[plain(row) for row in rows], bars=bars)
 
 
@@ -94,6 +88,4 @@ def _axis(column: str) -> Callable[[pl.Series], tuple[Axis, int]]:
         return lambda values: bytes_axis("copied", values)
     if column == "bytes_per_s":
         return lambda _: (Axis("throughput (GB/s)"), 10**9)
-    if column.endswith("flops"):
-        return lambda values: flops_axis("operations", values)
     return lambda _: (Axis(column), 1)
