@@ -6,7 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from traceana.report.columns import Kind, Shown
+from traceana.report.columns import Shown
+from traceana.report.kinds import Kind
 
 WIDTH: Final = 20
 PATTERN: Final = "[▏▎▍▌▋▊▉█]+"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.report import human, words
-from traceana.report.columns import Kind, kind_of, shown
+from traceana.report.columns import shown
+from traceana.report.kinds import Kind, kind_of
 from traceana.report.text import cut_end
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from traceana.report.columns import Kind, Shown
+from traceana.report.columns import Shown
+from traceana.report.kinds import Kind
 from traceana.report.text import cut_end, cut_start
 
 GAP: Final = 2

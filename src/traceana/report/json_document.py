@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from traceana import __version__
-from traceana.report.columns import unit_of
 from traceana.report.document import JSON_SCHEMA_VERSION, Document
 from traceana.report.findings import arranged, table
+from traceana.report.kinds import unit_of
 
 if TYPE_CHECKING:
     from traceana.advise import Finding

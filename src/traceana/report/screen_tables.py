@@ -12,8 +12,9 @@ from traceana.analyze.condensed import Line
 from traceana.analyze.overview import Overview
 from traceana.report import human, words
 from traceana.report.bars import PATTERN, bar
-from traceana.report.columns import Kind, Shown, show
+from traceana.report.columns import Shown, show
 from traceana.report.grid import compact
+from traceana.report.kinds import Kind
 from traceana.report.text import plain
 
 Row = dict[str, Any]

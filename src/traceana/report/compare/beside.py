@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.report import human
-from traceana.report.columns import Kind, Shown, kind_of, show, shown, tells
+from traceana.report.columns import Shown, show, shown, tells
+from traceana.report.kinds import Kind, kind_of
 from traceana.report.source import source_of
 from traceana.report.text import plain
 
