@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from traceana.errors import ExitCode
+from traceana.record.framework import Framework
 
 if TYPE_CHECKING:
     from traceana.record.asked import Asked
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from traceana.runs import RecordedRun
 
 SEPARATOR = "--"
-
-
-class Framework(StrEnum):
-    """The frameworks of the workloads."""
-
-    PYTORCH = "pytorch"
-    KERAS = "keras"
-    JAX = "jax"
 
 
 class Choice(StrEnum):
@@ -137,8 +130,8 @@ def record(what: What, words: Words = None) -> ExitCode:
 
 def _asked(what: What, words: list[str]) -> Asked:
     from traceana.errors import ProfilerConflictError
-    from traceana.record import workload
     from traceana.record.asked import Asked
+    from traceana.record.workload import find_workloads
     from traceana.runs.model import Profiler
 
     cut = words.index(SEPARATOR) if SEPARATOR in words else len(words)
@@ -164,9 +157,9 @@ def _asked(what: What, words: list[str]) -> Asked:
         raise typer.BadParameter("choose one", param_hint="--profiler")
     return Asked(
         command=tuple(command),
-        framework=None if what.framework is None else workload.Framework(what.framework),
+        framework=what.framework,
         options=tuple(options),
-        home=workload.find_workloads() if trains else None,
+        home=find_workloads() if trains else None,
         profiler=None if chosen[0] is Choice.AUTO else Profiler(chosen[0]),
         warm_up=what.warm_up,
         steps=what.steps,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traceana.errors import BadSweepError
+from traceana.record.framework import Framework
 from traceana.record.script import STEPS, WARM_UP, Script
 from traceana.record.subject import Subject
-from traceana.record.workload import Framework, WorkloadRun
+from traceana.record.workload import WorkloadRun
 from traceana.runs.model import Profiler
 
 _FRAMEWORK = "framework"

@@ -13,7 +13,7 @@ from traceana.record import nsys
 from traceana.record.inside.settings import Settings
 from traceana.record.reports import ProcessReport, read_reports
 from traceana.record.subject import Launch, Outcome
-from traceana.runs.model import Profiler
+from traceana.runs.model import LAYERS_FILE, Profiler
 
 WARM_UP: Final = 5
 STEPS: Final = 10
@@ -85,7 +85,7 @@ class Script:
             taken = len(trained.times.steps_ns)
             if recorded and taken < self.steps:
                 notes[f"{taken} of {self.steps} steps were recorded: the script ended"] = None
-        layers = scratch / "layers.json"
+        layers = scratch / LAYERS_FILE
         images = None if trained is None else trained.images_per_step
         return Outcome(
             times=None if trained is None else trained.times,

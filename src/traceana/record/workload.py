@@ -6,7 +6,6 @@ import importlib.util
 import os
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +13,13 @@ import msgspec
 
 from traceana.errors import MissingExtraError, ProfilerConflictError
 from traceana.record import nsys
+from traceana.record.framework import Framework
 from traceana.record.inside.settings import Settings
 from traceana.record.reports import read_reports
 from traceana.record.script import on_path
 from traceana.record.subject import Launch, Outcome
 from traceana.runs import model
 from traceana.runs.model import Profiler, StepTimes, Value
-
-
-class Framework(StrEnum):
-    """The frameworks that the networks are built in, by the names of their workloads."""
-
-    PYTORCH = "pytorch"
-    KERAS = "keras"
-    JAX = "jax"
-
 
 _OWN: Final = {
     Framework.PYTORCH: Profiler.TORCH,
