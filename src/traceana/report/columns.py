@@ -87,7 +87,7 @@ def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str])
     for group in (set(times) & PER_CALL, set(times) - PER_CALL):
         values = [value for c in group for value in (frame[c].max(), totals.get(c))]
         units |= dict.fromkeys(group, human.time_unit(values))  # type: ignore[arg-type]
-    return [_shown(frame[column], totals.get(column), units.get(column)) for column in wanted]
+    return [column_of(frame[column], units.get(column), totals.get(column)) for column in wanted]
 
 
 def shown(kind: Kind, value: Any) -> str:
@@ -95,7 +95,8 @@ def shown(kind: Kind, value: Any) -> str:
     return human.duration(value) if kind is Kind.TIME else _WRITERS[kind](value)
 
 
-def _shown(values: pl.Series, total: int | None, unit: human.Unit | None) -> Shown:
+def column_of(values: pl.Series, unit: human.Unit | None, total: int | None = None) -> Shown:
+    """Return ``values`` as the column of their name; ``unit`` is that of durations alone."""
     kind = kind_of(values.name)
     if kind is Kind.COUNT and values.dtype.is_float():
         kind = Kind.MEAN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.report import human
-from traceana.report.columns import Shown, show, shown, tells
+from traceana.report.columns import Shown, column_of, show, tells
 from traceana.report.kinds import Kind, kind_of
 from traceana.report.source import source_of
 from traceana.report.text import plain
@@ -125,21 +125,21 @@ def summary_columns(frame: pl.DataFrame) -> list[Shown]:
     """Return the columns of the summary that tell something."""
     alike = frame["batch"].n_unique() == 1
     wanted = [one for one in SUMMARY if not (alike and one == "image_to_first")]
-    kept = [one for one in wanted if tells(frame[one])]
     numbered = pl.format("{} {}", pl.int_range(1, pl.len() + 1), "run")
-    columns = show(frame.with_columns(numbered.alias("run")), {}, kept)
-    return [
-        replace(column, title=_CALLED.get(name, column.title))
-        for name, column in zip(kept, columns, strict=True)
-    ]
+    return _called(frame.with_columns(numbered.alias("run")), wanted)
 
 
 def item_columns(wide: pl.DataFrame, by: str) -> list[Shown]:
     """Return the columns that name the items of ``wide``, a table with its runs side by side."""
-    kept = [one for one in KEYS[by] if tells(wide[one])]
+    return _called(wide, KEYS[by])
+
+
+def _called(frame: pl.DataFrame, columns: Sequence[str]) -> list[Shown]:
+    """Return those of ``columns`` that tell something, as they are called beside each other."""
+    kept = [one for one in columns if tells(frame[one])]
     return [
         replace(column, title=_CALLED.get(name, column.title))
-        for name, column in zip(kept, show(wide, {}, kept), strict=True)
+        for name, column in zip(kept, show(frame, {}, kept), strict=True)
     ]
 
 
@@ -179,15 +179,11 @@ def run_columns(table: Table, wide: pl.DataFrame) -> list[OfRun]:
             if one == table.time
             or (tells(values[one].alias(one)) and (number > 1 or one != "to_first"))
         ]
-        shown_ = tuple(_column(one, values[one], unit) for one in kept)
-        found.append(OfRun(f"{number} {plain(run)}", tuple(kept), shown_))
+        shown = tuple(_column(one, values[one], unit) for one in kept)
+        found.append(OfRun(f"{number} {plain(run)}", tuple(kept), shown))
     return found
 
 
 def _column(figure: str, values: pl.Series, unit: human.Unit) -> Shown:
-    kind = kind_of(figure)
-    called = _CALLED.get(figure, figure)
-    if kind is Kind.TIME:
-        cells = ["" if value is None else human.in_unit(value, unit) for value in values]
-        return Shown(called, kind, cells, unit=unit[1])
-    return Shown(called, kind, ["" if value is None else shown(kind, value) for value in values])
+    column = column_of(values.alias(figure), unit if kind_of(figure) is Kind.TIME else None)
+    return replace(column, title=_CALLED.get(figure, figure))
