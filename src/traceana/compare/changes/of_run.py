@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -32,15 +33,9 @@ def layouts(a: Half, b: Half) -> Iterator[Change]:
 
 def communication(a: Half, b: Half) -> Iterator[Change]:
     """Yield the collectives."""
-    chosen = pl.col("category") == "collective"
-    if a.calls(chosen) or b.calls(chosen):
-        yield Change(
-            "communication",
-            a.time(chosen),
-            b.time(chosen),
-            count_a=a.calls(chosen),
-            count_b=b.calls(chosen),
-        )
+    change = _of_work("communication", a, b, pl.col("category") == "collective")
+    if change.count_a or change.count_b:
+        yield change
 
 
 def launches(a: Half, b: Half) -> Iterator[Change]:
@@ -60,16 +55,8 @@ def copies(a: Half, b: Half) -> Iterator[Change]:
         yield from _counted("copies", a, b, chosen, direction)
         memory = [_memory(half, chosen) for half in (a, b)]
         if None not in memory and memory[0] != memory[1]:
-            yield Change(
-                "host_memory",
-                a.time(chosen),
-                b.time(chosen),
-                direction,
-                memory[0],
-                memory[1],
-                a.calls(chosen),
-                b.calls(chosen),
-            )
+            change = _of_work("host_memory", a, b, chosen, direction)
+            yield replace(change, before=memory[0], after=memory[1])
 
 
 def batches(a: Half, b: Half) -> Iterator[Change]:
@@ -99,10 +86,9 @@ def one_sided(a: Half, b: Half) -> Iterator[Change]:
 
 def compiled(a: Half, b: Half) -> Iterator[Change]:
     """Yield the work of compiled functions, where only one side has any: how many kernels."""
-    of = pl.col("compiled")
-    counts = a.calls(of), b.calls(of)
-    if (counts[0] > 0) != (counts[1] > 0):
-        yield Change("compiled", a.time(of), b.time(of), count_a=counts[0], count_b=counts[1])
+    change = _of_work("compiled", a, b, pl.col("compiled"))
+    if bool(change.count_a) != bool(change.count_b):
+        yield change
 
 
 def layers(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
@@ -135,11 +121,17 @@ def _mostly_compiled(half: Half, chosen: pl.Expr) -> str | None:
 def _counted(
     kind: str, a: Half, b: Half, chosen: pl.Expr, subject: str | None = None
 ) -> Iterator[Change]:
+    change = _of_work(kind, a, b, chosen, subject)
+    if change.count_a != change.count_b:
+        yield change
+
+
+def _of_work(kind: str, a: Half, b: Half, chosen: pl.Expr, subject: str | None = None) -> Change:
+    """Return the change of the time and the calls of the work that is ``chosen``."""
     counts = a.calls(chosen), b.calls(chosen)
-    if counts[0] != counts[1]:
-        yield Change(
-            kind, a.time(chosen), b.time(chosen), subject, count_a=counts[0], count_b=counts[1]
-        )
+    return Change(
+        kind, a.time(chosen), b.time(chosen), subject, count_a=counts[0], count_b=counts[1]
+    )
 
 
 def _memory(half: Half, chosen: pl.Expr) -> str | None:
