@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import jax
@@ -21,6 +19,7 @@ from workloads.jax.layers import Form
 from workloads.jax.switches import devices, set_switches
 from workloads.network import Network
 from workloads.options import Epilogue, Layout, Precision, RunOptions
+from workloads.profiled import Profiler, take_steps
 from workloads.step_times import StepTimes
 
 _RATE, _MOMENTUM = 1e-3, 0.9
@@ -34,23 +33,12 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
     folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
     what this machine does not have.
     """
-    step = prepare(options)
-    times = StepTimes()
-    for number in range(-options.warm_up, options.steps):
-        if number == 0 and log is not None:
-            jax.profiler.start_trace(str(log), profiler_options=_without_python())
-        mark = (
-            nullcontext()
-            if number < 0
-            else jax.profiler.StepTraceAnnotation("train", step_num=number)
-        )
-        start = perf_counter_ns()
-        with mark:
-            step()
-        times.add(number, perf_counter_ns() - start)
-    if log is not None:
-        jax.profiler.stop_trace()
-    return times
+    profiler = Profiler(
+        lambda folder: jax.profiler.start_trace(folder, profiler_options=_without_python()),
+        lambda number: jax.profiler.StepTraceAnnotation("train", step_num=number),
+        jax.profiler.stop_trace,
+    )
+    return take_steps(options, prepare(options), profiler, log)
 
 
 def prepare(options: RunOptions) -> Callable[[], jax.Array]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import keras
@@ -16,6 +15,7 @@ from workloads.keras.build import build
 from workloads.keras.switches import replicas, set_switches
 from workloads.network import Network
 from workloads.options import HostMemory, Layout, Precision, RunOptions
+from workloads.profiled import Profiler, take_steps
 from workloads.step_times import StepTimes
 
 
@@ -26,23 +26,11 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
     folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
     what this machine does not have.
     """
-    step = prepare(options)
-    times = StepTimes()
-    for number in range(-options.warm_up, options.steps):
-        if number == 0 and log is not None:
-            tf.profiler.experimental.start(str(log))
-        mark = (
-            nullcontext()
-            if number < 0
-            else tf.profiler.experimental.Trace("train", step_num=number)
-        )
-        start = perf_counter_ns()
-        with mark:
-            step()
-        times.add(number, perf_counter_ns() - start)
-    if log is not None:
-        tf.profiler.experimental.stop()
-    return times
+    traced = tf.profiler.experimental
+    profiler = Profiler(
+        traced.start, lambda number: traced.Trace("train", step_num=number), traced.stop
+    )
+    return take_steps(options, prepare(options), profiler, log)
 
 
 def prepare(options: RunOptions) -> Callable[[], float]:

@@ -23,10 +23,6 @@ COLUMNS: Final = (
     *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
     *("step_count", "step_ns", "step_share"),
 )
-GAP_COLUMNS: Final = (
-    *("rank", "device", "cause", "start_ns", "time_ns", "explained_ns", "share"),
-    *("operator", "range", "call", "step", "before", "after"),
-)
 
 
 def idle(trace: Trace, by: By = "cause", *, found: Moments | None = None) -> Result:
