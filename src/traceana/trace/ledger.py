@@ -28,6 +28,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "rounded": ("note", "events whose times are finer than a nanosecond, rounded to the nearest"),
     "unknown_category": ("note", "events of a category that traceana has no table for"),
     "unmatched": ("note", "measured launches, and kernels, that do not agree with each other"),
+    "lost_field": ("note", "fields of events that could not be parsed; the events are kept"),
     "by_repetition": ("note", "device work whose layer is told by another repetition of its place"),
     "no_launch": ("problem", "device work whose launching call is not in the trace"),
     "zero_timestamp": ("problem", "events whose start is 0: the profiler lost their times"),

@@ -150,3 +150,53 @@ def test_raw_control_characters_backslashes_and_tokens(tmp_path: Path) -> None:
     assert counted == {"repaired": 4, "missing_time": 2}
     kept = trace.activities.height + trace.ledger.filter(~pl.col("kept"))["count"].sum()
     assert kept == trace.meta.events == 4
+
+
+def test_an_argument_of_another_type_is_lost_alone(tmp_path: Path) -> None:
+    launch = {
+        "ph": "X", "cat": "cpu_op", "name": "triton_poi_fused_add_0", "pid": 5, "tid": 42,
+        "ts": 9, "dur": 6, "args": {
+            "grid": "grid(4096,)", "Input Dims": [[4, 8]], "External id": {"no": "number"},
+            "Sequence number": 7,
+        },
+    }  # fmt: skip
+    odd = kernel("k", 12, 2, grid="(8, 1, 1)", block=[32, 1, 1], correlation=[3])
+    other = kernel("k", 15, 2, grid=[8, 1, 1], block=[32, 1, 1])
+    trace = read(write(tmp_path / "t.json", [launch, odd, other]))
+    assert trace.meta.events == 3
+    assert trace.ops.select("input_shapes", "sequence", "external").rows() == [
+        ("[[4, 8]]", 7, None)
+    ]
+    assert trace.activities.select("duration", "grid_x", "block_x", "correlation").rows() == [
+        (2000, None, 32, None),
+        (2000, 8, 32, None),
+    ]
+    lost = trace.ledger.select("reason", "severity", "kept", "count", "detail")
+    assert sorted(lost.filter(reason="lost_field").rows()) == [
+        ("lost_field", "note", True, 1, "External id"),
+        ("lost_field", "note", True, 1, "correlation"),
+        ("lost_field", "note", True, 1, "grid"),
+    ]
+    assert "malformed" not in lost["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "vendor"),
+    [
+        ("Tesla V100-SXM2-16GB", {}, "NVIDIA"),
+        ("NVIDIA H100 80GB HBM3", {}, "NVIDIA"),
+        ("AMD Instinct MI300X", {}, "AMD"),
+        ("gfx942", {}, "AMD"),
+        ("Intel(R) Data Center GPU Max 1550", {}, "Intel"),
+        ("Some Accelerator", {}, None),
+        ("Some Accelerator", {"hip_runtime_version": 60000000}, "AMD"),
+        ("Some Accelerator", {"cuda_driver_version": 12040}, "NVIDIA"),
+        (None, {}, None),
+    ],
+)
+def test_the_vendor_is_what_the_trace_says(
+    tmp_path: Path, name: str | None, keys: dict[str, int], vendor: str | None
+) -> None:
+    listed = [{"id": 0, "name": name}]
+    path = write(tmp_path / "t.json", [kernel("k", 5, 1)], deviceProperties=listed, **keys)
+    assert read(path).devices["vendor"].to_list() == [vendor]

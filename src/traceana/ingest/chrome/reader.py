@@ -50,7 +50,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
-    ledger = ledger_of(columns.left_out, columns.repaired, source, end)
+    ledger = ledger_of(columns, source, end)
     complete = pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete])
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}

@@ -14,7 +14,7 @@ from msgspec import Raw
 from traceana.ingest.kineto.collectives import message_bytes, split_annotations
 from traceana.ingest.kineto.columns import FRAMES, Columns
 from traceana.ingest.kineto.event_decoder import EventDecoder
-from traceana.ingest.kineto.events import Event
+from traceana.ingest.kineto.events import Args, Event
 from traceana.ingest.kineto.integers import integers
 from traceana.ingest.kineto.times import to_nanoseconds
 
@@ -61,6 +61,8 @@ def _columns(events: list[Event]) -> Columns:
     columns = Columns(events=len(events))
     for name, bucket in frames.items():
         columns.frames[name].append(pl.DataFrame(_SERIES[name](bucket), schema=FRAMES[name]))
+    for name, extents in _extents([event.args for event in frames.get("device", ())]).items():
+        columns.lose(name, sum(not isinstance(extent, list | None) for extent in extents))
     for (phase, category), bucket in route.items():
         if _frame_of(phase, (category or "").lower()) is None:
             _leave_out(columns, phase, (category or "").lower(), bucket)
@@ -141,17 +143,18 @@ def _device(events: list[Event]) -> _Columns:
         **{
             f"{what}_{axis}": integers(
                 [
-                    extent[i] if extent is not None and i < len(extent) else None
+                    extent[i] if isinstance(extent, list) and i < len(extent) else None
                     for extent in extents
                 ]
             )
-            for what, extents in (
-                ("grid", [arg.grid for arg in args]),
-                ("block", [arg.block for arg in args]),
-            )
+            for what, extents in _extents(args).items()
             for i, axis in enumerate("xyz")
         },
     }
+
+
+def _extents(args: list[Args]) -> dict[str, list[object]]:
+    return {"grid": [arg.grid for arg in args], "block": [arg.block for arg in args]}
 
 
 def _call(events: list[Event]) -> _Columns:

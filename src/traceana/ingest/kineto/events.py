@@ -28,8 +28,9 @@ class Args(Struct, gc=False, frozen=True):
     stream: Number = None
     bytes: Number = None
     size: Number = None  # AMD's memory calls
-    grid: list[Number] | None = None
-    block: list[Number] | None = None
+    # Three numbers of a kernel; Triton's launches on the host have a "grid" of any kind.
+    grid: object = None
+    block: object = None
     registers: Number = field(default=None, name="registers per thread")
     shared_memory: Number = field(default=None, name="shared memory")
     graph_node: Number = field(default=None, name="graph node id")

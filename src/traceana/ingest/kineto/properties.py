@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import polars as pl
@@ -18,6 +19,12 @@ _VERSIONS: Final = (
     "hip_driver_version",
 )
 _OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+_VENDORS: Final = {
+    "NVIDIA": r"(?i)nvidia|tesla|geforce|quadro|titan|\bRTX\b|\bGTX\b|\bG?[HB][12]00\b|tegra",
+    "AMD": r"(?i)\bAMD\b|radeon|instinct|\bMI\d{2,3}[AX]?\b|^gfx\d",
+    "Intel": r"(?i)intel|\bArc\b|data center gpu (?:max|flex)",
+}
+"""Vendor -> pattern of the names that its drivers print."""
 _EPOCH_FLOOR: Final = 10**18
 """Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from a boot."""
 
@@ -30,7 +37,7 @@ def devices(keys: dict[str, Any], used: pl.Series) -> pl.DataFrame:
     """
     listed = keys.get("deviceProperties")
     rows = (
-        [_device(entry) for entry in listed if isinstance(entry, dict)]
+        [_device(entry, _vendor(entry, keys)) for entry in listed if isinstance(entry, dict)]
         if isinstance(listed, list)
         else []
     )
@@ -50,7 +57,23 @@ def devices(keys: dict[str, Any], used: pl.Series) -> pl.DataFrame:
     return numbers.to_frame().join(described, on="device", how="left", maintain_order="left")
 
 
-def _device(entry: dict[str, Any]) -> tuple[Any, ...]:
+def _vendor(entry: dict[str, Any], keys: dict[str, Any]) -> str | None:
+    """Return the vendor by the device's name, else by the runtime's versions; None: neither."""
+    name = entry.get("name")
+    if isinstance(name, str):
+        for vendor, pattern in _VENDORS.items():
+            if re.search(pattern, name):
+                return vendor
+    runtimes = {"NVIDIA": ("cuda_", "cupti_"), "AMD": ("hip_", "roctracer_")}
+    seen = [
+        vendor
+        for vendor, prefixes in runtimes.items()
+        if any(key in keys for key in _VERSIONS if key.startswith(prefixes))
+    ]
+    return seen[0] if len(seen) == 1 else None
+
+
+def _device(entry: dict[str, Any], vendor: str | None) -> tuple[Any, ...]:
     def number(key: str) -> int | None:
         value = integers([entry.get(key)]).item()
         return value if value is None or -(2**31) <= value < 2**31 or key == _MEMORY else None
@@ -61,7 +84,7 @@ def _device(entry: dict[str, Any]) -> tuple[Any, ...]:
     return (
         number("id"),
         name,
-        None if name is None else ("AMD" if "AMD" in name or "Instinct" in name else "NVIDIA"),
+        vendor,
         None if major is None or minor is None else f"{major}.{minor}",
         number("numSms"),
         None,

@@ -44,7 +44,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     keys = end.keys
-    ledger = ledger_of(columns.left_out, columns.repaired, source, end)
+    ledger = ledger_of(columns, source, end)
     calls = columns.frame("call")
     ops, annotations = split_ops(columns.frame("op"))
     annotated = pl.concat(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from traceana.errors import CorruptError, NotATraceError
 from traceana.ingest.kineto.document import Head, NoEventsError, read_head, read_tail
+from traceana.ingest.kineto.event_decoder import Counted
 from traceana.ingest.kineto.split import Decoder, EventStream, T
 from traceana.ingest.source import ByteSource
 from traceana.trace import Ledger
@@ -47,17 +48,14 @@ def read_stream(source: ByteSource, decoder: Decoder[T], take: Callable[[T], Non
     return StreamEnd({**head.keys, **keys}, head.bare, stream.cut)
 
 
-def ledger_of(
-    left_out: Mapping[tuple[str, str], int], repaired: int, source: ByteSource, end: StreamEnd
-) -> Ledger:
-    """Return the ledger of what was left out, mended, damaged or cut while the file was read.
-
-    ``left_out`` counts events by (reason, detail).
-    """
+def ledger_of(counted: Counted, source: ByteSource, end: StreamEnd) -> Ledger:
+    """Return the ledger of what was left out, mended, damaged or cut while the file was read."""
     ledger = Ledger()
-    for (reason, detail), count in left_out.items():
+    for (reason, detail), count in counted.left_out.items():
         ledger.add(reason, count, table="-", detail=detail or None)
-    ledger.add("repaired", repaired, table="-", kept=True)
+    for name, count in counted.lost_fields.items():
+        ledger.add("lost_field", count, table="-", kept=True, detail=name)
+    ledger.add("repaired", counted.repaired, table="-", kept=True)
     if source.damaged:
         ledger.add("damaged", 1, table="-", kept=True)
     if end.cut:

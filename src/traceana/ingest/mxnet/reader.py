@@ -50,7 +50,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
-    ledger = ledger_of(columns.left_out, columns.repaired, source, end)
+    ledger = ledger_of(columns, source, end)
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
     found = spans(halves)
     ledger.add("range_end", found.height, table="ranges")
