@@ -66,6 +66,8 @@ PRECISIONS: Final[tuple[str, ...]] = (
     "fp8",
     "fp4",
     "int8",
+    "w4a16",  # weights of 4 bits, unpacked and multiplied with activations of 16
+    "w8a16",
     "c64",
     "c128",
 )

@@ -16,8 +16,8 @@ RATES: Final = (
 """The rates that a device may have. ``_tensor``: on tensor or matrix cores, accumulating in float32
 where the operands are of 16 or 8 bits."""
 
-_REAL: Final = {"c64": "fp32", "c128": "fp64"}
-"""Complex numbers are computed with as pairs of real ones."""
+_REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
+"""What is multiplied: pairs of real numbers for complex ones, weights unpacked to 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
