@@ -275,6 +275,45 @@ def test_neighbours_of_another_stream_are_none() -> None:
     assert column(run.refined(), "category") == ["conv", None, "conv"]
 
 
+def test_a_complex_product_on_a_stream_of_its_own_between_transforms() -> None:
+    run = Run()
+    run.launch(R2C)
+    run.launch(CGEMM, stream=8)
+    run.launch(C2R)
+    run.launch(SGEMM, CGEMM, stream=8)
+    frame = run.refined()
+    assert column(frame, "category") == ["conv"] * 3 + [None] * 2
+    assert column(frame, "algorithm")[:3] == ["fft"] * 3
+    assert column(frame, "episode") == [0] * 3 + [None] * 2
+
+
+FLASH = "_attention_kernel_of_nobody"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "types", "precision"),
+    [
+        (FLASH, '["c10::BFloat16","c10::BFloat16"]', "bf16"),
+        (FLASH, '["","struct c10::Half"]', "fp16"),
+        (FLASH, '["float","float"]', None),
+        (FLASH, None, None),
+        ("my_matmul(void*)", '["double"]', "fp64"),
+        ("my_matmul(void*)", '["c10::complex<float>"]', "c64"),
+        (SGEMM, '["c10::Half"]', None),
+        (ADD, '["c10::Half"]', None),
+    ],
+)
+def test_the_operators_types_tell_a_precision_that_the_name_does_not(
+    kernel: str, types: str | None, precision: str | None
+) -> None:
+    run = Run()
+    run.launch(kernel, op=run.op("aten::_own_operator", input_types=types))
+    frame = run.refined()
+    assert column(frame, "precision") == [precision]
+    rule = "context.operand_type" if precision else None
+    assert column(frame, "context_rule") == [rule]
+
+
 def test_a_name_scope_is_an_operator() -> None:
     run = Run()
     scope = "gradients/conv1/Conv2D_grad/Conv2DBackpropFilter"

@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
 from traceana.refine.model import ContextRule
+from traceana.refine.operands import MULTIPLIED
 from traceana.refine.operators import Operators
 
 
@@ -20,8 +21,8 @@ def apply(
     """Return the distinct refined classes and, for each of ``contexts``, the row among them.
 
     ``contexts`` has ``name_id``, ``situation``, ``algorithm``, ``direction`` and ``main`` (of the
-    episode and the place in it) and ``many``. The row is null where no rule applies. Classes have
-    the class columns and ``context_rule``.
+    episode and the place in it), ``many`` and ``operand``. The row is null where no rule applies.
+    Classes have the class columns and ``context_rule``.
     """
     facts = _facts(contexts, names, operators)
     holds = [_holds(rule, operators.withins) for rule in rules]
@@ -105,6 +106,8 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
             conditions.append(pl.col(column).is_in(values))
     if rule.batched_unknown:
         conditions.append(pl.col("batched").is_null())
+    if rule.precision_unknown:
+        conditions.append(pl.col("precision").is_null() & pl.col("operand").is_not_null())
     if rule.operator is not None:
         conditions.append(pl.col("operator").str.contains(rule.operator))
     if rule.within is not None:
@@ -126,6 +129,9 @@ def _outcome(rule: ContextRule, column: str) -> pl.Expr:
         return pl.lit(rule.set[column])
     if column in rule.from_purpose:
         return pl.col(f"purpose_{column}")
+    if column == "precision":
+        multiplies = pl.col("category").is_in(MULTIPLIED)
+        return pl.coalesce(named, pl.when(multiplies).then("operand"))
     if column not in rule.from_episode:
         return named
     if column == "algorithm":

@@ -76,7 +76,7 @@ def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFra
     certain = (pl.col("category") == "conv") | pl.col("scoped").fill_null(False)
     if not rows.select(certain.any()).item():
         return rows.clear().with_columns(pl.lit(0, pl.Int64).alias("run"))
-    return (
+    runs = (
         rows.sort(*_PLACE, "start", "row")
         .with_columns(possible.alias("possible"))
         .with_columns(
@@ -84,7 +84,32 @@ def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFra
                 pl.struct("possible", "op", "scope", *_PLACE).rle_id().cast(pl.Int64) + first_run
             ).alias("run")
         )
-        .filter("possible")
+    )
+    return _with_complex_products(runs).filter("possible")
+
+
+def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return ``runs`` with complex products between transforms of a device in the run before them.
+
+    An FFT convolution computes its tiles on several streams: the product may be alone on its own.
+    """
+    transform = (pl.col("category") == "conv") & (pl.col("algorithm") == "fft")
+    product = (pl.col("category") == "gemm") & pl.col("precision").is_in(["c64", "c128"])
+    if not runs.select(product.any()).item():
+        return runs
+    place = [part for part in _PLACE if part != "stream"]
+    near = pl.when(transform | pl.col("told_phase")).then("run")
+    # -1 for what is neither: it stands between a product and the transforms of something else.
+    seen = pl.when(product).then(None).otherwise(near.fill_null(-1))
+    before, behind = seen.forward_fill().over(place), seen.backward_fill().over(place)
+    alone = ~(transform.any().over("run"))
+    return (
+        runs.sort(*place, "start", "row")
+        .with_columns(
+            pl.when(product & alone & (before >= 0) & (behind >= 0)).then(before).alias("its_run")
+        )
+        .with_columns(pl.coalesce("its_run", "run").alias("run"))
+        .drop("its_run")
     )
 
 

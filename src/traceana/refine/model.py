@@ -35,6 +35,7 @@ class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     function: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
     batched_unknown: bool = False
+    precision_unknown: bool = False
     operator: str | None = None
     within: str | None = None
     purpose: tuple[str, ...] = ()

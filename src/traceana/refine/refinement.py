@@ -11,6 +11,7 @@ from traceana.refine.candidates import candidates
 from traceana.refine.episodes import Episodes, find_episodes
 from traceana.refine.launches import counts_a_batch
 from traceana.refine.model import context
+from traceana.refine.operands import operand_precision
 from traceana.refine.operators import Operators
 from traceana.trace import Trace
 from traceana.trace.schema import conform
@@ -31,8 +32,8 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     episodes = find_episodes(parts, ops, operators.told_direction)
     # Text costs more than numbers: the kinds of episodes are few.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
-    per_activity = _contexts(activities, names, operators, episodes, kinds)
-    keys = ["name_id", "situation", "kind", "main", "many"]
+    per_activity = _contexts(trace, operators, episodes, kinds)
+    keys = ["name_id", "situation", "kind", "main", "many", "operand"]
     contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
     told = contexts.join(kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left")
     classes, class_of = apply(known.rules, told, names, operators)
@@ -51,13 +52,10 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
 
 
 def _contexts(
-    activities: pl.DataFrame,
-    names: pl.DataFrame,
-    operators: Operators,
-    episodes: Episodes,
-    kinds: pl.DataFrame,
+    trace: Trace, operators: Operators, episodes: Episodes, kinds: pl.DataFrame
 ) -> pl.DataFrame:
     """Return, for each activity, what the rules look at, in numbers."""
+    activities, names = trace.activities, trace.names
     op = pl.Series(from_rows(activities["op"]))
     of_op = pl.Series(operators.of_op, dtype=pl.Int64)
     known = op if len(of_op) else op.clear().extend_constant(NONE, len(op))
@@ -78,6 +76,7 @@ def _contexts(
         .with_columns(
             launched.alias("launched"),
             counts_a_batch(activities, names).alias("many"),
+            operand_precision(trace).alias("operand"),
         )
         .join(operators.scopes, on="scope", how="left", maintain_order="left")
         .join(members, on="row", how="left", maintain_order="left")
