@@ -86,6 +86,13 @@ def known(device: dict[str, Any]) -> Peaks:
         ("AMD Instinct MI300X VF", "Instinct MI300X"),
         ("AMD Instinct MI250X", "Instinct MI250X, one of its two dies"),
         ("AMD Instinct MI210", "Instinct MI210"),
+        ("AMD Instinct MI350X", "Instinct MI350X"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA L40", "L40"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada Generation"),
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", "GeForce RTX 4060 Laptop GPU"),
+        ("NVIDIA GeForce RTX 5070 Ti", "GeForce RTX 5070 Ti"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell"),
     ],
 )
 def test_names_as_drivers_print_them(name: str, listed: str) -> None:
@@ -198,7 +205,7 @@ def test_listed_figures_agree_with_multiprocessors_times_clock(device: dict[str,
         ),
         None,
     )
-    if rates is None or "boost_mhz" not in device or "MI355" in device["name"]:
+    if rates is None or "boost_mhz" not in device or "MI35" in device["name"]:
         pytest.skip("no rates or no clock to compare with")
     compared = 0
     half_rate = "fp16_tensor_fp16_accumulate" in device

@@ -11,7 +11,7 @@ How = Literal["datasheet", "computed", "measured"]
 RATES: Final = (
     *("fp64", "fp64_tensor", "fp32", "fp32_tensor", "tf32_tensor"),
     *("fp16", "fp16_tensor", "fp16_tensor_fp16_accumulate", "bf16", "bf16_tensor"),
-    *("fp8_tensor", "int8_tensor"),
+    *("fp8_tensor", "int8_tensor", "fp4_tensor"),
 )
 """The rates that a device may have. ``_tensor``: on tensor or matrix cores, accumulating in float32
 where the operands are of 16 or 8 bits."""
