@@ -101,6 +101,12 @@ class ForeignDatabaseError(TraceanaError):
     exit_code = ExitCode.FOREIGN_DATABASE
 
 
+class BadStepMarkerError(TraceanaError):
+    """The step marker is no range's text and no regular expression."""
+
+    exit_code = ExitCode.USAGE
+
+
 class AmbiguousRanksError(TraceanaError):
     """Two files of a folder are of one rank: they are of two runs."""
 

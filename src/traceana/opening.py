@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ def open_trace(
     progress: Progress = silent,
     rules: str | os.PathLike[str] | None = None,
     counters: str | os.PathLike[str] | None = None,
+    step_marker: str | None = None,
 ) -> Trace:
     """Open a trace file of any format, a saved bundle, a folder that ``traceana record`` made, or
     the recordings of a distributed run.
@@ -32,33 +34,38 @@ def open_trace(
     unless ``rules`` are given.
     ``counters`` names a table of Nsight Compute (``ncu --csv --page raw``) of the same program,
     whose launches are joined to the kernels (``trace.counters``, column ``activity``).
+    ``step_marker`` is the text of the ranges that are steps, or a regular expression that their
+    texts match: :func:`traceana.attribute.steps.marked_by`. A bundle keeps its layers then, and
+    gets other steps.
     The names of the result carry their classes, the activities their launching call, operator,
     range, layer, step and direction, and the class that all this makes of the name's. Raises the
     errors of :mod:`traceana.errors`.
     """
     from traceana.ingest.ranks.files import find
     from traceana.ingest.ranks.reader import read_ranks
-    from traceana.trace.bundle import is_bundle, open_bundle
+    from traceana.trace.bundle import is_bundle
 
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
     if not sources:
         raise NotFoundError("no file is named: give a trace, or the files of one run's ranks")
     (source, *others) = sources
     bundle = not others and is_bundle(source)
+    read_one = partial(_read, step_marker=step_marker)
+    timeline = partial(_timeline, step_marker=step_marker)
     if bundle:
-        trace = open_bundle(source)
+        trace = read_one(source, progress)
     elif others:
-        trace = read_ranks(str(source.parent), sources, _timeline, progress, found_in_folder=False)
+        trace = read_ranks(str(source.parent), sources, timeline, progress, found_in_folder=False)
     elif recorded := _recorded(source):
         trace = (
-            _read(recorded[0], progress)
+            read_one(recorded[0], progress)
             if len(recorded) == 1
-            else read_ranks(str(source), recorded, _timeline, progress, found_in_folder=False)
+            else read_ranks(str(source), recorded, timeline, progress, found_in_folder=False)
         )
     elif source.is_dir():
-        trace = read_ranks(str(source), find(source), _timeline, progress, found_in_folder=True)
+        trace = read_ranks(str(source), find(source), timeline, progress, found_in_folder=True)
     else:
-        trace = _read(source, progress)
+        trace = read_one(source, progress)
     if rules is not None or not bundle:
         from traceana.classify import classify_names, rules_in_use
         from traceana.refine import refine
@@ -106,18 +113,24 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
     return with_ledger
 
 
-def _timeline(source: Path, progress: Progress) -> Trace:
-    trace = _read(source, progress)
+def _timeline(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
+    trace = _read(source, progress, step_marker)
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(f"{source} holds counters and no timeline: name it with --counters")
     return trace
 
 
-def _read(source: Path, progress: Progress) -> Trace:
-    from traceana.attribute import attribute
-    from traceana.ingest import read
+def _read(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
     from traceana.trace.bundle import is_bundle, open_bundle
 
     if is_bundle(source):
-        return open_bundle(source)
-    return attribute(read(source, progress))
+        trace = open_bundle(source)
+        if step_marker is None:
+            return trace
+        from traceana.attribute.steps import remarked
+
+        return remarked(trace, step_marker)
+    from traceana.attribute import attribute
+    from traceana.ingest import read
+
+    return attribute(read(source, progress), step_marker)

@@ -16,15 +16,17 @@ from traceana.attribute.layers.resolve import LayerResolution, layer_table, merg
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
-from traceana.attribute.periods import periods
 from traceana.attribute.ranges import Surroundings
-from traceana.attribute.steps import step_of, steps
+from traceana.attribute.steps import as_steps, step_of, steps
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, Direction, conform
 
 
-def attribute(trace: Trace) -> Trace:
+def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     """Return ``trace`` with the attribution columns of its activities filled in.
+
+    ``step_marker`` names the ranges that are steps: :func:`traceana.attribute.steps.marked_by`,
+    whose errors it raises.
 
     Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
     depth of ``ranges``; the operators that only NVTX tells of. Activities keep their order and
@@ -34,9 +36,9 @@ def attribute(trace: Trace) -> Trace:
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
     activities = with_calls(activities, trace.calls, ledger)
-    step_table = steps(trace.ranges)
-    if step_table.is_empty():
-        step_table = periods(activities, names, trace.calls)
+    step_table = steps(trace, activities, step_marker)
+    if step_marker is not None:
+        trace = trace.with_tables(ranges=as_steps(trace, step_marker))
     host = _Host.of(trace, step_table)
     if not activities["kind"].is_in(DEVICE_WORK).any() and (leaves := host.leaves()):
         activities, names = leaves
