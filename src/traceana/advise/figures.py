@@ -68,8 +68,8 @@ class Figures:
 
     @cached_property
     def measured(self) -> pl.DataFrame:
-        """The measured steps that used a device."""
-        return self.steps.filter(~pl.col("warm_up") & (pl.col("devices") > 0))
+        """The measured steps; one that used no device counts as one that left it idle."""
+        return self.steps.filter(~pl.col("warm_up")).with_columns(pl.col("devices").clip(1))
 
     @cached_property
     def busy(self) -> pl.DataFrame:

@@ -52,6 +52,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "cpu_operator_ns": int(operators["duration"].sum()),
         "devices": _devices(trace),
         "steps": trace.steps["number"].n_unique(),
+        "step_marker": ", ".join(trace.steps["source"].drop_nulls().unique().sort()) or None,
         "step_numbers": span_of(trace.steps["number"].unique().to_list()) or None,
         "operators": trace.ops.height,
         "calls": trace.calls.height,

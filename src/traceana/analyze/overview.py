@@ -85,15 +85,17 @@ class Overview:
 
     @property
     def step_figures(self) -> dict[str, Any]:
-        """Medians over the measured steps: ``wall_ns``, and ``busy_share`` of all their time.
+        """Figures of the measured steps: ``wall_ns`` (median), ``mean_wall_ns``, ``busy_share``.
 
         ``busy_share`` is the busy time of the devices that the steps used over their wall time
-        times the number of those devices; null where a step used none.
+        times the number of those devices; null where no step used one.
         """
         measured = self.steps.frame.filter(~pl.col("warm_up"))
-        available = int((measured["wall_ns"] * measured["devices"]).sum())
+        used = bool((measured["devices"] > 0).any())
+        available = int((measured["wall_ns"] * measured["devices"].clip(1)).sum()) if used else 0
         return {
             "wall_ns": round(measured["wall_ns"].median()),  # type: ignore[arg-type]
+            "mean_wall_ns": int(measured["wall_ns"].sum()) // measured.height,
             "busy_share": int(measured["busy_ns"].sum()) / available if available else None,
         }
 

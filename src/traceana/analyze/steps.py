@@ -11,6 +11,7 @@ from traceana.analyze.intervals import Busy
 from traceana.analyze.numbering import distinct
 from traceana.analyze.result import Result
 from traceana.analyze.work import work
+from traceana.attribute.steps import candidates
 from traceana.trace.schema import PERIOD
 
 if TYPE_CHECKING:
@@ -126,17 +127,22 @@ def steps(trace: Trace) -> Result:
         )
     )
     if frame.is_empty():
-        return Result(frame, {}, ("no steps: the trace marks no iterations",))
+        told = candidates(trace.ranges)
+        none = "no steps: the trace marks no iterations"
+        return Result(frame, {}, (f"{none}; ranges that repeat: {told}" if told else none,))
     return Result(frame, {}, measured.notes)
 
 
 def available_ns(trace: Trace) -> pl.Series:
-    """Return for each row of ``steps`` its wall time, times the number of devices that it used."""
+    """Return for each row of ``steps`` its wall time, times the number of devices that it used.
+
+    A step that used none counts once.
+    """
     used = devices_used(work(trace, "step", "rank", "device")).group_by("step").len("devices")
     return (
         trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
         .join(used, on="step", how="left", maintain_order="left")
-        .select((pl.col("duration") * pl.col("devices").fill_null(0)).alias("available_ns"))
+        .select((pl.col("duration") * pl.col("devices").fill_null(1)).alias("available_ns"))
         .to_series()
     )
 

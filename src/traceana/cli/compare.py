@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import Reading, Tabling, Writing
+from traceana.cli.options import Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -100,6 +100,7 @@ def compare(
     step: Step = None,
     device: Device = None,
     rank: Rank = None,
+    step_marker: StepMarker = None,
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
@@ -131,7 +132,7 @@ def compare(
             f"{len(paths)} runs need as many different labels", param_hint="--label"
         )
     readings = [
-        Reading(step, device, rank, rules, None, one, strict)
+        Reading(step, device, rank, step_marker, rules, None, one, strict)
         for one in _each(model, len(paths), "--model")
     ]
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]

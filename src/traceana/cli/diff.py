@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import Reading, Tabling, Writing
+from traceana.cli.options import Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -73,6 +73,7 @@ class Sides:
     rank: Annotated[
         str | None, typer.Option(metavar="N,N-M", help="Only these ranks, on both sides.")
     ] = None
+    step_marker: StepMarker = None
     rules: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
@@ -91,7 +92,15 @@ class Sides:
 
     def reading(self, model: Path | None) -> Reading:
         """Return the options of reading one side."""
-        return Reading(self.step, self.device, self.rank, self.rules, None, model, self.strict)
+        return Reading(
+            step=self.step,
+            device=self.device,
+            rank=self.rank,
+            step_marker=self.step_marker,
+            rules=self.rules,
+            model=model,
+            strict=self.strict,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
             progress=progress,
             rules=reading.rules,
             counters=reading.counters,
+            step_marker=reading.step_marker,
         )
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 

@@ -21,6 +21,17 @@ TraceFiles = Annotated[
 ]
 
 
+StepMarker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX|RANGE",
+        help="The ranges that are steps: their text without its number, or a regular expression "
+        "that it matches.",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the input is read, and how much of it is looked at."""
@@ -37,6 +48,7 @@ class Reading:
         str | None,
         typer.Option(metavar="N,N-M", help="Only these ranks of a distributed run."),
     ] = None
+    step_marker: StepMarker = None
     rules: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),

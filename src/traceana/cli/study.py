@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceana.cli.options import Tabling, Writing
+from traceana.cli.options import Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output, check_free, write_whole
 from traceana.errors import ExitCode
 from traceana.study.names import Name
@@ -42,6 +42,7 @@ def study(
     folders: Folders = None,
     published: Published = False,
     plot: Plot = None,
+    step_marker: StepMarker = None,
 ) -> ExitCode:
     """A published study from recorded runs: its table, its picture, the paper's figures beside.
 
@@ -64,7 +65,7 @@ def study(
     from traceana.report.text import plain
     from traceana.study.model import with_published
 
-    found, left_out = studied(name, folders or [])
+    found, left_out = studied(name, folders or [], Reading(step_marker=step_marker))
     for why in left_out:
         typer.echo(f"traceana: left out: {plain(why)}", err=True)
     if published:

@@ -23,24 +23,24 @@ OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
 OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
 
 
-def studied(name: Name, paths: Sequence[Path]) -> tuple[Study, list[str]]:
+def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study, list[str]]:
     """Return the study ``name`` of what is in ``paths``, and what of it was left out and why.
 
     Raises the errors of :mod:`traceana.errors`.
     """
     left_out: list[str] = []
     if name in OF_STEPS:
-        return _of_steps(name, paths), left_out
+        return _of_steps(name, paths, reading), left_out
     if name in OF_ALGORITHMS:
         from traceana.study.convolutions import algorithms_study, layerwise_study
 
         of = algorithms_study if name is Name.ALGORITHMS else layerwise_study
         measured, rest = _measured(paths)
-        return of(measured, _traced(rest, left_out)), left_out
-    return _of_traces(name)(_traced(paths, left_out)), left_out
+        return of(measured, _traced(rest, left_out, reading)), left_out
+    return _of_traces(name)(_traced(paths, left_out, reading)), left_out
 
 
-def _of_steps(name: Name, paths: Sequence[Path]) -> Study:
+def _of_steps(name: Name, paths: Sequence[Path], reading: Reading) -> Study:
     from traceana.runs import find_runs
     from traceana.study.batch import batch_study
     from traceana.study.ratio import ratio_study
@@ -52,7 +52,7 @@ def _of_steps(name: Name, paths: Sequence[Path]) -> Study:
         return batch_study(runs)
     if name is Name.RATIO:
         return ratio_study(runs)
-    told = [_communication(run, one) for run, one in zip(found, runs, strict=True)]
+    told = [_communication(run, one, reading) for run, one in zip(found, runs, strict=True)]
     return scaling_study(runs, told)
 
 
@@ -83,17 +83,17 @@ def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
     return recorded(str(run.folder), run.run, run.environment(), run.timing(), manifest)
 
 
-def _communication(run: RecordedRun, known: Recorded) -> Communication | None:
+def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Communication | None:
     """Return what the ranks of a run said to each other; None of one rank or without a trace."""
     from traceana.analyze.communication import communication
     from traceana.study.scaling import communicated
 
     if known.devices == 1 or known.failure or not run.run.traces:
         return None
-    return communicated(communication(open_trace([run.folder], Reading())).frame)
+    return communicated(communication(open_trace([run.folder], reading)).frame)
 
 
-def _traced(paths: Sequence[Path], left_out: list[str]) -> list[Traced]:
+def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> list[Traced]:
     """Return the runs with their traces; a path that is no folder of runs is a trace itself."""
     from traceana.runs import find_runs
     from traceana.runs.find import is_run, runs_below
@@ -102,33 +102,33 @@ def _traced(paths: Sequence[Path], left_out: list[str]) -> list[Traced]:
     for path in paths:
         recorded = path.is_dir() and (is_run(path) or runs_below(path))
         if path.exists() and not recorded:
-            found.append(_alone(path))
+            found.append(_alone(path, reading))
             continue
         for run in find_runs([path]):
             if run.complete and run.run.traces:
-                found.append(_of_run(run))
+                found.append(_of_run(run, reading))
             else:
                 why = run.run.reason or "it holds no trace"
                 left_out.append(f"{run.folder}: {why}")
     return found
 
 
-def _of_run(run: RecordedRun) -> Traced:
+def _of_run(run: RecordedRun, reading: Reading) -> Traced:
     from traceana.study.side_by_side import Traced
 
     model = _manifest(run)
-    return Traced(_recorded(run, model), open_trace([run.folder], Reading()), model)
+    return Traced(_recorded(run, model), open_trace([run.folder], reading), model)
 
 
-def _alone(path: Path) -> Traced:
+def _alone(path: Path, reading: Reading) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
     from traceana.cli.opening import layer_manifest
     from traceana.compare.many import labels
     from traceana.study.recorded import Recorded
     from traceana.study.side_by_side import Traced
 
-    trace = open_trace([path], Reading())
-    model = layer_manifest([path], Reading())
+    trace = open_trace([path], reading)
+    model = layer_manifest([path], reading)
     names = trace.devices["name"].drop_nulls().to_list()
     known = Recorded(
         folder=labels([path])[0],

@@ -118,7 +118,8 @@ def _copies(facts: Facts) -> str:
 
 
 def _steps(facts: Facts) -> str:
-    return f"{facts['steps']}, numbered {facts['step_numbers']}" if facts["steps"] else ""
+    marked = f"{facts['step_numbers']}, {facts['step_marker']}"
+    return f"{facts['steps']} ({marked})" if facts["steps"] else ""
 
 
 def _host(facts: Facts) -> str:

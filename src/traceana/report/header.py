@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
 
 import polars as pl
 from rich.text import Text
@@ -64,7 +63,8 @@ def _counts(overview: Overview) -> Text:
     else:
         told.append("no device work")
     if facts["steps"]:
-        told.append(f"{human.counted(facts['steps'], 'step')}: {facts['step_numbers']}")
+        marked = f"{facts['step_numbers']}, {facts['step_marker']}"
+        told.append(f"{human.counted(facts['steps'], 'step')} ({marked})")
     else:
         told.append("no steps marked")
     if facts["rank"] is not None:
@@ -78,19 +78,16 @@ def _step(overview: Overview) -> Text:
     frame = overview.steps.frame.filter(~pl.col("warm_up"))
     figures = overview.step_figures
     line = Text("step     ", style="dim")
-    line.append(f"{human.duration(figures['wall_ns'])} ", style="bold")
-    spread = "the only one"
+    line.append(human.duration(figures["wall_ns"]), style="bold")
     if frame.height > 1:
-        walls = frame["wall_ns"]
-        spread = f"median of {frame.height}, {_range(walls.min(), walls.max())}"
-    line.append(spread, style="not bold")
+        walls = frame["wall_ns"].to_list()
+        least, most = (human.duration(one) for one in (min(walls), max(walls)))
+        mean = human.duration(figures["mean_wall_ns"])
+        line.append(f" median · {mean} mean · {least} to {most} range", style="not bold")
     if figures["busy_share"] is not None:
-        line.append(f"; {overview.place} busy {human.share(figures['busy_share'])} of it")
+        busy = f" · {overview.place} busy {human.share(figures['busy_share'])} of it"
+        line.append(busy, style="not bold")
     return line
-
-
-def _range(least: Any, most: Any) -> str:
-    return f"{human.duration(least)} to {human.duration(most)}"
 
 
 def _busy(overview: Overview) -> list[Text]:

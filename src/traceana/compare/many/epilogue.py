@@ -10,7 +10,7 @@ import polars as pl
 from traceana.compare.keys import OTHER
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import Table, table
-from traceana.compare.many.work import added, basis, unmarked
+from traceana.compare.many.work import added, basis, comparable, unmarked
 
 OWN: Final = "own kernel"
 FUSED: Final = "fused"
@@ -53,6 +53,7 @@ def epilogues(runs: Sequence[Run]) -> Table:
         ("operation", "direction", "how"),
         (time, "library", calls),
         time,
+        ratios=comparable(runs),
         last=[OTHER],
         notes=[*unmarked(runs), *notes],
     )

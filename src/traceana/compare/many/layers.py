@@ -11,7 +11,7 @@ from traceana.analyze.result import with_share
 from traceana.compare.many.aligned import aligned
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import ITEM, RATIO, RUN, Table, with_ratio
-from traceana.compare.many.work import basis, unmarked
+from traceana.compare.many.work import basis, comparable, unmarked
 
 _KEYS: Final = ("layer", "type", "role")
 _TIMES: Final = ("forward_ns", "backward_ns", "other_ns", "time_ns")
@@ -38,7 +38,7 @@ def layers(runs: Sequence[Run]) -> Table:
     )
     time, _ = basis(runs)
     prefix = "step_" if time == "step_ns" else ""
-    frame = with_ratio(rows, labels, time).select(
+    frame = with_ratio(rows, labels, time, ratios=comparable(runs)).select(
         *(RUN, ITEM, *_KEYS, "path", "confidence", "calls", *_TIMES),
         *("step_calls", "step_forward_ns", "step_backward_ns", "step_other_ns", "step_ns"),
         *("share", RATIO),

@@ -11,7 +11,7 @@ from traceana.analyze.idle.launches import launches
 from traceana.compare.devices import devices
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import RATIO, RUN, Table
-from traceana.compare.many.work import WHOLE, marked
+from traceana.compare.many.work import comparable, marked, unmarked
 from traceana.compare.samples import Sample
 from traceana.compare.step_flops import step_flops
 
@@ -55,7 +55,8 @@ def summary(runs: Sequence[Run]) -> Table:
     ``wall_ns``, ``mean_wall_ns``, ``image_ns``
         Median and mean of the step's wall time; the median over the batch; all rounded down.
     ``to_first``, ``image_to_first``
-        ``wall_ns`` and ``image_ns`` over those of the first run.
+        ``wall_ns`` and ``image_ns`` over those of the first run. Null where they are of recordings
+        that may differ in iterations: :func:`traceana.compare.many.work.comparable`.
     ``step_kernels``, ``step_launches``, ``step_copies``
         Mean numbers per step; launches are calls that launched work, on all devices, null where the
         trace has none.
@@ -68,14 +69,15 @@ def summary(runs: Sequence[Run]) -> Table:
 
     Where not all runs mark steps, each is one step from its first to the end of its last work.
     """
-    whole = not marked(runs)
+    whole, ratios = not marked(runs), comparable(runs)
     rows = [_row(run, run.whole if whole else run.measured, whole=whole) for run in runs]
     for row in rows:
         for ratio, of in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
-            row[ratio] = row[of] / rows[0][of] if row[of] is not None and rows[0][of] else None
+            known = ratios and row[of] is not None and rows[0][of]
+            row[ratio] = row[of] / rows[0][of] if known else None
     figures = tuple(column for column in SCHEMA if column != RUN)
     labels = tuple(run.label for run in runs)
-    notes = [WHOLE] if whole else []
+    notes = [*unmarked(runs)]
     if len({row["batch"] for row in rows} - {None}) > 1:
         notes.append(BATCHES)
     return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, tuple(notes))
@@ -137,6 +139,5 @@ def _libraries(run: Run) -> str | None:
 
 def _flops(run: Run, *, whole: bool) -> float | None:
     """Return the FLOPs of the layers, per step or of the whole recording."""
-    known = step_flops(run.trace, run.model)
-    steps = max(run.trace.steps["number"].n_unique(), 1) if whole else 1
-    return sum(known.values()) * steps if known else None
+    known = step_flops(run.trace, run.model, whole=whole)
+    return sum(known.values()) if known else None

@@ -60,6 +60,7 @@ def table(
     figures: tuple[str, ...],
     time: str,
     *,
+    ratios: bool,
     last: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Table:
@@ -67,7 +68,7 @@ def table(
 
     ``keys`` tell the items apart and are columns of all of them; those of most ``time`` in all runs
     come first, those whose first key is among ``last`` at the end. ``to_first`` is appended, and is
-    the last of the figures.
+    the last of the figures; null without ``ratios``.
     """
     labels = tuple(label for label, _ in parts)
     rows = pl.concat(
@@ -87,7 +88,7 @@ def table(
     )
     numbered = rows.join(items, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
     return Table(
-        with_ratio(numbered, labels, time).select(
+        with_ratio(numbered, labels, time, ratios=ratios).select(
             RUN, ITEM, *keys, *(c for c in rows.columns if c not in (RUN, *keys)), RATIO
         ),
         keys,
@@ -98,16 +99,18 @@ def table(
     )
 
 
-def with_ratio(rows: pl.DataFrame, labels: Sequence[str], time: str) -> pl.DataFrame:
-    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`)."""
+def with_ratio(
+    rows: pl.DataFrame, labels: Sequence[str], time: str, *, ratios: bool
+) -> pl.DataFrame:
+    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`), null without
+    ``ratios``."""
     summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
-    ratios = summed.join(first, on=ITEM, how="left").select(
-        RUN, ITEM, pl.when(pl.col("_first") > 0).then(pl.col("_sum") / "_first").alias(RATIO)
-    )
+    ratio = pl.when((pl.col("_first") > 0) & ratios).then(pl.col("_sum") / "_first")
+    by_item = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, ratio.alias(RATIO))
     place = {label: at for at, label in enumerate(labels)}
     order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
-    return rows.join(ratios, on=[RUN, ITEM], how="left", maintain_order="left").sort(
+    return rows.join(by_item, on=[RUN, ITEM], how="left", maintain_order="left").sort(
         order, ITEM, maintain_order=True
     )
 

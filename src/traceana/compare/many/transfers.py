@@ -8,7 +8,7 @@ from typing import Final
 from traceana.analyze.transfers import transfers as of_one
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import Table, table
-from traceana.compare.many.work import basis, unmarked
+from traceana.compare.many.work import basis, comparable, unmarked
 
 _KEYS: Final = ("direction", "host_memory")
 _FIGURES: Final = (
@@ -30,4 +30,5 @@ def transfers(runs: Sequence[Run]) -> Table:
     count, size = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
     notes = [f"{label}: no copies in it" for label, frame in parts if frame.is_empty()]
     figures = (count, size, "bytes_per_s", time)
-    return table(parts, _KEYS, figures, time, notes=[*unmarked(runs), *notes])
+    told = [*unmarked(runs), *notes]
+    return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=told)

@@ -12,9 +12,7 @@ from traceana.compare.keys import KEYS, OTHER, Kind, keyed
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import Table, table
 
-WHOLE: Final = (
-    "not all runs mark steps: ratios are of whole recordings, however many iterations each has"
-)
+_WHOLE: Final = "figures are of whole recordings"
 
 
 def classes(runs: Sequence[Run]) -> Table:
@@ -40,7 +38,15 @@ def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
     keys = KEYS[by]
     parts = [(run.label, added(run, keys, lambda cells: keyed(cells, by))) for run in runs]
     time, calls = basis(runs)
-    return table(parts, keys, (time, calls), time, last=[OTHER], notes=[*unmarked(runs), *notes])
+    return table(
+        parts,
+        keys,
+        (time, calls),
+        time,
+        ratios=comparable(runs),
+        last=[OTHER],
+        notes=[*unmarked(runs), *notes],
+    )
 
 
 def added(
@@ -83,6 +89,31 @@ def basis(runs: Sequence[Run]) -> tuple[str, str]:
     return ("step_ns", "step_calls") if marked(runs) else ("time_ns", "calls")
 
 
+def comparable(runs: Sequence[Run]) -> bool:
+    """Tell whether ratios of :func:`basis` compare like with like.
+
+    Steps are, and recordings without steps that hold as many kernels: others may hold more or fewer
+    iterations.
+    """
+    if marked(runs):
+        return True
+    return not any(run.measured.marked for run in runs) and len(set(_kernels(runs))) == 1
+
+
+def _kernels(runs: Sequence[Run]) -> list[int]:
+    kernel = pl.col("kind").is_in(["kernel", "op", "graph"])
+    return [int(run.whole.cells.filter(kernel)["calls"].sum()) for run in runs]
+
+
 def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return what has to be said of runs without steps."""
-    return () if marked(runs) else (WHOLE,)
+    without = [run.label for run in runs if not run.measured.marked]
+    if not without:
+        return ()
+    if len(without) < len(runs):
+        verb = "marks" if len(without) == 1 else "mark"
+        return (f"{', '.join(without)} {verb} no steps: {_WHOLE}, without ratios",)
+    if comparable(runs):
+        return (f"no run marks steps: {_WHOLE}, which hold as many kernels each",)
+    counts = ", ".join(f"{count:,}" for count in _kernels(runs))
+    return (f"no run marks steps: {_WHOLE}, without ratios: they hold {counts} kernels",)

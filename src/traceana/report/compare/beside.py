@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from traceana.compare.many.work import comparable
 from traceana.report import human
 from traceana.report.columns import Shown, column_of, show, tells
 from traceana.report.kinds import Kind, kind_of
@@ -93,7 +94,7 @@ def beside(found: Comparison, by: By) -> Beside:
         "runs": [
             _source(run, row) for run, row in zip(found.runs, summary.to_dicts(), strict=True)
         ],
-        "ratio_of": table.time,
+        "ratio_of": table.time if comparable(found.runs) else None,
     }
     classes = found.by("class") if by == "summary" else None
     notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
@@ -126,7 +127,10 @@ def summary_columns(frame: pl.DataFrame) -> list[Shown]:
     alike = frame["batch"].n_unique() == 1
     wanted = [one for one in SUMMARY if not (alike and one == "image_to_first")]
     numbered = pl.format("{} {}", pl.int_range(1, pl.len() + 1), "run")
-    return _called(frame.with_columns(numbered.alias("run")), wanted)
+    shown = _called(frame.with_columns(numbered.alias("run")), wanted)
+    if not frame["steps"].null_count():
+        return shown
+    return [replace(one, title="recording") if one.title == "step" else one for one in shown]
 
 
 def item_columns(wide: pl.DataFrame, by: str) -> list[Shown]:

@@ -1,0 +1,149 @@
+"""Every command counts the same steps: of every trace at hand, steps x mean per step = total."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.advise.figures import Figures
+from traceana.analyze.critical import critical
+from traceana.analyze.kernels import kernels
+from traceana.analyze.layers import layers
+from traceana.analyze.overview import Overview, overview
+from traceana.analyze.selection import select
+from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.transfers import transfers
+from traceana.compare.many import Run, classes, summary
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+FILES = [
+    *sorted(SHARED.glob("kineto/**/*.json.gz")),
+    *sorted(SHARED.glob("kineto/dlrm_8xv100")),
+    *sorted(SHARED.glob("nsys/*.sqlite")),
+    *sorted(SHARED.glob("nvprof/*")),
+    *sorted(SHARED.glob("xplane/*.pb")),
+    *sorted((ROOT / "fixtures").rglob("*.sqlite")),
+    *sorted(f for f in (ROOT / "fixtures").rglob("*.json.gz") if ".layers." not in f.name),
+    *sorted((ROOT / "fixtures").rglob("*.xplane.pb*")),
+]
+_WORK = pl.col("kind") != "sync"
+
+
+class Opened:
+    """A trace and what several checks need of it, each made once."""
+
+    def __init__(self, file: Path) -> None:
+        self.trace = traceana.open(file)
+        self.rows = measured_steps(self.trace).rows
+        self.numbers = self.trace.steps["number"].gather(self.rows).unique().to_list()
+
+    @cached_property
+    def overview(self) -> Overview:
+        return overview(self.trace)
+
+    @cached_property
+    def part(self) -> Trace:
+        """The measured steps: what ``--step`` shows of them."""
+        return select(self.trace, steps=self.numbers)
+
+    def total(self, kind: str | None = None) -> int:
+        """Return the durations of the work that the measured steps launched."""
+        wanted = _WORK if kind is None else pl.col("kind") == kind
+        found = self.trace.activities.filter(wanted & pl.col("step").is_in(self.rows))
+        return int(found["duration"].sum())
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
+def opened(request: pytest.FixtureRequest) -> Opened:
+    return Opened(request.param)
+
+
+@pytest.fixture
+def stepped(opened: Opened) -> Opened:
+    if not opened.rows:
+        pytest.skip("it has no steps")
+    return opened
+
+
+def adds_up(means: pl.Series, steps: int, total: int) -> bool:
+    """Tell whether means, each rounded down, are those of ``total``."""
+    return 0 <= total - int(means.sum()) * steps < max(len(means), 1) * steps
+
+
+def test_steps_are_of_one_source_and_of_known_processes(opened: Opened) -> None:
+    table = opened.trace.steps
+    assert table["source"].n_unique() <= 1
+    assert table["process"].null_count() in (0, table.height)
+    assert table.select("rank", "process", "number").is_unique().all()
+    by_process = table.sort("start").partition_by("rank", "process")
+    for own in by_process:
+        ends = own["start"] + own["duration"]
+        assert (own["start"].slice(1) >= ends.head(own.height - 1)).all()
+
+
+def test_report_counts_each_step_once_and_its_means_add_up(stepped: Opened) -> None:
+    known, figures = stepped.overview, stepped.overview.step_figures
+    each = known.steps.frame.filter(~pl.col("warm_up"))
+    assert known.facts["steps"] == stepped.trace.steps["number"].n_unique()
+    assert known.facts["step_marker"] == stepped.trace.steps["source"][0]
+    assert each.height == len(stepped.rows)
+    assert each["work_ns"].sum() == stepped.total()
+    assert adds_up(known.breakdown.frame["step_ns"], len(stepped.rows), stepped.total())
+    assert adds_up(pl.Series([figures["mean_wall_ns"]]), each.height, int(each["wall_ns"].sum()))
+
+
+def test_kernels_and_layers_of_the_measured_steps_are_their_total(stepped: Opened) -> None:
+    ran = kernels(stepped.part).totals["time_ns"]
+    kinds = stepped.trace.activities["kind"].unique()
+    assert ran == sum(stepped.total(kind) for kind in kinds if kind in ("kernel", "op", "graph"))
+    for table in (layers, partial(layers, direction=True)):
+        assert table(stepped.part, costs=False).frame["time_ns"].sum() == stepped.total()
+
+
+def test_transfers_per_step_add_up(stepped: Opened) -> None:
+    frame = transfers(stepped.trace).frame
+    assert adds_up(frame["step_ns"], len(stepped.rows), stepped.total("memcpy"))
+    assert transfers(stepped.part).frame["time_ns"].sum() == stepped.total("memcpy")
+
+
+def test_advise_has_the_same_steps(stepped: Opened) -> None:
+    figures = Figures(stepped.trace)
+    used = steps(stepped.trace).frame.filter(~pl.col("warm_up"))
+    assert figures.measured.height == len(stepped.rows)
+    assert figures.units == used["devices"].clip(1).sum()
+    assert figures.work_ns == stepped.total()
+
+
+def test_compare_has_the_same_steps_and_means(stepped: Opened) -> None:
+    runs = [Run("one", stepped.trace), Run("other", stepped.trace)]
+    row = summary(runs).frame.row(0, named=True)
+    assert row["steps"] == len(stepped.numbers)
+    assert row["step_ns"] == stepped.total() // len(stepped.numbers)
+    assert row["to_first"] == 1.0
+    own = classes(runs).frame.filter(pl.col("run") == "one")
+    assert adds_up(own["step_ns"], len(stepped.numbers), stepped.total())
+    if len(stepped.numbers) == len(stepped.rows):
+        assert row["mean_wall_ns"] == stepped.overview.step_figures["mean_wall_ns"]
+        assert row["wall_ns"] == pytest.approx(stepped.overview.step_figures["wall_ns"], abs=1)
+
+
+def test_the_critical_path_is_no_longer_than_the_recording(opened: Opened) -> None:
+    trace = opened.trace
+    path = critical(trace, "segment").frame
+    times = [trace.activities, trace.calls, trace.ops, trace.ranges, trace.steps]
+    spans = pl.concat(
+        one.select("rank", "start", (pl.col("start") + pl.col("duration")).alias("end"))
+        for one in times
+    )
+    # Ranks run beside each other; the paths of one follow each other.
+    recorded = spans.group_by("rank").agg(pl.col("end").max() - pl.col("start").min())
+    assert path["time_ns"].sum() <= recorded["end"].sum()
+    assert path["time_ns"].sum() == critical(trace).totals["time_ns"]
+    measured = trace.steps["number"].gather(opened.rows).unique()
+    assert set(path["step"].drop_nulls()) <= set(measured)
