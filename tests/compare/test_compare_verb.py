@@ -289,7 +289,7 @@ def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> No
         ("layer", "copies: no layers in it"),
         ("gemm", "copies: no matrix products in it"),
         ("epilogue", "copies: neither bias additions nor activations in it"),
-        ("summary", "not all runs mark steps"),
+        ("summary", "copies marks no steps: figures are of whole recordings, without ratios"),
     ],
 )
 def test_why_a_run_has_nothing_in_a_table_is_told(

@@ -157,7 +157,12 @@ def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[R
     found = many.gemms(pair)
     assert found.time == "time_ns"
     assert found.frame.filter(run="unmarked")["step_ns"].null_count() == 2
-    assert found.notes[0].startswith("not all runs mark steps")
+    assert found.notes[0].startswith("unmarked marks no steps")
+    assert found.frame["to_first"].null_count() == found.frame.height
+    assert many.summary(pair).frame["to_first"].to_list() == [None, None]
+    alike = [Run(label, pair[1].trace) for label in ("one", "other")]
+    assert many.summary(alike).frame["to_first"].to_list() == [1.0, 1.0]
+    assert "hold as many kernels each" in many.gemms(alike).notes[0]
     summary = many.summary(pair).frame
     assert summary["wall_ns"].to_list() == [3 * 6800 - 100, 90_150 - 100]
     assert summary["steps"].to_list() == [3, None]
