@@ -274,50 +274,6 @@ def test_without_marks_a_step_ends_with_the_optimizers() -> None:
     assert trace.activities["step"].to_list() == [0, 1, 2]
 
 
-def test_an_operator_counts_as_a_whole_when_nothing_inside_explains_it() -> None:
-    b = TraceBuilder()
-    op(b, "aten::conv2d", 0, 1000)
-    op(b, "aten::convolution", 1, 999)
-    conv = op(b, "aten::mkldnn_convolution", 5, 995)
-    op(b, "aten::empty", 10, 30)
-    relu = op(b, "aten::relu", 1000, 1100)
-    trace = attribute(b.build())
-    assert trace.on_cpu
-    assert trace.activities["op"].to_list() == [conv, relu]
-    assert trace.activities["duration"].sum() == 990 + 100
-    assert trace.activities["device"].unique().to_list() == [-1]
-    assert trace.names["name"].to_list() == ["aten::mkldnn_convolution", "aten::relu"]
-    assert paths(trace) == ["conv2d_0", "relu_0"]
-
-
-def test_activities_of_one_cpu_thread_never_overlap() -> None:
-    b = TraceBuilder()
-    op(b, "a", 0, 100)
-    op(b, "b", 0, 60)
-    op(b, "b", 60, 98)
-    op(b, "c", 5, 20)
-    op(b, "a", 200, 205)  # the same name without anything inside
-    trace = attribute(b.build())
-    ends = trace.activities.sort("start").with_columns(end=pl.col("start") + pl.col("duration"))
-    assert (ends["start"].shift(-1) >= ends["end"]).drop_nulls().all()
-    assert trace.activities["duration"].sum() == 60 + 38 + 5
-
-
-def test_ranges_of_steps_and_passes_are_no_work_however_little_is_in_them() -> None:
-    """Short layers leave most of a step to the interpreter: they are what ran all the same."""
-    b = TraceBuilder()
-    annotate(b, "iteration 0", 0, 1000, "nvtx")
-    annotate(b, "forward", 100, 400, "nvtx")
-    annotate(b, "forward: conv1", 110, 150, "nvtx")
-    annotate(b, "helper", 120, 130, "nvtx")
-    annotate(b, "backward", 500, 900, "nvtx")
-    annotate(b, "backward: conv1", 510, 570, "nvtx")
-    trace = attribute(b.build())
-    assert paths(trace) == ["conv1", "conv1"]
-    assert trace.activities["duration"].to_list() == [40, 60]
-    assert trace.activities["direction"].to_list() == ["forward", "backward"]
-
-
 def test_a_trace_of_nothing() -> None:
     trace = attribute(TraceBuilder().build())
     assert trace.activities.is_empty()

@@ -35,7 +35,7 @@ class TraceBuilder:
         return self._activity("kernel", name, start, duration, {"device": 0, **columns})
 
     def operator(self, name: str, start: int, duration: int, **columns: Any) -> int:
-        """Add a leaf operator of a CPU-only trace."""
+        """Add an operator of a CPU-only trace."""
         return self._activity("op", name, start, duration, {"device": -1, **columns})
 
     def copy(self, kind: str, start: int, duration: int, **columns: Any) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
-    """Return one row a distinct kernel (a leaf operator, in a trace of the CPU) and class.
+    """Return one row a distinct kernel (an operator, in a trace of the CPU) and class.
 
     A name whose launches are of several classes, as their contexts tell, has a row for each.
 

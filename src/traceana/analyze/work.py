@@ -30,7 +30,7 @@ def any_work(trace: Trace) -> bool:
 
 
 def kernels_of(trace: Trace) -> pl.DataFrame:
-    """Return the kernels, or the leaf operators of a trace of the CPU alone."""
+    """Return the kernels, or the operators of a trace of the CPU alone."""
     return trace.activities.filter(pl.col("kind").is_in(["kernel", "op"]))
 
 

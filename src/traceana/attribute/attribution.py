@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.backward import forward_of
-from traceana.attribute.cpu import DEVICE_WORK, FRAMES, leaf_activities
+from traceana.attribute.cpu import DEVICE_WORK, operator_activities, range_activities
 from traceana.attribute.launches import with_calls
 from traceana.attribute.layers.places import Layer
 from traceana.attribute.layers.repetition import repeated
@@ -30,8 +30,8 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
 
     Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
     depth of ``ranges``; the operators that only NVTX tells of. Activities keep their order and
-    number, but on a trace without device work the leaf operators become the activities, or the leaf
-    ranges of one that has no operators either.
+    number, but on a trace without device work the host's operators become the activities, or the
+    ranges of one that has no operators either (:mod:`traceana.attribute.cpu`).
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
@@ -40,8 +40,8 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
     host = _Host.of(trace, step_table)
-    if not activities["kind"].is_in(DEVICE_WORK).any() and (leaves := host.leaves()):
-        activities, names = leaves
+    if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
+        activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _placed(activities, trace.calls, host, ledger)
     layer_of_op = to_rows(_of(layer_rows, host.layers.of_op))
@@ -107,19 +107,16 @@ class _Host:
             layers,
         )
 
-    def leaves(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    def work(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Return (activities, names) of what the host computed, None where nothing tells."""
         if self.ops.height:
-            found, names = leaf_activities(self.ops, "name", self.op_nesting)
-            return conform("activities", found.rename({"row": "op"})), names
+            found, names = operator_activities(self.ops, self.op_nesting)
+            return conform("activities", found), names
         rows = self.surroundings.row
         if len(rows):
-            ranges = self.ranges[rows]
-            found, names = leaf_activities(ranges, "text", self.surroundings.nesting, FRAMES)
-            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["row"])
-            return conform(
-                "activities", found.with_columns(in_ranges.alias("range")).drop("row")
-            ), names
+            found, names = range_activities(self.ranges[rows], self.surroundings.nesting)
+            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
+            return conform("activities", found.with_columns(in_ranges.alias("range"))), names
         return None
 
 
@@ -209,7 +206,9 @@ def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[
     key = np.where(key == NONE, _of(host.op_key, op), key)
     key = np.where(key == NONE, _of(host.range_key, around), key)
     launched = _of(calls["start"].to_numpy(), call)
-    return key, np.where(call == NONE, activities["start"].to_numpy(), launched)
+    # An operator's activity may begin with what only led to it, outside a range around it.
+    began = np.maximum(activities["start"].to_numpy(), _of(host.ops["start"].to_numpy(), op))
+    return key, np.where(call == NONE, began, launched)
 
 
 def _of(values: Ints, rows: Ints) -> Ints:

@@ -45,7 +45,8 @@ class Nesting:
 
     ``parent[i]`` is the row of the innermost interval that was running on its thread when interval
     ``i`` began, :data:`NONE` where there was none; ``depth[i]`` counts the intervals around it.
-    Intervals that overlap without nesting count as nested while both run.
+    Intervals that overlap without nesting count as nested while both run. ``order`` has
+    the rows thread by thread, each before those inside it.
     """
 
     key: Ints
@@ -53,7 +54,7 @@ class Nesting:
     end: Ints
     parent: Ints
     depth: Ints
-    _order: Ints
+    order: Ints
 
     @classmethod
     def of(cls, key: Ints, start: Ints, duration: Ints) -> Nesting:
@@ -73,7 +74,7 @@ class Nesting:
 
         An interval runs from its start up to, not including, its end.
         """
-        order = self._order
+        order = self.order
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
         there = len(order)

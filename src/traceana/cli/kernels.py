@@ -45,7 +45,7 @@ def kernels(
 ) -> ExitCode:
     """One row a distinct kernel: calls, time, and what the kernel is.
 
-    On a trace of the CPU the kernels are the leaf operators. CSV, JSON and Parquet hold all the
+    On a trace of the CPU the kernels are the operators. CSV, JSON and Parquet hold all the
     columns of the taxonomy and the rule that decided; the table holds the main ones.
     """
     from traceana.analyze import kernels as analysis

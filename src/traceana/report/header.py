@@ -58,7 +58,7 @@ def _counts(overview: Overview) -> Text:
             f"{human.counted(facts['distinct_kernel_names'], 'name')}"
         )
     elif facts["cpu_operators"]:
-        leaf = "leaf operator" if facts["operators"] else "leaf range"
+        leaf = "CPU operator" if facts["operators"] else "CPU range"
         told.append(f"no device work; {human.counted(facts['cpu_operators'], leaf)}")
     else:
         told.append("no device work")

@@ -23,7 +23,7 @@ SCHEMA_VERSION: Final = 7
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
-"""``device`` of activities that ran on the host (leaf operators of a CPU-only trace)."""
+"""``device`` of activities that ran on the host (operators of a CPU-only trace)."""
 
 PERIOD: Final = "period"
 """``source`` of steps that nothing marks: the sequence of device work repeats."""

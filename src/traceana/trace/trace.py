@@ -143,7 +143,7 @@ class Trace:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the activities are the host's leaf operators, for want of any device work."""
+        """Whether the activities are the host's operators, for want of any device work."""
         kinds = self.activities["kind"]
         return len(kinds) > 0 and bool((kinds == "op").all())
 
