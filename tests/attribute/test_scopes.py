@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import polars as pl
 import pytest
 
+import traceana
+from tests.ingest.xplane.writing import PlaneWriter, write
+from traceana.analyze.layers import layers
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.trace.schema import conform
 
@@ -27,30 +34,31 @@ def told(
 @pytest.mark.parametrize(
     ("scope", "path", "direction"),
     [
-        ("AlexNet/conv1/Conv2D", "AlexNet.conv1", None),
-        ("AlexNet/conv1/convolution/ReadVariableOp", "AlexNet.conv1", None),
+        ("AlexNet/conv1/Conv2D", "AlexNet.conv1", "forward"),
+        ("AlexNet/conv1/convolution/ReadVariableOp", "AlexNet.conv1", "forward"),
         ("gradient_tape/AlexNet/conv1/convolution/Conv2DBackpropFilter",
          "AlexNet.conv1", "backward"),
         ("gradients/AlexNet/fc/MatMul_grad/MatMul_1", "AlexNet.fc", "backward"),
         ("replica_3/bert/layer_5/dropout_1/dropout/random_uniform/RandomUniform",
-         "bert.layer_5.dropout_1", None),
-        ("cond_4/then/_48/net/fc/MatMul", "net.fc", None),
-        ("net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Leaf_0_Add", "net.sum", None),
+         "bert.layer_5.dropout_1", "forward"),
+        ("cond_4/then/_48/net/fc/MatMul", "net.fc", "forward"),
+        ("net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Leaf_0_Add", "net.sum", "forward"),
         ("ConstantFolding/gradient_tape/net/fc/MatMul/MatMul", "net.fc", "backward"),
         ("gradient_tape/net/bn/batchnorm/add_1/Sum", "net.bn", "backward"),
         ("gradient_tape/net/bn/moments/mean/truediv/Mul", "net.bn", "backward"),
-        ("jit(step)/jit(main)/jvp(AlexNet)/conv1/conv_general_dilated", "AlexNet.conv1", None),
-        ("jit(step)/jvp(conv1)/conv_general_dilated", "conv1", None),
+        ("jit(step)/jit(main)/jvp(AlexNet)/conv1/conv_general_dilated", "AlexNet.conv1", "forward"),
+        ("jit(step)/jvp(conv1)/conv_general_dilated", "conv1", "forward"),
         ("jit(step)/transpose(jvp(conv1))/conv_general_dilated", "conv1", "backward"),
         ("jit(step)/transpose(jvp(net))/relu1/jit(relu)/max", "net.relu1", "backward"),
-        ("jit(step)/while/body/net/fc/dot_general", "net.fc", None),
-        ("jit(step)/jvp()/neg", "", None),
+        ("jit(step)/while/body/net/fc/dot_general", "net.fc", "forward"),
+        ("jit(step)/jvp()/neg", "", "forward"),
         ("AssignVariableOp", "", None),
         ("", "", None),
     ],
 )  # fmt: skip
 def test_one_scope(scope: str, path: str, direction: str | None) -> None:
-    ((found, _, way),) = told([scope])
+    # A program that trains: what is of no layer has no direction of its own.
+    found, _, way = told([scope, "gradient_tape/trains/Mul"])[0]
     assert (found, way) == (path, direction)
 
 
@@ -100,3 +108,126 @@ def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> N
     ops = conform("ops", pl.DataFrame({"name": ["fusion.3"], "scope": [scope]}))
     found = ScopeLayers.of(ops, conform("activities", pl.DataFrame()))
     assert found.operator_of(ops["scope"]).to_list() == [operator]
+
+
+@pytest.mark.parametrize(
+    ("scope", "path", "direction"),
+    [
+        # Words of loops are scopes of the program where no loop stands.
+        ("jit(f)/jvp(body)/dot_general", "body", "forward"),
+        ("jit(f)/transpose(jvp(vmap(while)))/dot_general", "while", "backward"),
+        ("jit(f)/cond/tanh", "cond", "forward"),
+        ("jit(f)/while/tanh", "while", "forward"),
+        ("jit(f)/jvp()/while/body/closed_call/body/dot_general", "body", "forward"),
+        ("jit(f)/jvp()/while/body/closed_call/while/tanh", "while", "forward"),
+        ("jit(f)/transpose(jvp())/while/body/body/mul", "body", "backward"),
+        ("jit(f)/net/while/cond/lt", "net", "forward"),
+        ("jit(f)/cond/branch_1_fun/cond/tanh", "cond", "forward"),
+        ("jit(f)/jvp()/cond/branch_0_fun", "", "forward"),
+        ("jit(f)/jvp()/while/body/while/body/fc/dot_general", "fc", "forward"),
+        ("jit(f)/scan/while/body/fc/dot_general", "fc", "forward"),
+        ("jit(f)/scan/dot_general", "scan", "forward"),
+        ("jit(f)/while/body", "", None),
+        # Nested transformations of any depth.
+        ("jit(f)/transpose(jvp(vmap(vmap(vmap(fc)))))/mul", "fc", "backward"),
+        ("jit(f)/transpose(jvp(jvp()))/checkpoint/rematted_computation/in1/tanh", "in1",
+         "backward"),
+        ("jit(f)/while/body/rematted_computation/in1/tanh", "in1", "backward"),
+        ("jit(_fun)/shard_map/jvp(mid)/dot_general", "mid", "forward"),
+        # What XLA joined.
+        ("jit(f)/transpose(jvp(loss))/mul;jit(f)/transpose(jvp(loss))/add", "loss", "backward"),
+        ("mul;jit(f)/jvp(fc)/add", "fc", "forward"),
+        ("mul;jit(train_step)/add", "", None),
+        ("jit(f)/(transpose(jvp(fc))/psum:transpose(jvp(conv))/psum)", "", "backward"),
+        ("jit(f)/(jvp(fc)/psum:transpose(jvp(fc))/psum)", "fc", "forward"),
+        ("transpose(jvp())", "", None),
+        ("jit(f)/jvp(net)/drop/jit(_threefry_fold_in)/apply/add", "net.drop", "forward"),
+        # A scope of the program may be called as an operator of TensorFlow is.
+        ("jit(f)/jvp(net)/Mean/add", "net.Mean", "forward"),
+        # TensorFlow: transfers are named after what they send.
+        ("sgd_placeholder_1/_13", "", None),
+        ("Identity_5/_21", "", None),
+        ("GroupCrossDeviceControlEdges_0/NoOp/_16", "", None),
+        ("GroupCrossDeviceControlEdges_0/NoOp", "", None),
+        ("update_0/AssignVariableOp", "", None),
+        ("update_1/AssignVariableOp/_6", "", None),
+        ("replica_1/net/loss/Sum/_19", "net.loss", None),
+        ("IteratorGetNext", "", None),
+        ("net/IteratorGetNext_1", "net", None),
+        ("Identity_2/ReadVariableOp", "", None),
+        ("StatefulPartitionedCall/gradient_tape/net/fc/MatMul/MatMul", "net.fc", "backward"),
+        ("gradient_tape/replica_1/net/fc/MatMul/MatMul_1", "net.fc", "backward"),
+        # Loops of TensorFlow repeat the scope that they are in.
+        ("net/rnn/while/body/_1/net/rnn/while/cell/MatMul", "net.rnn.cell", "forward"),
+        ("gradient_tape/net/rnn/while/net/rnn/while_grad/body/_9/gradient_tape/net/rnn/while/"
+         "gradients/net/rnn/while/cell/MatMul_grad/MatMul", "net.rnn.cell", "backward"),
+        ("net/rnn/TensorArrayUnstack/TensorListFromTensor", "net.rnn", "forward"),
+        ("net/while/MatMul", "net.while", "forward"),
+    ],
+)  # fmt: skip
+def test_a_scope_beside_a_training_step(scope: str, path: str, direction: str | None) -> None:
+    found, _, way = told([scope, "gradient_tape/trains/Mul"])[0]
+    assert (found, way) == (path, direction)
+
+
+def test_of_a_program_that_does_not_train_all_but_transfers_is_forward() -> None:
+    found = told(["net/fc/MatMul", "Add", "IteratorGetNext", "fc/MatMul/_3", "sgd/Sub"])
+    assert [way for *_, way in found] == ["forward", "forward", None, None, None]
+
+
+GPU_WORK = {
+    # scope:Type -> (path, direction, nanoseconds)
+    "net/conv1/Conv2D:Conv2D": ("net.conv1", "forward", 500),
+    "net/conv1/Relu:Relu": ("net.conv1", "forward", 70),
+    "gradient_tape/net/conv1/Conv2D/Conv2DBackpropFilter:Conv2DBackpropFilter":
+        ("net.conv1", "backward", 900),
+    "replica_1/net/fc/MatMul:MatMul": ("net.fc", "forward", 110),
+    "SGD/SGD/update/ResourceApplyGradientDescent:ResourceApplyGradientDescent":
+        ("SGD", "optimizer", 40),
+    "net/fc/MatMul/_12:_Recv": ("net.fc", None, 30),
+    "AddN:AddN": ("(outside all layers)", None, 20),
+}  # fmt: skip
+
+
+def of_xplane(path: Path) -> Path:
+    plane = PlaneWriter("/device:GPU:0")
+    events = [
+        plane.event(f"kernel_{i}", i * 1_000_000, time * 1000, tf_op=label)
+        for i, (label, (*_, time)) in enumerate(GPU_WORK.items())
+    ]
+    plane.line("Stream #7(Kernel)", events)
+    return write(path / "gpu.xplane.pb", plane)
+
+
+def of_json(path: Path) -> Path:
+    place = {"pid": 1, "tid": 7}
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}},
+        {"ph": "M", "name": "thread_name", **place, "args": {"name": "Stream #7(Kernel)"}},
+    ]
+    for i, (label, (*_, time)) in enumerate(GPU_WORK.items()):
+        event = {"ph": "X", **place, "name": f"kernel_{i}", "ts": i + 1, "dur": time / 1000}
+        events.append({**event, "args": {"tf_op": label}})
+    written = path / "gpu.trace.json"
+    written.write_text(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}))
+    return written
+
+
+@pytest.mark.parametrize("written", [of_xplane, of_json])
+def test_kernels_of_tensorflow_whose_operators_are_not_recorded(
+    written: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    trace = traceana.open(written(tmp_path))
+    rows = trace.activities.select(
+        trace.layers["path"].gather(trace.activities["layer"]).alias("path"),
+        pl.col("direction").cast(pl.String),
+        "duration",
+    ).rows()
+    assert rows == list(GPU_WORK.values())
+    result = layers(trace, costs=False)
+    times = {row["layer"]: row for row in result.frame.to_dicts()}
+    assert times["net.conv1"]["forward_ns"] == 570
+    assert times["net.conv1"]["backward_ns"] == 900
+    parts = [result.totals[f"{name}_ns"] for name in ("forward", "backward", "other")]
+    assert parts == [680, 900, 90]
+    assert sum(parts) == result.totals["time_ns"] == trace.activities["duration"].sum()

@@ -78,11 +78,8 @@ class _Host:
         op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
         scopes = ScopeLayers.of(ops, trace.activities)
-        ops = conform("ops", with_nesting(ops, op_nesting)).with_columns(
-            pl.coalesce(scopes.direction_of(ops["scope"]).cast(Direction), "direction").alias(
-                "direction"
-            )
-        )
+        ops = conform("ops", with_nesting(ops, op_nesting))
+        ops = ops.with_columns(scopes.direction_of_ops(ops))
         surroundings = Surroundings.of(trace.ranges, range_key)
         layers = resolve(
             ops,
@@ -93,6 +90,7 @@ class _Host:
             trace.ranges,
             range_key,
             scopes,
+            compiled=trace.meta.framework == "JAX",
         )
         return cls(
             ops,
@@ -155,7 +153,7 @@ def _direction(
 ) -> pl.Series:
     """Return the direction of each activity: of its layer's role, scope, operator or range."""
     roles = pl.Series([role for _, _, role in host.layers.layers], dtype=pl.String)
-    told_by_scope = host.scopes.direction_of(activities["scope"])
+    told_by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
     told_by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
     told_by_range = host.surroundings.direction_at(key, time)
     return pl.select(

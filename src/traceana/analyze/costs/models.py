@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.analyze.costs.pairing import paired
 from traceana.analyze.work import work
+from traceana.attribute.layers.scopes import replica_of
 from traceana.describe.manifest import Layer, Manifest
 from traceana.flops.layers import Layer as Shapes
 from traceana.flops.layers import layer_costs
@@ -34,9 +35,10 @@ def model_charges(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return the costs of layers that ``told`` has none of, and notes.
 
-    A layer runs its forward pass once in each step in which it has selected work of that direction,
-    and its backward pass likewise. The first layer with parameters is taken to have no gradient of
-    its input.
+    A layer runs its forward pass once in each step, and in each replica of ``tf.distribute``, in
+    which it has selected work of that direction, and its backward pass likewise; ``model``
+    describes one replica. The first layer with parameters is taken to have no gradient of its
+    input.
     """
     seen = _seen(trace)
     partner = paired(trace.layers, model)
@@ -76,18 +78,20 @@ def model_charges(
 
 
 def _seen(trace: Trace) -> dict[int, dict[str, int]]:
-    """Return by layer and direction in how many steps it has selected work.
+    """Return by layer and direction how often it has selected work: in how many steps and replicas.
 
     Work of no direction counts as forward. A step is one of one process.
     """
-    steps = (
-        work(trace)
+    rows = work(trace)
+    scope = pl.select(pl.coalesce(rows["scope"], trace.ops["scope"].gather(rows["op"]))).to_series()
+    times = (
+        rows.select("layer", "step", "direction", replica_of(scope).alias("replica"))
+        .drop_nulls(["layer", "step"])
         .group_by("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
-        .agg(pl.col("step").drop_nulls().n_unique())
-        .drop_nulls("layer")
+        .agg(pl.struct("step", "replica").n_unique())
     )
     found: dict[int, dict[str, int]] = {}
-    for row, direction, count in steps.iter_rows():
+    for row, direction, count in times.iter_rows():
         found.setdefault(row, {})[direction] = count
     return found
 

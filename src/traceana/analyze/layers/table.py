@@ -10,7 +10,7 @@ from traceana.analyze.costs.charges import charges
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.flops import MACS
 from traceana.analyze.layers.located import located
-from traceana.analyze.layers.places import KEYS, By, placed, places
+from traceana.analyze.layers.places import KEYS, OUTSIDE, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
 from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
 from traceana.analyze.layers.shapes import COLUMNS as SHAPES
@@ -183,9 +183,36 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty():
         return (why_no_work(trace),)
     if not (frame["role"] == "layer").any():
+        return (_why_no_layers(trace), *measured_notes(trace))
+    if trace.meta.framework != "JAX":
+        return measured_notes(trace)
+    outside = int(frame.filter(pl.col("layer") == OUTSIDE)["time_ns"].sum())
+    share = 100 * outside / max(int(frame["time_ns"].sum()), 1)
+    return (
+        *(
+            [f"{share:.1f} % of the time has no name scope of a layer ({_NAMING})"]
+            if share >= _LEAST_SHARE
+            else []
+        ),
+        *measured_notes(trace),
+    )
+
+
+_LEAST_SHARE: Final = 1.0
+"""Percent of the time from which work without a name scope is noted."""
+
+_NAMING: Final = (
+    "jax.named_scope names a layer; Flax Linen names its modules, NNX names none; "
+    "XLA drops the names of some instructions"
+)
+
+
+def _why_no_layers(trace: Trace) -> str:
+    if trace.meta.framework != "JAX":
         return (
             "no layers: the trace names none (record modules, NVTX or record_function ranges "
-            "around the layers)",
-            *measured_notes(trace),
+            "around the layers)"
         )
-    return measured_notes(trace)
+    if trace.ops["scope"].is_null().all() and trace.activities["scope"].is_null().all():
+        return "no layers: the file has no name scopes (XLA's are in the .xplane.pb)"
+    return f"no layers: the program has no name scopes ({_NAMING})"

@@ -59,6 +59,8 @@ def resolve(
     ranges: pl.DataFrame,
     range_key: Ints,
     scopes: ScopeLayers,
+    *,
+    compiled: bool,
 ) -> LayerResolution:
     """Find the layer of every operator.
 
@@ -66,8 +68,8 @@ def resolve(
     called on the thread or named by the operator, the operator's name scope, for backward operators
     the layer of their forward operator, the program's own named ranges, the position in the step.
     Where a framework has name scopes, an operator without one is of no layer, whatever its
-    position. ``nesting`` is of the operators, ``forward`` of
-    :func:`traceana.attribute.backward.forward_of`.
+    position; nor is an instruction of a ``compiled`` program. ``nesting`` is of the operators,
+    ``forward`` of :func:`traceana.attribute.backward.forward_of`.
     """
     start = ops["start"].to_numpy()
     roles = role_places(ranges, range_key)
@@ -89,7 +91,7 @@ def resolve(
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
     by_position = np.full(ops.height, NONE, dtype=np.int64)
-    if not scopes.layers:
+    if scopes.table.is_empty() and not compiled:
         by_position = number(*position_layers(ops, _roots(nesting), op_step))
 
     own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)

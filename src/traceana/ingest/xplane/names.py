@@ -15,7 +15,10 @@ _NO_SCOPE: Final = "unknown"
 _PYTHON: Final = "$"
 _RUNTIME: Final = re.compile(
     r"::|[(:]|^(?:TFE?_|PJRT_|PjRt|Eager|Executor|Function|Kernel|Thunk|Validate|Parse|Handle |"
-    r"DevicePut|BatchedDevicePut|CopyTo|Wait for |end)"
+    r"DevicePut|BatchedDevicePut|CopyTo|Wait for |end)|"
+    # What JAX's own Python code annotates (jax.profiler.annotate_function).
+    r"^(?:AllocateOutputBuffers\w*|shard_args|cpp_pjit_\w+|backend_compile\w*|"
+    r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+)$"
 )
 """Spans that TensorFlow's and XLA's own code draws on the program's thread."""
 

@@ -1,0 +1,156 @@
+"""Layers, passes and FLOPs of programs of JAX and TensorFlow that are recorded here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.support.scope_programs import BATCH, ROWS, SIZE, STEPS, TURNS, WIDTH, keras_network
+from traceana.analyze.layers import layers
+from traceana.describe import Manifest
+from traceana.trace import Trace
+
+LINEN = {f"LinenNet{layer}" for layer in ("", ".Conv_0", ".Conv_1", ".Dense_0")}
+NET = {f"net.{layer}" for layer in ("conv", "bn", "relu", "fc")}
+LOSS = "sparse_categorical_crossentropy"
+PROGRAMS = {
+    "jax/linen": LINEN,
+    "jax/nnx": set(),
+    "jax/loop": {"stem", "body", "while", "cond"},
+    "jax/checkpoint": {"stem", "in1", "in2", "head"},
+    "jax/vmap": {"stem", "body"},
+    "jax/inference": {"stem", "mid"},
+    "jax/sharded": {"stem", "mid"},
+    "jax/pmap": {"stem", "mid"},
+    "tensorflow/tape": {*NET, LOSS},
+    "tensorflow/fit": {*NET, f"compile_loss.{LOSS}"},
+    "tensorflow/mirrored": {*NET, LOSS},
+    "tensorflow/lstm": {"net.rnn", "net.rnn.lstm_cell", "net.fc", LOSS},
+}
+"""Program -> the layers that it names and that compute."""
+
+Opened = Callable[[str], Trace]
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    """Return what opens a program's recording; the programs of a framework are recorded once."""
+    root = tmp_path_factory.mktemp("scopes")
+    traces: dict[str, Trace] = {}
+
+    def opening(program: str) -> Trace:
+        framework = program.partition("/")[0]
+        if not (root / framework).exists():
+            pytest.importorskip("flax" if framework == "jax" else framework)
+            command = [sys.executable, "-m", "tests.support.scope_programs", framework]
+            subprocess.run(
+                [*command, str(root / framework)],
+                check=True,
+                capture_output=True,
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        if program not in traces:
+            traces[program] = traceana.open(root / program)
+        return traces[program]
+
+    return opening
+
+
+def passes(trace: Trace, model: Manifest | None = None) -> dict[str, dict[str, int]]:
+    """Return calls and FLOPs of the layers' forward pass: "calls", "flops" by path."""
+    frame = layers(trace, direction=True, model=model).frame
+    forward = frame.filter((pl.col("role") == "layer") & (pl.col("direction") == "forward"))
+    return {row["layer"]: row for row in forward.to_dicts()}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_layers_are_those_that_the_program_names(program: str, opened: Opened) -> None:
+    frame = opened(program).layers
+    used = opened(program).activities["layer"].unique()
+    named = frame.with_row_index("row").filter(
+        (pl.col("role") == "layer") & pl.col("row").is_in(used.implode())
+    )
+    assert set(named["path"]) == PROGRAMS[program]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_passes_add_up_to_the_work(program: str, opened: Opened) -> None:
+    trace = opened(program)
+    result = layers(trace, costs=False)
+    parts = pl.sum_horizontal("forward_ns", "backward_ns", "other_ns")
+    assert (result.frame.select(parts == pl.col("time_ns")).to_series()).all()
+    assert result.totals["time_ns"] == int(trace.activities["duration"].sum())
+    of_layers = result.frame.filter(pl.col("role") == "layer")
+    assert (of_layers["forward_ns"] + of_layers["backward_ns"] > 0).all()
+    optimizer = result.frame.filter(pl.col("role") == "optimizer")
+    assert (optimizer["other_ns"] == optimizer["time_ns"]).all()
+
+
+@pytest.mark.parametrize("program", sorted(set(PROGRAMS) - {"jax/inference", "jax/nnx"}))
+def test_a_training_step_has_both_passes_and_an_optimizer(program: str, opened: Opened) -> None:
+    found = layers(opened(program), costs=False)
+    both = found.frame.filter((pl.col("forward_ns") > 0) & (pl.col("backward_ns") > 0))
+    # XLA reuses the forward pass of a checkpointed layer where it is recomputed.
+    assert PROGRAMS[program] - set(both["layer"]) <= {"in1", LOSS, f"compile_loss.{LOSS}"}
+    (optimizer,) = found.frame.filter(pl.col("role") == "optimizer")["time_ns"]
+    assert optimizer > 0
+
+
+def test_inference_is_forward(opened: Opened) -> None:
+    trace = opened("jax/inference")
+    assert trace.activities["direction"].unique().cast(pl.String).to_list() == ["forward"]
+
+
+def test_what_a_checkpoint_recomputes_is_backward(opened: Opened) -> None:
+    trace = opened("jax/checkpoint")
+    scopes = trace.ops["scope"].cast(pl.String).gather(trace.activities["op"])
+    again = trace.activities.filter(scopes.str.contains("rematted_computation").fill_null(False))
+    assert again.height
+    assert again["direction"].unique().cast(pl.String).to_list() == ["backward"]
+    paths = trace.layers["path"].gather(again["layer"])
+    assert set(paths) <= {"in1", "in2"}
+
+
+def test_a_scope_named_body_runs_once_a_turn_and_once_after_the_loop(opened: Opened) -> None:
+    trace = opened("jax/loop")
+    scopes = trace.ops["scope"].cast(pl.String).gather(trace.activities["op"])
+    rows = trace.activities.filter(
+        scopes.str.contains(r"jvp\(.*body/dot_general$|jvp\(body\)/dot_general$").fill_null(False)
+    ).filter(pl.col("direction") == "forward")
+    assert rows.height == STEPS * (TURNS + 1)
+    assert set(trace.layers["path"].gather(rows["layer"])) == {"body"}
+
+
+def test_a_program_without_scopes_has_no_layers_and_a_note(opened: Opened) -> None:
+    result = layers(opened("jax/nnx"))
+    (note, *_) = result.notes
+    assert note.startswith("no layers")
+    assert "jax.named_scope" in note
+    assert "NNX" in note
+
+
+@pytest.mark.parametrize("program", ["jax/sharded", "jax/pmap"])
+def test_devices_compute_their_shards(program: str, opened: Opened) -> None:
+    trace = opened(program)
+    for layer in ("stem", "mid"):
+        assert passes(trace)[layer]["flops"] == STEPS * 2 * ROWS * WIDTH * WIDTH
+
+
+def test_a_manifest_of_one_replica_counts_for_each(opened: Opened) -> None:
+    trace = opened("tensorflow/mirrored")
+    model = traceana.describe(keras_network(), (BATCH, SIZE, SIZE, 3))
+    one = opened("tensorflow/tape")
+    convolution = 2 * BATCH * SIZE * SIZE * 4 * 3 * 3 * 3
+    product = 2 * BATCH * (SIZE * SIZE * 4) * 5
+    for replicas, run in ((1, one), (2, trace)):
+        found = passes(run, model)
+        assert found["net.conv"]["flops"] == STEPS * replicas * convolution
+        assert found["net.fc"]["flops"] == STEPS * replicas * product
