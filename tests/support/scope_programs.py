@@ -30,14 +30,14 @@ def record_jax(folder: Path) -> None:
     scope = jax.named_scope
     images = jnp.ones((ROWS, 8, 8, 3))
 
-    class LinenNet(linen.Module):
-        @linen.compact
+    class LinenNet(linen.Module):  # type: ignore[misc]
+        @linen.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any) -> Any:
             x = linen.relu(linen.Conv(4, (3, 3))(x))
             x = linen.relu(linen.Conv(8, (3, 3))(x))
             return linen.Dense(5)(x.reshape(len(x), -1))
 
-    class NnxNet(nnx.Module):
+    class NnxNet(nnx.Module):  # type: ignore[misc]
         def __init__(self, rngs: Any) -> None:
             self.conv = nnx.Conv(3, 4, (3, 3), rngs=rngs)
             self.fc = nnx.Linear(8 * 8 * 4, 5, rngs=rngs)
@@ -69,8 +69,11 @@ def record_jax(folder: Path) -> None:
     def mapped(w: Any, x: Any) -> Any:
         return jax.vmap(lambda x: layer("body", w["b"], layer("stem", w["a"], x)).sum())(x).sum()
 
+    def two(w: Any, x: Any) -> Any:
+        return layer("mid", w["b"], layer("stem", w["a"], x))
+
     def plain(w: Any, x: Any) -> Any:
-        return (layer("mid", w["b"], layer("stem", w["a"], x)) ** 2).sum()
+        return (two(w, x) ** 2).sum()
 
     def trained(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def step(w: Any, x: Any) -> Any:
@@ -92,7 +95,7 @@ def record_jax(folder: Path) -> None:
     x = jnp.ones((ROWS, WIDTH))
     for name, loss in (("loop", loop), ("checkpoint", again), ("vmap", mapped)):
         record(name, jax.jit(trained(loss)), w, x)
-    record("inference", jax.jit(plain), w, x)
+    record("inference", jax.jit(two), w, x)
     mesh = Mesh(np.array(jax.devices()), ("device",))
     halves = jax.device_put(x, NamedSharding(mesh, PartitionSpec("device")))
     copies = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
@@ -107,7 +110,7 @@ def record_jax(folder: Path) -> None:
         images,
     )
 
-    @nnx.jit
+    @nnx.jit  # type: ignore[untyped-decorator]
     def nnx_step(net: Any, x: Any) -> Any:
         return nnx.grad(lambda net: (net(x) ** 2).sum())(net)
 
@@ -155,7 +158,10 @@ def record_tensorflow(folder: Path) -> None:
             optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
             return loss
 
-        return tf.function(lambda x, y: strategy.run(step, args=(x, y)))
+        compiled: Callable[[Any, Any], Any] = tf.function(
+            lambda x, y: strategy.run(step, args=(x, y))
+        )
+        return compiled
 
     def record(name: str, step: Callable[[Any, Any], Any], x: Any, y: Any) -> None:
         step(x, y)
