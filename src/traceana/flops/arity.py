@@ -44,12 +44,13 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
         """
         _foreach_add _foreach_add_ _foreach_copy _foreach_copy_ _foreach_lerp _foreach_lerp_
         _foreach_sub _foreach_sub_ _fused_dropout _log_softmax _prelu_kernel_backward
-        _safe_softmax _softmax adaptive_max_pool2d_backward adaptive_max_pool3d_backward add
-        add_ all amax amin any argmax argmin bernoulli_ bmm clamp clamp_ constant_pad_nd copy_
-        cumprod cumsum cumsum_ div div_ divide divide_ gelu_backward hardtanh hardtanh_
-        index_select l1_loss lerp lerp_ linear log_softmax masked_fill masked_fill_ max min
-        mkldnn_linear mm mse_loss native_dropout native_dropout_backward rsub softmax softplus
-        sub sub_ threshold threshold_ threshold_backward upsample_nearest1d where
+        _safe_softmax _softmax _thnn_fused_gru_cell_backward adaptive_max_pool2d_backward
+        adaptive_max_pool3d_backward add add_ all amax amin any argmax argmin bernoulli_ bmm
+        clamp clamp_ constant_pad_nd copy_ cumprod cumsum cumsum_ div div_ divide divide_
+        gelu_backward hardtanh hardtanh_ index_select l1_loss lerp lerp_ linear log_softmax
+        masked_fill masked_fill_ max min mkldnn_linear mm mse_loss native_dropout
+        native_dropout_backward rsub softmax softplus sub sub_ threshold threshold_
+        threshold_backward upsample_nearest1d where
         """
     ),
     4: words(
@@ -64,16 +65,18 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
     ),
     5: words(
         """
-        addbmm addbmm_ addmm_ addmv addmv_ baddbmm_ binary_cross_entropy_backward
-        binary_cross_entropy_with_logits embedding embedding_dense_backward huber_loss_backward
-        linalg_vector_norm native_layer_norm nll_loss nll_loss2d_forward nll_loss_forward norm
-        smooth_l1_loss_backward sspaddmm upsample_bilinear2d upsample_linear1d_backward
-        upsample_nearest2d_backward upsample_nearest3d
+        _thnn_fused_gru_cell _thnn_fused_lstm_cell addbmm addbmm_ addmm_ addmv addmv_ baddbmm_
+        binary_cross_entropy_backward binary_cross_entropy_with_logits embedding
+        embedding_dense_backward huber_loss_backward linalg_vector_norm native_layer_norm
+        nll_loss nll_loss2d_forward nll_loss_forward norm smooth_l1_loss_backward sspaddmm
+        upsample_bilinear2d upsample_linear1d_backward upsample_nearest2d_backward
+        upsample_nearest3d
         """
     ),
     6: words(
         """
-        _addmm_activation _slow_conv2d_forward addmm avg_pool1d baddbmm elu_backward group_norm
+        _addmm_activation _slow_conv2d_forward _thnn_fused_lstm_cell_backward
+        _thnn_fused_lstm_cell_backward_impl addmm avg_pool1d baddbmm elu_backward group_norm
         layer_norm max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices
         max_pool3d max_pool3d_with_indices slow_conv3d slow_conv3d_forward thnn_conv2d
         upsample_bilinear2d_backward upsample_nearest3d_backward upsample_trilinear3d
@@ -84,9 +87,9 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
         _batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional
         _conv_depthwise2d _convolution_mode _native_batch_norm_legit_no_training
         _scaled_dot_product_flash_attention_for_cpu _slow_conv2d_backward avg_pool2d avg_pool3d
-        conv1d conv2d conv3d conv_depthwise3d cudnn_convolution_relu miopen_convolution_relu
-        mkldnn_convolution nll_loss2d_backward nll_loss_backward slow_conv_dilated2d
-        slow_conv_dilated3d upsample_trilinear3d_backward
+        conv1d conv2d conv3d conv_depthwise3d cudnn_convolution_relu linspace
+        miopen_convolution_relu mkldnn_convolution nll_loss2d_backward nll_loss_backward
+        slow_conv_dilated2d slow_conv_dilated3d upsample_trilinear3d_backward
         """
     ),
     8: words(
@@ -127,7 +130,7 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
     ),
     14: words(
         """
-        _efficient_attention_forward
+        _efficient_attention_forward miopen_rnn
         """
     ),
     15: words(
@@ -137,7 +140,7 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
     ),
     16: words(
         """
-        _scaled_dot_product_cudnn_attention_backward
+        _cudnn_rnn _scaled_dot_product_cudnn_attention_backward mkldnn_rnn_layer
         """
     ),
     17: words(
@@ -153,6 +156,21 @@ _BY_NUMBER: Final[dict[int, tuple[str, ...]]] = {
     20: words(
         """
         _efficient_attention_backward
+        """
+    ),
+    21: words(
+        """
+        miopen_rnn_backward
+        """
+    ),
+    22: words(
+        """
+        _cudnn_rnn_backward
+        """
+    ),
+    23: words(
+        """
+        mkldnn_rnn_layer_backward
         """
     ),
 }

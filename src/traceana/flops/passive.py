@@ -56,6 +56,8 @@ PASSIVE: Final = frozenset(
 
 _WRAPPERS: Final = (
     r"^autograd::engine::evaluate_function: |^torch::autograd::AccumulateGrad$|Backward\d+$|"
+    r"(?:^|:|\.)CheckpointFunction(?:Backward)?$|^Torch-Compiled Region|"
+    r"^TorchDynamo Cache Lookup$|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode$|"
     r"^Optimizer\.|^ProfilerStep|^enumerate\(DataLoader\)|^nn\.Module: "
 )
 
@@ -63,8 +65,9 @@ _WRAPPERS: Final = (
 def passive(name: pl.Expr) -> pl.Expr:
     """Tell of names (text) whether their operator has no work of its own.
 
-    Nodes of autograd's graph, optimizers and annotations count by the operators inside them.
+    Nodes of autograd's graph, optimizers, annotations and what torch.compile does around a compiled
+    function count by the operators inside them.
     A node whose name ends without a number is a program's own, or of PyTorch before 1.9: it may
-    launch kernels itself, and is no such operator.
+    launch kernels itself, and is no such operator. A reentrant checkpoint launches none.
     """
     return name.is_in(sorted(PASSIVE)) | name.str.contains(_WRAPPERS)

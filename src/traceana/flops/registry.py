@@ -34,6 +34,7 @@ FAMILIES: Final = (
     "traceana.flops.aten.memory",
     "traceana.flops.aten.normalization",
     "traceana.flops.aten.pooling",
+    "traceana.flops.aten.recurrent",
     "traceana.flops.aten.reduction",
     "traceana.flops.aten.resampling",
     "traceana.flops.tensorflow.convolution",

@@ -46,6 +46,12 @@ def fill(call: Call) -> tuple[Cost, ...]:
     return (Cost("fill", "forward", 0, compulsory(call.operand(0)), FILL),)
 
 
+@operator("aten::arange", "aten::linspace", "aten::randperm", "aten::eye", "aten::tril_indices")
+def made(_: Call) -> tuple[Cost, ...]:
+    """Numbers alone: what is written has no shape in the trace, so bytes are not known."""
+    return (Cost("fill", "forward", 0, None, FILL),)
+
+
 @operator("aten::embedding")
 def embedding(call: Call) -> tuple[Cost, ...]:
     """A table [rows, width] and indices: a row an index."""

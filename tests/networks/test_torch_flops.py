@@ -1,0 +1,201 @@
+"""FLOPs of PyTorch's networks: by PyTorch's own counter, where it has none by the closed form."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.flops import flops
+from traceana.analyze.layers import layers
+from traceana.flops.operators import operator_costs
+from traceana.trace import Trace
+
+torch = pytest.importorskip("torch")
+
+from tests.networks import torch_models as models  # noqa: E402
+from tests.networks.torch_recording import counted, recorded  # noqa: E402
+
+PRODUCTS = "conv|linear|matmul|matrix_vector|dot|attention|lstm"
+BATCH, LENGTH = 4, 12
+
+
+def images(side: int) -> Any:
+    return torch.randn(BATCH, 3, side, side)
+
+
+def tokens() -> Any:
+    return torch.randint(0, 50, (LENGTH, BATCH))
+
+
+NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "DenseNet-121": (models.densenet121, lambda: images(32)),
+    "MobileNetV2": (models.mobilenet_v2, lambda: images(32)),
+    "MobileNetV3": (models.mobilenet_v3_small, lambda: images(32)),
+    "U-Net": (models.UNet, lambda: images(16)),
+    "VGG11": (models.vgg11, lambda: images(64)),
+    "GPT, attention in products": (lambda: models.GPT(fused=False), lambda: tokens().T),
+    "shared layers": (models.Shared, lambda: images(8)),
+    "no checkpoint": (lambda: models.Checkpointed(reentrant=None), lambda: images(8)),
+    "reentrant checkpoint": (
+        lambda: models.Checkpointed(reentrant=True),
+        lambda: images(8).requires_grad_(),
+    ),
+    "checkpoint": (lambda: models.Checkpointed(reentrant=False), lambda: images(8)),
+}
+
+# The modules that torch.compile imports are long to import, and not ours to judge.
+COMPILER = pytest.mark.filterwarnings("ignore")
+
+
+class Recording(NamedTuple):
+    trace: Trace
+    theirs: int
+    """FLOPs of one step by PyTorch's counter."""
+
+
+def training(model: Any, inputs: Any) -> Callable[[], None]:
+    def step() -> None:
+        model(inputs).square().mean().backward()
+
+    return step
+
+
+def record(step: Callable[[], None], folder: Path, steps: int = 1) -> Recording:
+    theirs = counted(step)
+    return Recording(traceana.open(recorded(step, folder / "trace.json", steps)), theirs)
+
+
+def products(trace: Trace) -> int:
+    """Return the FLOPs of all convolutions, matrix products, attention and LSTMs of a trace."""
+    costs = operator_costs(trace.ops).costs
+    mine = costs.filter(pl.col("kind").str.contains(PRODUCTS) & (pl.col("part") != "bias_grad"))
+    return int(mine["flops"].sum())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_computes_what_pytorch_counts(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = (make() for make in NETWORKS[name])
+    trace, theirs = record(training(model, inputs), tmp_path)
+    assert products(trace) == theirs > 0
+    costs = operator_costs(trace.ops)
+    assert costs.uncounted.is_empty(), costs.uncounted
+    # The tables of operators and of layers share out the same sum.
+    total = int(costs.costs["flops"].sum())
+    assert flops(trace).frame["flops"].sum() == total
+    assert layers(trace).frame["flops"].sum() == total
+
+
+def test_recomputing_adds_the_forward_pass_of_what_is_checkpointed(tmp_path: Path) -> None:
+    """Closed form: three blocks of two convolutions, and the first of two linear layers.
+
+    The second one's result is not needed in the backward pass: a reentrant checkpoint computes it
+    again all the same, the other stops before it, and no time passes as if it had run.
+    """
+    side, counts = 8, {}
+    for reentrant in (None, True, False):
+        model = models.Checkpointed(reentrant=reentrant)
+        # A gradient of the image would be one product more.
+        inputs = images(side)
+        counts[reentrant] = record(training(model, inputs), tmp_path)
+    convolutions = 3 * 2 * (2 * 16 * 16 * 9 * BATCH * side**2)
+    linear = 2 * BATCH * 16 * 64
+    plain = products(counts[None].trace)
+    assert products(counts[False].trace) == plain + convolutions + linear
+    assert products(counts[True].trace) == plain + convolutions + 2 * linear
+
+
+def test_fused_attention_is_five_products_and_two(tmp_path: Path) -> None:
+    """Closed form beside the linear layers: Q·Kᵀ and P·V, and five of such going back."""
+    width, depth = 32, 2
+    model = models.GPT(width=width, depth=depth)
+    trace, theirs = record(training(model, tokens().T), tmp_path)
+    one = 2 * BATCH * LENGTH * LENGTH * width
+    linear = BATCH * LENGTH * 2 * (depth * 12 * width * width + 100 * width)
+    # What PyTorch counts of the CPU's fused attention differs by version: the linear layers alone.
+    assert products(trace) == 3 * linear + depth * (2 + 5) * one
+    assert operator_costs(trace.ops).uncounted.is_empty()
+    assert theirs >= 3 * linear
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_an_lstm_is_its_gates(bidirectional: bool, tmp_path: Path) -> None:
+    """Closed form: 4H(I + H) weights a layer and direction meet every position, three times."""
+    entering, hidden = 6, 10
+    model = models.Tagger(entering, hidden, bidirectional)
+    trace, _ = record(training(model, tokens()), tmp_path)
+    ways = 1 + bidirectional
+    positions = LENGTH * BATCH
+    weights = ways * 4 * hidden * ((entering + hidden) + (ways * hidden + hidden))
+    units = 2 * ways * hidden
+    costs = operator_costs(trace.ops)
+    parts = costs.costs.filter(pl.col("kind") == "lstm").group_by("part").agg(pl.col("flops").sum())
+    assert dict(parts.iter_rows()) == {
+        "forward": positions * (2 * weights + 18 * units),
+        "dgrad": positions * (2 * weights + 23 * units),
+        "wgrad": positions * 2 * weights,
+        "bias_grad": positions * 4 * units,
+    }
+    assert costs.uncounted.is_empty()
+
+
+def test_an_lstm_of_many_small_products_and_of_one_library_call_agree(tmp_path: Path) -> None:
+    """oneDNN has no LSTM in double precision: there PyTorch's counter sees every product.
+
+    oneDNN computes the gradient of the first state too, which nothing asks for.
+    """
+    fast = models.Tagger(6, 10, bidirectional=False)
+    slow = models.Tagger(6, 10, bidirectional=False).double()
+    one, (many, theirs) = (record(training(model, tokens()), tmp_path) for model in (fast, slow))
+    names = set(one.trace.ops["name"].cast(pl.String))
+    assert "aten::mkldnn_rnn_layer" in names or pytest.skip("no LSTM of oneDNN here")
+    assert products(many) == theirs
+    gates = (18 + 23) * 2 * 10 * LENGTH * BATCH
+    of_state = 2 * (2 * BATCH * 10 * 4 * 10)
+    assert products(one.trace) - gates - of_state == theirs
+
+
+def test_accumulated_gradients_are_as_many_passes(tmp_path: Path) -> None:
+    model = models.Shared()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    parts = [images(8) for _ in range(3)]
+
+    def step() -> None:
+        for part in parts:
+            model(part).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    trace, theirs = record(step, tmp_path, steps=2)
+    assert theirs == len(parts) * counted(training(model, parts[0]))
+    assert products(trace) == 2 * theirs
+    assert trace.steps.height == 2
+    assert operator_costs(trace.ops).uncounted.is_empty()
+
+
+@COMPILER
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_network_computes_what_it_computed_before(backend: str, tmp_path: Path) -> None:
+    if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("no compiler of C++")
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 64, 10),
+    )
+    theirs = counted(training(model, images(8)))
+    compiled = torch.compile(model, backend=backend)
+    step = training(compiled, images(8))
+    step()
+    trace = traceana.open(recorded(step, tmp_path / "trace.json", 1))
+    assert products(trace) == theirs
+    # What inductor fuses runs in the compiled function itself, without an operator.
+    uncounted = set(operator_costs(trace.ops).uncounted["name"])
+    assert {name for name in uncounted if not name.startswith("CompiledFunction")} == set()
