@@ -45,6 +45,8 @@ def open_trace(
     from traceana.ingest.ranks.reader import read_ranks
     from traceana.trace.bundle import is_bundle
 
+    if not isinstance(path, str | os.PathLike | Sequence):
+        raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
     if not sources:
         raise NotFoundError("no file is named: give a trace, or the files of one run's ranks")

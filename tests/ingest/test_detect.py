@@ -41,3 +41,20 @@ def test_what_only_begins_like_a_value_is_no_json(tmp_path: Path, text: str) -> 
     (tmp_path / "a").write_text(text)
     with pytest.raises(UnknownFormatError):
         detect(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("json", '{"data":["QnxKernelTrace","GpuMetrics"]}\n{"Type":27,"CommEvent":{}}\n'),
+        ("json", '{"Type":48,"CudaEvent":{"startNs":"5"}}\n'),
+        ("text", 'data: "QnxKernelTrace"\ndata: "GpuMetrics"\n'),
+        ("text", "Type: 27\nCommEvent_ {\n  Timestamp: -5\n}\n"),
+    ],
+)
+def test_other_exports_of_nsys_are_answered_with_the_one_to_make(
+    tmp_path: Path, kind: str, text: str
+) -> None:
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(UnknownFormatError, match=rf"--type {kind} .* nsys export --type sqlite"):
+        detect(tmp_path / "a")

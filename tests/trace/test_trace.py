@@ -82,3 +82,15 @@ def test_the_package_offers_what_it_documents() -> None:
     assert callable(traceana.open)
     with pytest.raises(AttributeError):
         _ = traceana.nonsense
+
+
+def test_a_misspelt_table_is_answered_with_those_that_there_are() -> None:
+    trace = Trace(META)
+    with pytest.raises(
+        KeyError, match=r"no table 'activites'; did you mean 'activities'\? tables:"
+    ):
+        trace.table("activites")
+    with pytest.raises(AttributeError, match=r"no attribute 'rangs'; did you mean 'ranges'\?"):
+        trace.rangs  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(TypeError, match="takes the path of a trace, or a list of paths"):
+        traceana.open(None)  # type: ignore[arg-type]

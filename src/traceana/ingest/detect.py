@@ -28,6 +28,9 @@ _SQLITE = b"SQLite format 3\x00"
 _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
 _BOM = b"\xef\xbb\xbf"
+# Exports that begin with the report's strings, or with an event, by the numbers of their types.
+_NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
+_NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
@@ -71,6 +74,12 @@ def detect(path: Path) -> Format:
     if is_xspace(head):
         return Format.XPLANE
     head = head.removeprefix(_BOM)
+    for kind, pattern in (("json", _NSYS_JSON), ("text", _NSYS_TEXT)):
+        if pattern.match(head):
+            raise UnknownFormatError(
+                f"{path} is what nsys export --type {kind} writes: export the report as a "
+                "database, nsys export --type sqlite REPORT.nsys-rep"
+            )
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Never
 
 import polars as pl
 
@@ -40,11 +41,13 @@ class Trace:
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame] = {}
         for name, table in (tables or {}).items():
             if name not in TABLES:
-                raise KeyError(f"no table {name}")
+                raise KeyError(f"no table {name!r}; {_tables_like(name)}")
             self._tables[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
 
     def table(self, name: str) -> pl.DataFrame:
         """Return one table as a polars frame; raises ``KeyError`` on an unknown name."""
+        if name not in TABLES:
+            raise KeyError(f"no table {name!r}; {_tables_like(name)}")
         table = self._tables.get(name)
         if table is None:
             table = empty(name)
@@ -167,6 +170,11 @@ class Trace:
 
         return save(self, path, overwrite=overwrite)
 
+    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Never:
+            raise AttributeError(f"a Trace has no attribute {name!r}; {_tables_like(name)}")
+
     def __repr__(self) -> str:
         from traceana.trace.summary import one_line
 
@@ -176,3 +184,9 @@ class Trace:
         from traceana.trace.summary import html
 
         return html(self)
+
+
+def _tables_like(name: str) -> str:
+    """Return the nearest table's name, and those of all."""
+    near = get_close_matches(name, TABLES, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"tables: {', '.join(TABLES)}"
