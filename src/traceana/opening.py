@@ -22,6 +22,7 @@ def open_trace(
     rules: str | os.PathLike[str] | None = None,
     counters: str | os.PathLike[str] | None = None,
     step_marker: str | None = None,
+    device_model: str | None = None,
 ) -> Trace:
     """Open a trace file of any format, a saved bundle, a folder that ``traceana record`` made, or
     the recordings of a distributed run.
@@ -32,6 +33,8 @@ def open_trace(
     ``rules`` names a TOML file of classification rules that come before those of the user's
     configuration directory and traceana's own. A bundle keeps the classes that it was saved with,
     unless ``rules`` are given.
+    ``device_model`` names the device of a trace that names none, as data sheets do; a part of the
+    name is enough. A device that the trace names keeps its name.
     ``counters`` names a table of Nsight Compute (``ncu --csv --page raw``) of the same program,
     whose launches are joined to the kernels (``trace.counters``, column ``activity``).
     ``step_marker`` is the text of the ranges that are steps, or a regular expression that their
@@ -75,6 +78,10 @@ def open_trace(
         loaded = rules_in_use(None if rules is None else Path(rules))
         trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
         trace = refine(trace, loaded)
+    if device_model is not None:
+        from traceana.flops.peaks import with_device_model
+
+        trace = with_device_model(trace, device_model)
     return trace if counters is None else _measured(trace, Path(counters), progress)
 
 

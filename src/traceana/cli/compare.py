@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import Reading, StepMarker, Tabling, Writing
+from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -101,6 +101,7 @@ def compare(
     device: Device = None,
     rank: Rank = None,
     step_marker: StepMarker = None,
+    device_model: DeviceModel = None,
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
@@ -132,7 +133,16 @@ def compare(
             f"{len(paths)} runs need as many different labels", param_hint="--label"
         )
     readings = [
-        Reading(step, device, rank, step_marker, rules, None, one, strict)
+        Reading(
+            step=step,
+            device=device,
+            rank=rank,
+            step_marker=step_marker,
+            device_model=device_model,
+            rules=rules,
+            model=one,
+            strict=strict,
+        )
         for one in _each(model, len(paths), "--model")
     ]
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]

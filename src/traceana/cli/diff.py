@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import Reading, StepMarker, Tabling, Writing
+from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -74,6 +74,7 @@ class Sides:
         str | None, typer.Option(metavar="N,N-M", help="Only these ranks, on both sides.")
     ] = None
     step_marker: StepMarker = None
+    device_model: DeviceModel = None
     rules: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
@@ -97,6 +98,7 @@ class Sides:
             device=self.device,
             rank=self.rank,
             step_marker=self.step_marker,
+            device_model=self.device_model,
             rules=self.rules,
             model=model,
             strict=self.strict,

@@ -42,6 +42,7 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
             rules=reading.rules,
             counters=reading.counters,
             step_marker=reading.step_marker,
+            device_model=reading.device_model,
         )
     return select(trace, steps=steps, devices=devices, ranks=ranks)
 

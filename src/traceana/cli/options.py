@@ -32,6 +32,16 @@ StepMarker = Annotated[
 ]
 
 
+DeviceModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The device of a trace that names none, for peaks and links: 'Tesla V100-SXM2'.",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the input is read, and how much of it is looked at."""
@@ -49,6 +59,7 @@ class Reading:
         typer.Option(metavar="N,N-M", help="Only these ranks of a distributed run."),
     ] = None
     step_marker: StepMarker = None
+    device_model: DeviceModel = None
     rules: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),

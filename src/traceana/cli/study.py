@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceana.cli.options import Reading, StepMarker, Tabling, Writing
+from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output, check_free, write_whole
 from traceana.errors import ExitCode
 from traceana.study.names import Name
@@ -43,6 +43,7 @@ def study(
     published: Published = False,
     plot: Plot = None,
     step_marker: StepMarker = None,
+    device_model: DeviceModel = None,
 ) -> ExitCode:
     """A published study from recorded runs: its table, its picture, the paper's figures beside.
 
@@ -65,7 +66,9 @@ def study(
     from traceana.report.text import plain
     from traceana.study.model import with_published
 
-    found, left_out = studied(name, folders or [], Reading(step_marker=step_marker))
+    found, left_out = studied(
+        name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
+    )
     for why in left_out:
         typer.echo(f"traceana: left out: {plain(why)}", err=True)
     if published:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceana.flops.peaks.lookup import peaks_of
+from traceana.flops.peaks.lookup import peaks_of, with_device_model
 from traceana.flops.peaks.model import RATES, Peaks, peak_for
 
-__all__ = ["RATES", "Peaks", "peak_for", "peaks_of"]
+__all__ = ["RATES", "Peaks", "peak_for", "peaks_of", "with_device_model"]

@@ -6,12 +6,18 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+import polars as pl
+
+from traceana.errors import NoSuchSelectionError
 from traceana.flops.model import Refusal
 from traceana.flops.peaks.model import RATES, Peaks
+from traceana.trace import Trace
+from traceana.trace.schema import CPU_DEVICE, conform
 
 _TERA: Final = 1e12
 _GIGA: Final = 1e9
@@ -27,6 +33,8 @@ _GUIDE: Final = "CUDA C++ Programming Guide, throughput of native arithmetic ins
 @dataclass(frozen=True, slots=True)
 class _Device:
     pattern: re.Pattern[str]
+    vendor: str
+    compute_capability: str | None
     multiprocessors: int | None
     peaks: Peaks
 
@@ -64,11 +72,15 @@ def normalized(name: str | None) -> str:
 @cache
 def devices() -> tuple[_Device, ...]:
     """Return the devices of the vendors' documents, in the order of the files."""
-    tables = [*_tables("nvidia.toml", "device"), *_tables("amd.toml", "device")]
-    return tuple(_device(table) for table in tables)
+    files = {"NVIDIA": "nvidia.toml", "AMD": "amd.toml"}
+    return tuple(
+        _device(table, vendor)
+        for vendor, file in files.items()
+        for table in _tables(file, "device")
+    )
 
 
-def _device(table: Mapping[str, Any]) -> _Device:
+def _device(table: Mapping[str, Any], vendor: str) -> _Device:
     bandwidth = table.get("bandwidth")
     peaks = Peaks(
         name=table["name"],
@@ -77,7 +89,56 @@ def _device(table: Mapping[str, Any]) -> _Device:
         flops={rate: table[rate] * _TERA for rate in RATES if rate in table},
         bandwidth=None if bandwidth is None else bandwidth * _GIGA,
     )
-    return _Device(re.compile(table["pattern"]), table.get("multiprocessors"), peaks)
+    return _Device(
+        re.compile(table["pattern"]),
+        vendor,
+        table.get("compute_capability"),
+        table.get("multiprocessors"),
+        peaks,
+    )
+
+
+def with_device_model(trace: Trace, model: str) -> Trace:
+    """Return ``trace`` with its unnamed devices described as the listed device ``model``.
+
+    Raises ``NoSuchSelectionError`` where no listed name begins with the words of ``model``.
+    """
+    listed = _listed(model)
+    filled = {
+        "name": listed.peaks.name,
+        "vendor": listed.vendor,
+        "compute_capability": listed.compute_capability,
+        "multiprocessors": listed.multiprocessors,
+    }
+    places = ["rank", "device"]
+    used = trace.activities.select(places).filter(pl.col("device") != CPU_DEVICE).unique()
+    missing = used.join(trace.devices, on=places, how="anti", nulls_equal=True).sort(places)
+    devices = pl.concat([trace.devices, conform("devices", missing)])
+    unnamed = pl.col("name").is_null() & (pl.col("device") != CPU_DEVICE)
+    return trace.with_tables(
+        devices=devices.with_columns(
+            pl.when(unnamed)
+            .then(pl.coalesce(column, pl.lit(value)))
+            .otherwise(column)
+            .alias(column)
+            for column, value in filled.items()
+        )
+    )
+
+
+def _listed(model: str) -> _Device:
+    """Return the listed device that a driver calls so, else the first whose name begins so."""
+    words = normalized(model)
+    for one in devices():
+        if words and one.pattern.fullmatch(words):
+            return one
+    names = {normalized(one.peaks.name): one for one in devices()}
+    for name, one in names.items():
+        if words and f"{name} ".startswith(f"{words} "):
+            return one
+    near = get_close_matches(words, names, n=4, cutoff=0.4) or list(names)[-4:]
+    listed = ", ".join(names[name].peaks.name for name in near)
+    raise NoSuchSelectionError(f"no device model {model!r} is known; the nearest: {listed}")
 
 
 @cache
