@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ PRODUCT = 2 * 64 * 32 * 16
 
 def recording(path: Path, name: str | None = None) -> Path:
     """Write one step: a copy of 1 ms, and a product of half precision in 1 µs."""
-    half = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::Half", "c10::Half"]}
+    half: dict[str, Any] = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::Half", "c10::Half"]}
     events = [
         annotation("ProfilerStep#1", 0, 2000),
         call("cudaMemcpyAsync", 5, 3, 1),
@@ -28,8 +29,8 @@ def recording(path: Path, name: str | None = None) -> Path:
          "cat": "gpu_memcpy"},
         kernel("volta_h884gemm_64x64_ldg8_nn", 1100, 1, correlation=2),
     ]  # fmt: skip
-    named = {} if name is None else {"deviceProperties": [{"id": 0, "name": name}]}
-    return write(path, events, **named)
+    properties = [] if name is None else [{"id": 0, "name": name}]
+    return write(path, events, deviceProperties=properties)
 
 
 def test_peaks_and_links_are_those_of_the_named_model(run: Run, tmp_path: Path) -> None:
