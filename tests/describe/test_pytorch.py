@@ -11,9 +11,17 @@ pytest.importorskip("torch")
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend
+from torch.utils.flop_counter import FlopCounterMode
 
+from tests.support.decoder import Decoder
 from traceana.describe import describe
 from traceana.errors import BadModelError
+from traceana.flops.call import Call
+from traceana.flops.model import Refusal
+from traceana.flops.registry import cost, total_flops
+
+MATH = SDPBackend.MATH
 
 
 def test_windows_are_normalized() -> None:
@@ -72,8 +80,13 @@ def test_order_of_execution_and_calls() -> None:
     found = describe(Twice(), (4, 6), name="twice")
     assert [(layer.path, layer.calls, layer.position) for layer in found.layers] == [
         ("shared", 2, 0),
-        ("last", 1, 1),
+        ("Twice", 1, 1),
+        ("last", 1, 2),
     ]
+    # Called in turn: the layer, the ReLU and the sum behind it, the layer, the last one.
+    assert [layer.order for layer in found.layers] == [(0, 2), (), ()]
+    # An operation an element of the ReLU, one of the sum is none: there is nothing to add.
+    assert found.layers[1].flops == 4 * 6
     assert found.layers[0].flops == 2 * (2 * 4 * 6 * 6)
     assert found.layers[0].parameter_count == 42
     assert found.network == "twice"
@@ -81,7 +94,8 @@ def test_order_of_execution_and_calls() -> None:
     assert found.parameter_count == 12 + 14 + 42 + 5
     named = describe(Twice(), {"x": (4, 6), "again": (4, 6)})
     assert [one.name for one in named.inputs] == ["x", "again"]
-    assert named.layers == found.layers
+    assert [layer.path for layer in named.layers] == ["shared", "Twice", "last"]
+    assert named.layers[1].flops == 2 * 4 * 6
 
 
 class Own(nn.Module):  # type: ignore[misc]  # not checked: an extra
@@ -98,7 +112,7 @@ class Own(nn.Module):  # type: ignore[misc]  # not checked: an extra
 def test_classes_of_ones_own() -> None:
     model = nn.Sequential(Own(), nn.Sequential(nn.ReLU()))
     own, relu = describe(model, (2, 3)).layers
-    assert (own.type, own.flops, own.parameters) == ("Own", None, {"weight": (3,)})
+    assert (own.type, own.flops, own.parameters) == ("Own", 6, {"weight": (3,)})
     assert (relu.path, relu.type, relu.flops) == ("1.0", "ReLU", 6)
     assert describe(model, (2, 3), types={"Own": "Identity"}).layers[0].flops == 0
 
@@ -118,8 +132,11 @@ def test_attention_is_a_layer_and_a_transformer_is_made_of_layers(training: bool
     block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).train(training)
     found = describe(block, (2, 5, 8))
     assert [layer.path for layer in found.layers] == [
-        "self_attn", "dropout1", "norm1", "linear1", "dropout", "linear2", "dropout2", "norm2",
+        "self_attn", "dropout1", "TransformerEncoderLayer", "norm1", "linear1", "dropout",
+        "linear2", "dropout2", "norm2",
     ]  # fmt: skip
+    # Two residual sums and the activation between the linear layers.
+    assert found.layers[2].flops == 2 * 5 * (8 + 8 + 16)
     attention = found.layers[0]
     assert attention.parameters["query.weight"] == attention.parameters["out.weight"] == (8, 8)
     assert attention.parameter_count == 4 * (64 + 8)
@@ -176,7 +193,7 @@ def test_the_model_stays_as_it_is(numbers: bool, training: bool) -> None:
     modes = [module.training for module in model.modules()]
     attributes = {key: set(vars(module)) for key, module in model.named_modules()}
     random = torch.random.get_rng_state()
-    assert len(describe(model, (4, 3)).layers) == 2
+    assert len(describe(model, (4, 3)).layers) == 2 + numbers
     assert torch.equal(random, torch.random.get_rng_state())
     assert [module.training for module in model.modules()] == modes
     assert {key: set(vars(module)) for key, module in model.named_modules()} == attributes
@@ -225,3 +242,63 @@ def test_a_transformer_has_the_flops_that_pytorchs_counter_counts() -> None:
         if layer.type in ("Linear", "MultiheadAttention")
     ]
     assert sum(flops or 0 for flops in products) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_functions_are_counted_at_the_innermost_module(fused: bool) -> None:
+    """A decoder with linear layers of its own, attention by functions and a tied head."""
+    found = describe(Decoder(2, fused=fused), (3, 8), dtype="int64")
+    rows = {layer.path: layer for layer in found.layers}
+    block = ["ln_1", "attn.c_attn", "attn", "attn.c_proj", "", "ln_2", "fc", "proj"]
+    assert list(rows) == [
+        *("wte", "wpe", "Decoder"),
+        *(f"h.{i}.{name}".rstrip(".") for i in range(2) for name in block),
+        *("ln_f", "head"),
+    ]
+    # Conv1D multiplies as a linear layer: shapes are (out, in), as everywhere.
+    assert rows["h.1.fc"].type == "Linear"
+    assert rows["h.1.fc"].parameters == {"weight": (64, 16), "bias": (64,)}
+    assert rows["h.1.fc"].flops == 2 * 24 * 16 * 64
+    products = 2 * 2 * 3 * 2 * 8 * 8 * 8
+    softmax = 0 if fused else cost_of_softmax(3 * 2 * 8 * 8)
+    assert rows["h.0.attn"].flops == products + softmax
+    assert rows["h.0"].type == "Block"
+    assert (rows["h.0"].calls, rows["h.0"].parameters) == (1, {})
+    with FlopCounterMode(display=False) as counter:
+        Decoder(2, fused=False)(torch.zeros(3, 8, dtype=torch.long))
+    linear = sum(layer.flops or 0 for layer in found.layers if layer.type == "Linear")
+    assert linear + 2 * products == counter.get_total_flops()
+
+
+def cost_of_softmax(elements: int) -> int:
+    """Return what the registry counts for a softmax."""
+    found = cost(Call("aten::_softmax", ((elements,), (), ()), ("float", "Scalar", "Scalar")))
+    assert not isinstance(found, Refusal)
+    return total_flops(found)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes"),
+    [
+        (nn.MultiheadAttention(8, 2), [(5, 8)] * 3),
+        (nn.MultiheadAttention(8, 2, add_bias_kv=True), [(5, 2, 8)] * 3),
+        (nn.MultiheadAttention(8, 2, add_zero_attn=True), [(5, 2, 8)] * 3),
+        (nn.MultiheadAttention(8, 2, kdim=4, vdim=6), [(5, 2, 8), (3, 2, 4), (3, 2, 6)]),
+        (nn.MultiheadAttention(8, 2, batch_first=True).eval(), [(2, 5, 8)] * 3),
+        (nn.GRU(3, 7, 2, bidirectional=True), [(5, 2, 3)]),
+        (nn.LSTM(3, 7, batch_first=True, proj_size=2), [(2, 5, 3)]),
+        (nn.LSTMCell(3, 7), [(2, 3)]),
+        (nn.GRUCell(3, 7), [(2, 3)]),
+        (nn.ConvTranspose2d(4, 6, 3, 2, groups=2), [(1, 4, 5, 5)]),
+        (nn.Conv2d(4, 8, 3, groups=4), [(1, 4, 9, 9)]),
+        (nn.Linear(3, 5), [(2, 7, 3)]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_products_are_those_of_pytorchs_own_counter(layer: Any, shapes: Any) -> None:
+    """The counter's, with the attention of two products that it sees on the CPU."""
+    (found,) = describe(layer, shapes).layers
+    arguments = [torch.zeros(shape) for shape in shapes]
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(MATH):
+        layer.train()(*arguments)
+    assert found.flops == counter.get_total_flops()

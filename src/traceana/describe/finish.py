@@ -19,7 +19,8 @@ class Details:
 
     ``parameters`` are shaped as PyTorch has them: (K, C / groups, R, S) and (out, in).
     ``neighbours`` is the number of channels over which LRN sums. ``flops`` is told of what is no
-    layer of one formula: those of one call.
+    layer of one formula: those of one call. With ``by_operators`` the operators that ran are counted
+    in place of a formula.
     """
 
     type: str
@@ -32,6 +33,7 @@ class Details:
     parameters: Mapping[str, Shape] = field(default_factory=dict)
     neighbours: int | None = None
     flops: int | None = None
+    by_operators: bool = False
 
 
 def finished(recorded: Recorded, position: int, found: Details) -> Layer:
@@ -47,6 +49,7 @@ def finished(recorded: Recorded, position: int, found: Details) -> Layer:
     type_ = "Flatten" if _flattens(first, found) else found.type
     counts = [_flops(type_, call, found) for call in calls]
     known = [count for count in counts if count is not None]
+    total = sum(known) * recorded.times if len(known) == len(counts) else recorded.flops
     return Layer(
         path=recorded.path,
         type=type_,
@@ -63,7 +66,8 @@ def finished(recorded: Recorded, position: int, found: Details) -> Layer:
         groups=found.groups,
         parameters=dict(found.parameters),
         parameter_count=sum(prod(shape) for shape in found.parameters.values()),
-        flops=sum(known) * recorded.times if len(known) == len(counts) else None,
+        flops=recorded.flops if found.by_operators else total,
+        order=tuple(recorded.order) if len(recorded.order) > 1 else (),
     )
 
 

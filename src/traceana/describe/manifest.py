@@ -35,6 +35,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``stride``, ``padding`` and ``dilation`` have one entry a spatial axis, ``padding`` one pair
     (before, after). ``inputs`` and ``outputs`` are those of the first call; ``flops`` counts all
     ``calls`` of one forward pass, a multiply-accumulate as 2, and is None where nobody knows.
+    ``order`` are the places of a layer that ran several times in the sequence of all calls of a
+    forward pass, empty where that is not known; layers that ran once have the places between.
     """
 
     path: str
@@ -42,6 +44,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     framework_type: str
     position: Count
     calls: Count = 1
+    order: tuple[Count, ...] = ()
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
     layout: Layout | None = None
@@ -80,6 +83,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parameter_count: Count
     flops: Count
     layers: tuple[Layer, ...]
+
+    def around(self) -> frozenset[str]:
+        """Return the paths of rows that are the functions of a module around other layers."""
+        parts = [layer.path.split(".") for layer in self.layers]
+        inside = {".".join(one[:depth]) for one in parts for depth in range(1, len(one))}
+        whole = {
+            layer.path
+            for layer in self.layers
+            if len(self.layers) > 1
+            and layer.path == layer.type == layer.framework_type.rpartition(".")[2]
+        }
+        return frozenset(inside | whole)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest to ``path``, a layer a line. Raises ``CannotWriteError``."""

@@ -1,12 +1,13 @@
 """Layers of a PyTorch module, by hooks in one forward pass over fake tensors.
 
-Modules alone are layers: what a ``forward`` does by functions (``torch.flatten``) is not.
+What a ``forward`` computes by functions (``F.scaled_dot_product_attention``, a residual sum) is a
+layer at the innermost module; what it only moves (``torch.flatten``) is none.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +18,10 @@ from torch.nn.parameter import is_lazy
 
 from traceana.describe.finish import finished, model_inputs
 from traceana.describe.inputs import Call
-from traceana.describe.manifest import Layout, Manifest, manifest
-from traceana.describe.pytorch_layers import batch_first, details, is_layer
-from traceana.describe.recording import Recorded, Recording
+from traceana.describe.manifest import Manifest, manifest
+from traceana.describe.pytorch_layers import details
+from traceana.describe.pytorch_operators import Watch
+from traceana.describe.recording import Recorded
 from traceana.errors import BadModelError
 
 
@@ -33,10 +35,9 @@ def describe_pytorch(
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
     if any(map(is_lazy, tensors.values())):
         raise BadModelError("the model has lazy parameters: call it once, then describe it")
-    recording, inputs = _dry_run(model, call, tensors)
+    recorded, inputs = _dry_run(model, call, tensors)
     layers = tuple(
-        finished(recorded, position, details(recorded, types))
-        for position, recorded in enumerate(recording.layers)
+        finished(one, position, details(one, types)) for position, one in enumerate(recorded)
     )
     return manifest(
         network=name or type(model).__name__,
@@ -66,7 +67,7 @@ def _unwrapped(model: Any) -> nn.Module:
 
 def _dry_run(
     model: nn.Module, call: Call, tensors: Mapping[int, torch.Tensor]
-) -> tuple[Recording, list[torch.Tensor]]:
+) -> tuple[list[Recorded], list[torch.Tensor]]:
     """Run a copy of ``model`` whose tensors are shapes; if it needs numbers, the model itself."""
     try:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -88,13 +89,13 @@ def _dry_run(
         ) from error
 
 
-def _run(model: nn.Module, call: Call) -> tuple[Recording, list[torch.Tensor]]:
+def _run(model: nn.Module, call: Call) -> tuple[list[Recorded], list[torch.Tensor]]:
     inputs = _zeros(model, call)
-    recording = Recording()
-    with _hooks(model, recording), torch.no_grad():
+    watch = Watch(model)
+    with _every_module_called(), torch.no_grad(), watch:
         arguments, named = call.arguments(inputs)
         model(*arguments, **named)
-    return recording, inputs
+    return watch.layers(), inputs
 
 
 def _zeros(model: nn.Module, call: Call) -> list[torch.Tensor]:
@@ -124,68 +125,11 @@ def _kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _hooks(model: nn.Module, recording: Recording) -> Iterator[None]:
-    # In evaluation a TransformerEncoderLayer otherwise computes without calling its modules.
+def _every_module_called() -> Iterator[None]:
+    """In evaluation a TransformerEncoderLayer otherwise computes without calling its modules."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    handles = [
-        module.register_forward_hook(_recorder(recording, path), with_kwargs=True)
-        for path, module in _layers(model, "", set())
-    ]
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-        for handle in handles:
-            handle.remove()
-
-
-def _layers(module: nn.Module, path: str, seen: set[int]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the outermost modules that are layers; a shared one under its first path."""
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    if is_layer(module):
-        yield path or type(module).__name__, module
-        return
-    for name, child in module.named_children():
-        yield from _layers(child, f"{path}.{name}" if path else name, seen)
-
-
-def _recorder(recording: Recording, path: str) -> Callable[..., None]:
-    def record(module: nn.Module, arguments: Any, named: Any, output: Any) -> None:
-        inputs = [batch_first(module, t.shape) for t in _tensors((arguments, named))]
-        outputs = list(_tensors(output))
-        recording.add(
-            Recorded(
-                key=id(module),
-                path=path,
-                layer=module,
-                inputs=inputs,
-                outputs=[batch_first(module, tensor.shape) for tensor in outputs],
-                axes="channels_first",
-                layout=_layout(outputs),
-            )
-        )
-
-    return record
-
-
-def _layout(tensors: list[torch.Tensor]) -> Layout:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    for tensor in tensors:
-        last = formats.get(tensor.ndim)
-        if last is not None and not tensor.is_contiguous():
-            return "channels_last" if tensor.is_contiguous(memory_format=last) else "channels_first"
-    return "channels_first"
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)

@@ -30,13 +30,22 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     """Return what the module of a recorded call is."""
     module: nn.Module = recorded.layer
     name = type(module).__name__
-    type_ = types.get(name) or _own_type(module) or name
-    shapes = {key: tuple(p.shape) for key, p in module.named_parameters()}
+    told = types.get(name) or _own_type(module)
+    # Modules inside a layer are part of it, those inside another module have rows of their own.
+    parameters = module.named_parameters(recurse=is_layer(module))
+    shapes = {key: tuple(p.shape) for key, p in parameters}
+    type_ = told or name
+    if told is None and recorded.product is not None:
+        type_ = "Linear"
+        shapes = {
+            key: recorded.product if len(shape) == 2 else shape for key, shape in shapes.items()
+        }
     found = Details(
         type=type_,
         framework_type=f"{type(module).__module__}.{type(module).__qualname__}",
         parameters=_attention(shapes) if isinstance(module, nn.MultiheadAttention) else shapes,
         neighbours=module.size if isinstance(module, nn.LocalResponseNorm) else None,
+        by_operators=told is None or isinstance(module, nn.MultiheadAttention),
     )
     given, made = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
     if isinstance(module, nn.modules.conv._ConvNd):

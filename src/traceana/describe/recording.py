@@ -28,6 +28,12 @@ class Recorded:
     """Inputs and outputs of the calls after the first."""
     times: int = 1
     """How often all of these are called: the turns of a scan."""
+    flops: int | None = None
+    """Of all calls, as the operators that ran count them; None where one has no formula."""
+    product: tuple[int, int] | None = None
+    """Features made and taken by a layer that multiplies by its one matrix and does no more."""
+    order: list[int] = field(default_factory=list)
+    """Places in the sequence of all calls, where the framework tells it."""
 
     @property
     def calls(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:

@@ -100,7 +100,7 @@ def _costs(
         return (_linear(given, made, parameters.get("weight")),)
     if type_ == "MultiheadAttention":
         return _attention(call, parameters)
-    if type_ in ("LSTM", "GRU", "RNN"):
+    if type_ in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"):
         matrices = [shape for shape in parameters.values() if len(shape) == 2]
         return tuple(matmul(prod(given[:-1]), rows, columns, None) for rows, columns in matrices)
     if type_.startswith(("BatchNorm", "SyncBatchNorm", "InstanceNorm", "GroupNorm", "LayerNorm")):

@@ -69,11 +69,11 @@ def model_charges(
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
     note = [f"the shapes of {layers} are from the layer manifest"] if used else []
-    absent = len(model.layers) - len(partner)
+    around = model.around()
+    layers_of = [layer.path for layer in model.layers if layer.path not in around]
+    absent = len(layers_of) - sum(layer.path not in around for layer in partner.values())
     if absent:
-        note.append(
-            f"{absent} of the {len(model.layers)} layers of the manifest are not in the trace"
-        )
+        note.append(f"{absent} of the {len(layers_of)} layers of the manifest are not in the trace")
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), tuple(note)
 
 

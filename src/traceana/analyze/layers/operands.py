@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from traceana.analyze.layers.instructions import products
-from traceana.attribute.layers.annotations import WEIGHTED
+from traceana.attribute.layers.annotations import OPERAND_POSITIONS, WEIGHTED
 from traceana.flops.arity import MOST_INPUTS
 from traceana.flops.call import Call
 from traceana.flops.model import Shape, UncountableError
@@ -24,22 +24,6 @@ _WEIGHTED: Final = (
     r"(?:Batch)?MatMul(?:V[23])?|BatchNorm(?:V[23])?)(?:WithBias)?$"
 )
 """Operators of PyTorch, and of TensorFlow, that have a weight."""
-
-_POSITIONS: Final[dict[str, tuple[int, int]]] = {
-    "aten::embedding": (1, 0),
-    **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
-    # A bias, or what else is added to the product, stands in front.
-    **dict.fromkeys(
-        [
-            f"aten::{name}{in_place}"
-            for name in ("addmm", "baddbmm", "addbmm", "addmv", "sspaddmm")
-            for in_place in ("", "_")
-        ],
-        (1, 2),
-    ),
-    "aten::_addmm_activation": (1, 2),
-}
-"""Where PyTorch's operators have their input and their weight, if not first and second."""
 
 
 class Operands(NamedTuple):
@@ -95,6 +79,6 @@ def _shape(operator: str, text: str, which: int) -> Shape | None:
         call = Call.decode(operator, text)
         # TorchScript records more than the operator's own inputs, in front of them.
         beyond = max(len(call.shapes) - MOST_INPUTS.get(operator, len(call.shapes)), 0)
-        return call.shape(beyond + _POSITIONS.get(operator, (0, 1))[which])
+        return call.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
     except UncountableError:
         return None

@@ -42,9 +42,11 @@ def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[st
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
+    # The first operator of a module's functions need not take what the module takes.
+    around = frozenset() if model is None else model.around()
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
-        taken = seen[row].input if row in seen else None
+        taken = seen[row].input if row in seen and layer.path not in around else None
         if first is not None and taken is not None and prod(taken) != prod(first):
             other.append(layer.path)
             rows[row] = (layer.type, layer.position, *rows[row][2:])

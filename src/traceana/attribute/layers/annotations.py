@@ -30,6 +30,22 @@ WEIGHTED: Final = (
 )
 """Operators of which a layer has one: a range around many of them is no layer."""
 
+OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
+    "aten::embedding": (1, 0),
+    **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
+    # A bias, or what else is added to the product, stands in front.
+    **dict.fromkeys(
+        [
+            f"aten::{name}{in_place}"
+            for name in ("addmm", "baddbmm", "addbmm", "addmv", "sspaddmm")
+            for in_place in ("", "_")
+        ],
+        (1, 2),
+    ),
+    "aten::_addmm_activation": (1, 2),
+}
+"""Where PyTorch's operators have their input and their weight, if not first and second."""
+
 
 def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints) -> Places:
     """Return as layers the innermost named ranges, by the path of the ranges around them.

@@ -90,11 +90,11 @@ def resolve(
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
+    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)
     by_position = np.full(ops.height, NONE, dtype=np.int64)
     if scopes.table.is_empty() and not compiled:
-        by_position = number(*position_layers(ops, _roots(nesting), op_step))
+        by_position = number(*position_layers(ops, _roots(nesting), op_step, own, forward))
 
-    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)
     fallback = _first(by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)

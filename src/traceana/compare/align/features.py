@@ -12,6 +12,7 @@ import polars as pl
 
 from traceana.analyze.costs.pairing import paired
 from traceana.analyze.layers import layers
+from traceana.analyze.layers.in_order import named_in_order
 from traceana.analyze.layers.places import places
 from traceana.compare.align.order import execution_order
 from traceana.compare.align.vocabulary import Type, plain_word, type_of
@@ -62,6 +63,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
     not have (:func:`traceana.compare.align.order.execution_order`).
     """
+    trace = named_in_order(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
     if table.is_empty():
         return Side(())

@@ -1,0 +1,327 @@
+"""Names of the layer manifest for layers told by position, where order and counts agree."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.layers.operands import operands
+from traceana.attribute.layers.annotations import WEIGHTED
+from traceana.attribute.layers.places import SEPARATOR
+from traceana.attribute.layers.positions import short_name
+from traceana.flops.model import Shape
+from traceana.trace.schema import conform
+
+if TYPE_CHECKING:
+    from traceana.describe.manifest import Layer, Manifest
+    from traceana.trace import Trace
+
+_TYPES: Final = {
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv3d": "conv",
+    "convolution": "conv",
+    "convtranspose1d": "convtranspose",
+    "convtranspose2d": "convtranspose",
+    "convtranspose3d": "convtranspose",
+    "batchnorm1d": "batchnorm",
+    "batchnorm2d": "batchnorm",
+    "batchnorm3d": "batchnorm",
+    "syncbatchnorm": "batchnorm",
+    "addmm": "linear",
+    "mm": "linear",
+    "hardtanh": "relu6",
+    "rnntanh": "rnn",
+    "rnnrelu": "rnn",
+}
+"""What stands for one another: operators of PyTorch and types of layers, without ``_``."""
+
+_ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
+"""Weighted operators that multiply two activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A layer of the trace that is told by its position, in order of execution."""
+
+    row: int
+    family: str
+    weight: tuple[int, ...] | None
+    weighted: bool
+
+
+def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
+    """Return ``trace`` with the paths of ``model`` on the layers that are told by position.
+
+    The operators with weights decide: where all of them are those of the manifest's layers, in
+    order and with the same weights, or, by type, as many with the same weights. Between two of
+    them the others pair where as many of a type are in both; functions that are no layers get
+    the module that calls them. Layers that turn out to be one, as a shared module called twice,
+    become one row. A layer of which nothing agrees keeps its name.
+    """
+    if model is None:
+        return trace
+    seen = _positional(trace)
+    calls = _sequence(model)
+    anchors = _anchors([one for one in seen if one.weighted], calls)
+    if not anchors:
+        return trace
+    return _renamed(trace, _named(seen, anchors, calls, model.around()), model)
+
+
+def _positional(trace: Trace) -> list[_Seen]:
+    """Return the layers whose path is the name of their outermost operator and its number."""
+    short = short_name(trace.ops["name"].cast(pl.String))
+    layers = trace.layers.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("layer"), "path", "role", "position"
+    )
+    rows = (
+        trace.ops.select(
+            "layer", "start", short.alias("short"), name=pl.col("name").cast(pl.String)
+        )
+        .filter(
+            trace.ops["parent"].is_null() & (trace.ops["direction"] != "backward").fill_null(True)
+        )
+        .join(layers, on="layer")
+        .filter(
+            (pl.col("role") == "layer")
+            & (pl.col("path").str.replace(r"_\d+$", "") == pl.col("short"))
+            & pl.col("path").str.contains(r"_\d+$")
+        )
+        .sort("position", "start", maintain_order=True)
+        .unique("layer", keep="first", maintain_order=True)
+        .with_columns(
+            (
+                pl.col("name").str.contains(WEIGHTED)
+                & ~pl.col("short").str.contains(_ACTIVATIONS_ALONE.pattern)
+            ).alias("weighted")
+        )
+    )
+    known = operands(trace)
+    return [
+        _Seen(row, _family(kind), _sorted(known[row].weight) if row in known else None, weighted)
+        for row, kind, weighted in rows.select("layer", "short", "weighted").iter_rows()
+    ]
+
+
+def _sequence(model: Manifest) -> list[Layer]:
+    """Return the calls of a forward pass in their order.
+
+    Of a manifest that does not tell the order of shared layers, the calls of a layer stand
+    together.
+    """
+    placed = {place: layer for layer in model.layers for place in layer.order}
+    ordered = sorted(model.layers, key=lambda layer: layer.position)
+    if not placed:
+        return [layer for layer in ordered for _ in range(max(layer.calls, 1))]
+    calls: list[Layer] = []
+    once = iter([layer for layer in ordered if not layer.order])
+    total = len(placed) + sum(not layer.order for layer in ordered)
+    for place in range(total):
+        layer = placed.get(place) or next(once, None)
+        if layer is not None:
+            calls.append(layer)
+    return calls
+
+
+_Anchor = tuple[int, int]
+"""(row of the trace's layers, place in the sequence of calls)"""
+
+
+def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor]:
+    found = _whole(seen, calls)
+    return sorted(_by_type(seen, calls), key=lambda one: one[1]) if found is None else found
+
+
+def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | None:
+    """Return the weighted operators with their calls where they agree one by one to the last.
+
+    A layer of no type that is one operator takes as many as its own weights have rows.
+    """
+    at = 0
+    found: list[_Anchor] = []
+    for place, layer in enumerate(calls):
+        family = _family(layer.type)
+        if family in _ONE_OPERATOR:
+            if at == len(seen) or not _agree(seen[at], layer):
+                return None
+            found.append((seen[at].row, place))
+            at += 1
+            continue
+        own = [shape for shape in layer.parameters.values() if len(shape) > 1]
+        rows = sum(shape[0] for shape in own)
+        while at < len(seen) and rows > 0 and (weight := seen[at].weight) is not None:
+            taken = _rows_of(own, weight)
+            if not 0 < taken <= rows:
+                break
+            rows -= taken
+            found.append((seen[at].row, place))
+            at += 1
+    return found if at == len(seen) else None
+
+
+def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
+    """Return how many rows of a layer's own weights an operator takes, 0 where it is another's."""
+    for shape in own:
+        if _sorted(shape) == weight:
+            return shape[0]
+        whole, rest = divmod(prod(weight), prod(shape))
+        if len(shape) == len(weight) == 2 and not rest and shape[1] in weight and whole > 1:
+            return shape[0] * whole
+    return 0
+
+
+def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]:
+    """Yield pairs by type, where as many of it with the same weights are in both."""
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for one in seen:
+        mine[one.family].append(one)
+    for place, call in enumerate(calls):
+        theirs[_family(call.type)].append(place)
+    for family, own in mine.items():
+        places = theirs[family] if family in _ONE_OPERATOR else []
+        if len(own) == len(places) and all(
+            _agree(one, calls[place]) for one, place in zip(own, places, strict=True)
+        ):
+            yield from ((one.row, place) for one, place in zip(own, places, strict=True))
+
+
+_ONE_OPERATOR: Final = frozenset(
+    (
+        *("conv", "convtranspose", "linear", "batchnorm", "layernorm", "groupnorm", "embedding"),
+        *("lstm", "gru", "rnn"),
+    )
+)
+"""Types of layers that are one weighted operator a call."""
+
+
+def _agree(seen: _Seen, layer: Layer) -> bool:
+    if seen.family != _family(layer.type):
+        return False
+    if seen.weight is None or seen.family in ("lstm", "gru", "rnn"):
+        return True
+    weight = layer.parameters.get("weight")
+    return weight is None or _sorted(weight) == seen.weight
+
+
+def _named(
+    seen: Sequence[_Seen],
+    anchors: Sequence[_Anchor],
+    calls: Sequence[Layer],
+    around: frozenset[str],
+) -> dict[int, str]:
+    """Return the path of each row that one is found for."""
+    place_of = dict(anchors)
+    paths = {row: calls[place].path for row, place in anchors}
+    between: list[_Seen] = []
+    before = -1
+    for one in seen:
+        if one.row in place_of:
+            here = place_of[one.row]
+            paths |= _segment(between, calls, before, here, around)
+            between, before = [], here
+        else:
+            between.append(one)
+    return paths | _segment(between, calls, before, len(calls), around)
+
+
+def _segment(
+    seen: Sequence[_Seen],
+    calls: Sequence[Layer],
+    before: int,
+    behind: int,
+    around: frozenset[str],
+) -> dict[int, str]:
+    """Return the paths of the rows between two anchors, at whose places the calls stand.
+
+    What stands before the first or behind the last weighted layer may be no part of the model, as
+    a loss, and what the model itself does outside its modules keeps its name.
+    """
+    if not seen:
+        return {}
+    if before == behind:
+        return {one.row: calls[before].path for one in seen}
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for one in seen:
+        mine[one.family].append(one.row)
+    for call in calls[before + 1 : behind]:
+        theirs[_family(call.type)].append(call.path)
+    paths: dict[int, str] = {}
+    for family, rows in mine.items():
+        if len(rows) == len(theirs[family]):
+            paths |= dict(zip(rows, theirs[family], strict=True))
+    if before < 0 or behind == len(calls):
+        return paths
+    callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
+    if not callers:
+        callers = {calls[place].path.rpartition(SEPARATOR)[0] for place in (before, behind)}
+    common = _common(sorted(callers))
+    if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
+        paths |= {one.row: common for one in seen if one.row not in paths}
+    return paths
+
+
+def _common(paths: Sequence[str]) -> str:
+    """Return what all paths begin with, in whole parts."""
+    parts = [path.split(SEPARATOR) for path in paths]
+    shared = []
+    for those in zip(*parts, strict=False):
+        if len(set(those)) > 1:
+            break
+        shared.append(those[0])
+    return SEPARATOR.join(shared)
+
+
+def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
+    """Return ``trace`` with these paths; layers of one path become one row, the first of them."""
+    types = {layer.path: layer.type for layer in model.layers}
+    new = pl.DataFrame(
+        {
+            "row": list(paths),
+            "named": list(paths.values()),
+            "kind": [types.get(path) for path in paths.values()],
+        },
+        schema={"row": pl.UInt32, "named": pl.String, "kind": pl.String},
+    )
+    named = (
+        trace.layers.with_row_index("row")
+        .join(new, on="row", how="left", maintain_order="left")
+        .with_columns(
+            pl.coalesce("named", "path").alias("path"), pl.coalesce("kind", "type").alias("type")
+        )
+    )
+    kept = named.unique(["path", "role"], keep="first", maintain_order=True).with_row_index("to")
+    to = named.join(kept.select("path", "role", "to"), on=["path", "role"], maintain_order="left")
+    number = to["to"]
+    above = kept.select(pl.col("path").alias("above"), "role", pl.col("to").alias("parent_row"))
+    layers = (
+        kept.with_columns(pl.col("path").str.replace(r"\.?[^.]*$", "").alias("above"))
+        .join(above, on=["above", "role"], how="left", maintain_order="left")
+        .with_columns(
+            pl.col("parent_row").alias("parent"), pl.int_range(pl.len()).alias("position")
+        )
+        .select(trace.layers.columns)
+    )
+    return trace.with_tables(
+        layers=conform("layers", layers),
+        ops=trace.ops.with_columns(number.gather(trace.ops["layer"]).alias("layer")),
+        activities=trace.activities.with_columns(
+            number.gather(trace.activities["layer"]).alias("layer")
+        ),
+    )
+
+
+def _family(kind: str) -> str:
+    plain = kind.lower().replace("_", "")
+    return _TYPES.get(plain, plain)
+
+
+def _sorted(shape: Shape | None) -> tuple[int, ...] | None:
+    """Return extents without their order: a linear layer may hold its weight either way."""
+    return None if shape is None else tuple(sorted(shape))
