@@ -19,8 +19,8 @@ class Details:
 
     ``parameters`` are shaped as PyTorch has them: (K, C / groups, R, S) and (out, in).
     ``neighbours`` is the number of channels over which LRN sums. ``flops`` is told of what is no
-    layer of one formula: those of one call. With ``by_operators`` the operators that ran are counted
-    in place of a formula.
+    layer of one formula: those of one call. With ``by_operators`` the operators that ran are
+    counted in place of a formula.
     """
 
     type: str
