@@ -29,9 +29,9 @@ def numbered(forward: pl.DataFrame) -> pl.DataFrame:
     ``forward`` has a row an outermost operator in order of time: ``row``, ``process``, ``thread``,
     ``step``, ``name``, ``short``, ``input_shapes``, ``bursts`` (operators of the backward pass that
     began before it) and ``linked`` (it has a backward pass). Operators are counted through the
-    step, but passes of one network are counted once. A pass ends where its backward pass begins. Two
-    passes are of one network if their weighted operators have the same names and weights in the
-    same order; their other operators meet by name and order behind the same weighted operator.
+    step, but passes of one network are counted once. A pass ends where its backward pass begins.
+    Two passes are of one network if their weighted operators have the same names and weights in
+    the same order; their other operators meet by name and order behind the same weighted operator.
 
     Where several passes stand before one backward pass, or behind the last, they are told apart by
     a pass that stands alone elsewhere. Repeated blocks within a pass are not told by repetition
