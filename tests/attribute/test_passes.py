@@ -151,3 +151,22 @@ def test_passes_without_steps_are_told_by_their_input(tmp_path: Path) -> None:
     trace = recorded(tmp_path, inference, steps=3, marks=False)
     assert calls(trace, "addmm") == [(f"addmm_{i}", 3) for i in range(12)]
     assert calls(trace, "linear") == [("linear_0", 3)]
+
+
+def test_functions_of_the_backward_pass_are_no_layer_of_the_forward_pass(tmp_path: Path) -> None:
+    """Sums between two backward passes without weights, and sums in a pass: none is another's."""
+    model = nn.Linear(4, 4)
+
+    def step() -> None:
+        loss = model(torch.zeros(3, 4)).sum()
+        (gradient,) = torch.autograd.grad(loss, [model.weight], create_graph=False)
+        gradient.sum()
+        model(torch.zeros(3, 4)).sum().backward()
+        gradient.sum()
+
+    trace = recorded(tmp_path, step)
+    assert calls(trace, "linear") == [("linear_0", 4)]
+    # The sum of the pass, called twice a step, and the two that stand behind its backward passes.
+    sums = dict(calls(trace, "sum"))
+    assert sum(sums.values()) == 8
+    assert sums["sum_0"] == 4

@@ -44,14 +44,21 @@ def numbered(forward: pl.DataFrame) -> pl.DataFrame:
     passes = (
         slots.group_by(_PASS, maintain_order=True)
         .agg(
-            # Work without a weighted operator is another's only if all of it is the same.
             pl.when(pl.col("weighted").any())
             .then(pl.col("key").filter("weighted").str.join(_UNIT))
-            .otherwise("(" + pl.col("short").str.join(_UNIT) + ")")
             .alias("network"),
             pl.col("linked").any().alias("trained"),
             pl.len().alias("size"),
             pl.col("row").first().alias("first"),
+        )
+        # Work without a weighted operator is what it is in its step: it is never met again there.
+        .with_columns(
+            pl.coalesce(
+                "network",
+                pl.format(
+                    "({})", pl.col("network").is_null().cast(pl.Int64).cum_sum().over(THREAD)
+                ),
+            ).alias("network")
         )
         .with_columns(pl.col("trained").any().over("network").alias("of_training"))
     )

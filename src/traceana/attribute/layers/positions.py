@@ -91,12 +91,20 @@ def position_layers(
         )
     )
     outermost = (
-        outermost.with_columns(passing.alias("passing"))
-        .with_columns(
-            pl.int_range(pl.len()).over("process", "thread", "step", "short", "passing").alias("of")
+        outermost.with_columns(
+            pl.int_range(pl.len())
+            .over("process", "thread", "step", "short", passing, "settled")
+            .alias("nth")
         )
         .join(numbered(through), on="row", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("position", "of").alias("position"))
+        # What is of no forward pass and of no layer known otherwise is numbered behind the passes.
+        .with_columns(
+            pl.coalesce(
+                "position",
+                pl.col("nth")
+                + (pl.col("position").max().over("process", "step", "short") + 1).fill_null(0),
+            ).alias("position")
+        )
         .with_columns(*(_mirrored() if by_mirror else ()))
         .with_columns(
             pl.when(pl.col("short").is_in(list(_ROLES)))
