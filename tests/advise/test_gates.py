@@ -107,9 +107,10 @@ def test_a_limit_that_is_reached_holds_and_one_that_is_passed_fails(trace: Trace
     ]
 
 
-def test_what_is_not_known_does_not_pass() -> None:
+def test_a_figure_that_the_trace_does_not_hold_is_unknown() -> None:
     run = Run()
     run.kernel("plain", 0, 100)
     trace = run.build()
     (failed,) = broken(Figures(trace), advise(trace), (), [limit_of("step_time=1s")])
-    assert says(failed) == "step_time is not known: the trace does not tell it"
+    assert failed.unknown
+    assert says(failed) == "step_time unknown: not in this trace"

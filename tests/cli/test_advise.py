@@ -10,6 +10,7 @@ import pytest
 
 from tests.advise.building import Run, run_of
 from tests.cli.conftest import Run as Invoke
+from tests.ingest.kineto.writing import kernel, write
 from traceana.advise import RULES
 from traceana.errors import ExitCode
 
@@ -102,6 +103,15 @@ def test_gates(run: Invoke, slow: Path) -> None:
         "traceana: gate: exposed_copy is 5.0 %, more than 1.0 %",
     ]
     assert failed.stdout == run("advise", slow).stdout
+
+
+def test_an_unknown_figure_passes_unless_asked_to_fail(run: Invoke, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel("k", 5, 5)])
+    passed = run("advise", path, "--max", "step_time=1s")
+    line = "traceana: gate: step_time unknown: not in this trace"
+    assert (passed.exit_code, passed.stderr) == (ExitCode.OK, f"{line}: passed\n")
+    failed = run("advise", path, "--max", "step_time=1s", "--on-inconclusive", "fail")
+    assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_FAILED, f"{line}\n")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ PRODUCT = 2 * 64 * 32 * 16
 
 def recording(path: Path, name: str | None = None) -> Path:
     """Write one step: a copy of 1 ms, and a product of half precision in 1 µs."""
-    half: dict[str, Any] = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::Half", "c10::Half"]}
+    half: dict[str, Any] = {
+        "Input Dims": [[64, 32], [32, 16]],
+        "Input type": ["c10::Half", "c10::Half"],
+    }
     events = [
         annotation("ProfilerStep#1", 0, 2000),
         call("cudaMemcpyAsync", 5, 3, 1),

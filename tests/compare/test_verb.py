@@ -128,6 +128,16 @@ def test_the_gate_fails_only_what_is_slower_for_real(
     assert run(runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
 
 
+def test_the_gate_of_too_few_steps_passes_unless_asked_to_fail(
+    run: Run, runs: dict[str, Path]
+) -> None:
+    words = (runs["a"], runs["one"], "--fail-if-slower", "1%")
+    passed, failed = run(*words), run(*words, "--on-inconclusive", "fail")
+    line = "traceana: gate: step time not enough steps"
+    assert (passed.exit_code, passed.stderr) == (ExitCode.OK, f"{line}: passed\n")
+    assert (failed.exit_code, failed.stderr) == (ExitCode.SLOWER, f"{line}: failed\n")
+
+
 def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) -> None:
     saved = run(runs["a"], "--save-baseline", "main")
     assert saved.exit_code == ExitCode.OK

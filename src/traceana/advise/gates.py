@@ -38,10 +38,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A gate that failed: a rule that holds, or a limit and the figure (None: not known)."""
+    """A gate that does not pass: a rule that holds, or a limit and the figure (None: unknown)."""
 
     gate: str | Limit
     value: float | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the trace does not hold the figure, so that nothing is decided."""
+        return isinstance(self.gate, Limit) and self.value is None
 
 
 def rules_of(text: str) -> tuple[str, ...]:
@@ -87,7 +92,7 @@ def broken(
 ) -> list[Broken]:
     """Return the gates that a trace fails: ``advice`` is on it, and ``figures`` are of it.
 
-    A figure that is not known fails too.
+    A figure that the trace does not hold is among them, as unknown.
     """
     holding = {finding.rule.id for finding in advice.findings}
     found = [Broken(rule) for rule in rules if rule in holding]

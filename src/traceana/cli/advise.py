@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import batches_beside, exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, Writing
+from traceana.cli.options import Inconclusive, OnInconclusive, Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode, NoSuchSelectionError
 
@@ -62,6 +62,7 @@ def advise(
     rule: One = None,
     fail_on: FailOn = None,
     most: Most = None,
+    on_inconclusive: OnInconclusive = Inconclusive.PASS,
 ) -> ExitCode:
     """What to change, most saving first: findings with evidence, estimate and change.
 
@@ -90,9 +91,11 @@ def advise(
     shown = advice if rule is None else _alone(advice, rule)
     result = Result(table(shown.findings), {}, shown.notes)
     output.show("advise", result, trace, records=rule is not None, advice=shown)
-    failed = gates.broken(figures, advice, rules, limits)
-    for one in failed:
-        typer.echo(f"traceana: gate: {_says(one)}", err=True)
+    failed = False
+    for one in gates.broken(figures, advice, rules, limits):
+        passes = one.unknown and on_inconclusive is Inconclusive.PASS
+        failed |= not passes
+        typer.echo(f"traceana: gate: {_says(one)}{': passed' if passes else ''}", err=True)
     return ExitCode.GATE_FAILED if failed else exit_code(trace, reading)
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
+from traceana.cli.options import (
+    DeviceModel,
+    Inconclusive,
+    OnInconclusive,
+    Reading,
+    StepMarker,
+    Tabling,
+    Writing,
+)
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -130,6 +138,7 @@ class Judging:
             metavar="PERCENT", help="Exit code 60 when B is slower by more, and that is real."
         ),
     ] = None
+    on_inconclusive: OnInconclusive = Inconclusive.PASS
     save_baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Keep A under this name, to give as A another time."),
@@ -188,7 +197,7 @@ def diff(
     _show(output, found, by)
     if failed is not ExitCode.OK:
         return failed
-    return ExitCode.OK if gate is None else _gated(found, gate)
+    return ExitCode.OK if gate is None else _gated(found, gate, judging.on_inconclusive)
 
 
 def _show(output: Output, found: Diff, by: By | None) -> None:
@@ -208,13 +217,17 @@ def _show(output: Output, found: Diff, by: By | None) -> None:
     )
 
 
-def _gated(found: Diff, gate: float) -> ExitCode:
-    """Return how the gate ends, and say so where it does not let B pass, or cannot tell."""
+def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
+    """Return how the gate ends, and say so where B does not pass, or nothing is decided."""
     step = found.step.decides
-    if step.verdict == "not enough steps":
-        typer.echo("traceana: not enough steps to tell whether B is slower: passed", err=True)
-    if step.verdict == "inconclusive":
-        typer.echo("traceana: whether B is slower cannot be told from noise: passed", err=True)
+    # Whatever the difference is, the whole of its interval is within the gate.
+    if step.interval is not None and step.interval.high <= gate * step.a:
+        return ExitCode.OK
+    if step.verdict in ("not enough steps", "inconclusive"):
+        passes = on_inconclusive is Inconclusive.PASS
+        ends = "passed" if passes else "failed"
+        typer.echo(f"traceana: gate: step time {step.verdict}: {ends}", err=True)
+        return ExitCode.OK if passes else ExitCode.SLOWER
     if step.verdict == "slower" and step.relative > gate:
         typer.echo(f"traceana: B is slower by {step.relative:.1%}, more than {gate:.1%}", err=True)
         return ExitCode.SLOWER

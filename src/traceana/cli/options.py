@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,23 @@ StepMarker = Annotated[
         help="The ranges that are steps: their text without its number, or a regular expression "
         "that it matches.",
         show_default=False,
+    ),
+]
+
+
+class Inconclusive(StrEnum):
+    """What a gate does where the trace does not decide."""
+
+    PASS = "pass"
+    FAIL = "fail"
+
+
+OnInconclusive = Annotated[
+    Inconclusive,
+    typer.Option(
+        metavar="pass|fail",
+        help="What a gate does where nothing is decided: too few or too noisy steps, a figure "
+        "that the trace does not hold.",
     ),
 ]
 

@@ -51,7 +51,7 @@ _CODES = {
     ExitCode.RUN_WITHOUT_TRACE: "a recorded run died before there was a trace, or had no profiler",
     ExitCode.NO_WORK: "the trace holds neither device work nor operators: nothing to show",
     ExitCode.LEDGER_NOT_EMPTY: "`--strict`, and the integrity ledger lists problems",
-    ExitCode.GATE_FAILED: "a gate of `advise` (`--fail-on`, `--max`) failed, or cannot be told",
+    ExitCode.GATE_FAILED: "a gate of `advise` (`--fail-on`, `--max`) failed",
     ExitCode.BAD_GATE: "a gate names no rule or figure that there is, or has no limit",
     ExitCode.BAD_RULES: "a rule file does not load",
     ExitCode.BAD_MODEL: "a layer manifest does not load, or a model cannot be described",

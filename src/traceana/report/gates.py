@@ -24,6 +24,6 @@ def broken(gate: Broken) -> str:
         return f"{gate.gate} holds"
     metric = gate.gate.metric
     if gate.value is None:
-        return f"{metric.name} is not known: the trace does not tell it"
+        return f"{metric.name} unknown: not in this trace"
     write = _WRITERS[metric.unit]
     return f"{metric.name} is {write(gate.value)}, more than {write(gate.gate.most)}"
