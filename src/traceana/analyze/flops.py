@@ -9,14 +9,13 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.costs.frame import whole_sum
-from traceana.analyze.costs.gaps import COUNTED, PARTLY, reasons
-from traceana.analyze.costs.instructions import executions
+from traceana.analyze.costs.gaps import AROUND, COUNTED, PARTLY, reasons
+from traceana.analyze.costs.instructions import executions, flops_by_run, holders
 from traceana.analyze.costs.operators import selected_operators
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
 from traceana.flops.coverage import Tree
-from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import OperatorCosts, operator_costs
 
 if TYPE_CHECKING:
@@ -154,15 +153,16 @@ def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     runs = (
         executions(ran).group_by("instruction").agg(pl.col("count").sum(), pl.col("time_ns").sum())
     )
-    known = instruction_flops(trace.instructions).select("instruction", "flops", "formula")
+    known = flops_by_run(trace).select("instruction", "flops", "formula")
     instructions = trace.instructions.select(
         pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
         pl.col("opcode").cast(pl.String).alias("kind"),
     ).with_row_index("instruction")
+    around = pl.col("instruction").is_in(holders(trace).implode()).alias("around")
     return (
         runs.join(known, on="instruction", how="left")
         .join(instructions, on="instruction", how="left")
-        .group_by("operator", "kind", "formula")
+        .group_by("operator", "kind", "formula", around)
         .agg(
             pl.col("count").sum().alias("calls"),
             pl.when(pl.col("flops").count() > 0)
@@ -173,7 +173,11 @@ def _instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.lit(None, pl.String).alias("part"),
             pl.lit(None, pl.Int64).alias("bytes"),
-            pl.when(pl.col("flops").is_null()).then(pl.lit(_NO_PRODUCT)).alias("reason"),
+            pl.when("around")
+            .then(pl.lit(AROUND))
+            .when(pl.col("flops").is_null())
+            .then(pl.lit(_NO_PRODUCT))
+            .alias("reason"),
         )
         .select(_COLUMNS)
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.costs.frame import COUNTS, whole_sum
-from traceana.analyze.costs.instructions import executions
+from traceana.analyze.costs.instructions import executions, flops_by_run
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.costs.operators import priced, selected_operators
 from traceana.analyze.flops import MACS
@@ -18,7 +18,6 @@ from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
-from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import operator_costs
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def _of_instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     The elementwise part of an instruction is not counted, nor what it moves.
     """
     ran = executions(activities.filter(pl.col("instruction").is_not_null()))
-    runs = ran.join(instruction_flops(trace.instructions), on="instruction", how="inner")
+    runs = ran.join(flops_by_run(trace), on="instruction", how="inner")
     return runs.select(
         _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         pl.lit(None, pl.String).alias("gradient"),

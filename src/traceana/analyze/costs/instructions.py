@@ -22,7 +22,7 @@ def instruction_charges(trace: Trace) -> pl.DataFrame:
     """
     ran = work(trace).filter(pl.col("instruction").is_not_null())
     runs = executions(ran).join(
-        instruction_flops(trace.instructions), on="instruction", how="inner", maintain_order="left"
+        flops_by_run(trace), on="instruction", how="inner", maintain_order="left"
     )
     charged = runs.select(
         "layer",
@@ -39,6 +39,35 @@ def instruction_charges(trace: Trace) -> pl.DataFrame:
         pl.lit(None, pl.Int64).alias("bytes"),
     )
     return summed(charged)
+
+
+def flops_by_run(trace: Trace) -> pl.DataFrame:
+    """Return ``instruction_flops``, without what counts through the instructions inside it.
+
+    See :func:`holders`: the count of a loop and those of its body are of the same work.
+    """
+    known = instruction_flops(trace.instructions)
+    return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
+
+
+def holders(trace: Trace) -> pl.Series:
+    """Return the instructions of which some inside have events of their own.
+
+    On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
+    event, and each instruction of their body has one every time it runs, on any thread, inside the
+    loop's event or behind it. So the body tells exactly what ran, whatever the trip count is. A
+    fusion's instructions have no events.
+    """
+    recorded = trace.whole
+    instructions = pl.concat([recorded.ops["instruction"], recorded.activities["instruction"]])
+    parents = trace.instructions["parent"]
+    found = parents.clear()
+    above = parents.gather(instructions.drop_nulls().unique()).drop_nulls().unique()
+    while len(above):
+        found = pl.concat([found, above])
+        above = parents.gather(above).drop_nulls().unique()
+        above = above.filter(~above.is_in(found.implode()))
+    return found
 
 
 def executions(ran: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,94 @@
+"""FLOPs of loops and branches that JAX really ran on the CPU, against their closed form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.flops import flops
+from traceana.analyze.layers import layers
+from traceana.analyze.roofline import roofline
+
+SIDE: Final = 128
+PRODUCT: Final = 2 * SIDE**3
+RUNS: Final = 2
+
+SCRIPT: Final = """
+import sys
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+side, runs = int(sys.argv[2]), int(sys.argv[3])
+x, w = jnp.ones((side, side)), jnp.full((side, side), 0.01)
+
+
+
+def scan(length):
+    return lambda x, w, n: lax.scan(lambda c, _: (jnp.tanh(c @ w), None), x, None, length)[0]
+
+
+def nested(x, w, n):
+    return lax.scan(lambda c, _: (scan(3)(c, w, n) + 1, None), x, None, 4)[0]
+
+
+programs = {
+    "scan": scan(5),
+    "nested": nested,
+    "gradient": lambda x, w, n: jax.grad(lambda w: scan(5)(x, w, n).sum())(w),
+    "fori": lambda x, w, n: lax.fori_loop(0, 6, lambda _, c: jnp.tanh(c @ w), x),
+    "unknown": lambda x, w, n: lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ w), x),
+    "never": lambda x, w, n: lax.fori_loop(0, n - 7, lambda _, c: jnp.tanh(c @ w), x),
+    "branch": lambda x, w, n: lax.cond(n > 0, lambda c: jnp.tanh(c @ w) @ w, lambda c: c @ w, x),
+}
+for name, program in programs.items():
+    compiled = jax.jit(program)
+    jax.block_until_ready(compiled(x, w, 7))
+    jax.profiler.start_trace(f"{sys.argv[1]}/{name}")
+    for _ in range(runs):
+        jax.block_until_ready(compiled(x, w, 7))
+    jax.profiler.stop_trace()
+"""
+
+PRODUCTS: Final = {
+    "scan": 5,
+    "nested": 4 * 3,
+    # Forward; of each turn backward the gradient of the weight, and of all but the first that
+    # of what came in: it is computed for the first as well, as the loop is one program.
+    "gradient": 5 + 2 * 5,
+    "fori": 6,
+    "unknown": 7,
+    "branch": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("jax")
+    folder = tmp_path_factory.mktemp("loops")
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(SIDE), str(RUNS)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_loop_computes_what_its_body_did_and_no_more(recordings: Path, name: str) -> None:
+    trace = traceana.open(recordings / name)
+    expected = RUNS * PRODUCTS[name] * PRODUCT
+    result = flops(trace)
+    assert result.totals["flops"] == expected
+    assert layers(trace).totals["flops"] == expected
+    assert roofline(trace).totals["flops"] == expected
+    # The loop's event is around its body's, as far as they are on one thread.
+    outermost = trace.ops.filter(pl.col("depth") == 0)["duration"].sum()
+    assert result.frame["time_ns"].sum() == outermost == trace.activities["duration"].sum()
+
+
+def test_a_loop_that_makes_no_turn_computes_nothing(recordings: Path) -> None:
+    assert not flops(traceana.open(recordings / "never")).totals["flops"]
