@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.attribute import attribute
+from traceana.attribute.layers.tree import DEEPEST_PATH
 from traceana.trace import Trace
 
 
@@ -272,6 +274,60 @@ def test_without_marks_a_step_ends_with_the_optimizers() -> None:
         (0, 900, "Optimizer.step"), (900, 1000, "Optimizer.step"), (1900, 1000, "Optimizer.step"),
     ]  # fmt: skip
     assert trace.activities["step"].to_list() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["nvtx", "annotation"])
+def test_a_range_that_was_never_ended_is_a_problem_and_no_layer(kind: str) -> None:
+    b = TraceBuilder()
+    annotate(b, "training", 0, 10_000, kind)
+    for number in range(3):
+        at = 1000 + 1000 * number
+        annotate(b, f"ProfilerStep#{number}", at, at + 900, "step")
+        annotate(b, "conv1", at + 100, at + 400, kind)
+        launch(b, 2 * number, at + 200)
+        launch(b, 2 * number + 1, at + 500)  # in no layer
+    annotate(b, "forgotten", 1050, 9000, kind)
+    trace = attribute(b.build())
+    assert paths(trace) == ["conv1", "(outside all layers)"] * 3
+    (entry,) = trace.ledger.filter(pl.col("reason") == "unclosed").to_dicts()
+    assert (entry["severity"], entry["count"], entry["detail"]) == ("problem", 1, "forgotten")
+
+
+@pytest.mark.parametrize("kind", ["nvtx", "annotation"])
+def test_ranges_nest_to_any_depth(kind: str) -> None:
+    depth = 42
+    b = TraceBuilder()
+    for i in range(depth):
+        annotate(b, f"depth{i}", 100 * i, 100 * (2 * depth - i), kind)
+        launch(b, i, 100 * i + 5)
+    found = paths(attribute(b.build()))
+    assert [str(path).rpartition(".")[2] for path in found] == [f"depth{i}" for i in range(depth)]
+
+
+def test_ranges_on_a_cpu_nest_to_any_depth() -> None:
+    depth = 42
+    b = TraceBuilder()
+    for i in range(depth):
+        annotate(b, f"depth{i}", 100 * i, 100 * (2 * depth - i), "nvtx")
+    trace = attribute(b.build())
+    time = trace.activities.group_by("range").agg(pl.col("duration").sum()).sort("range")
+    assert time["duration"].to_list() == [200] * (depth - 1) + [200]
+    first = trace.activities.sort("start").head(depth)
+    deepest = trace.layers["path"].gather(first["layer"])
+    assert [str(path).count(".") for path in deepest] == list(range(depth))
+
+
+def test_thousands_of_nested_ranges_have_paths_of_bounded_length() -> None:
+    depth = 3000
+    b = TraceBuilder()
+    for i in range(depth):
+        annotate(b, f"depth{i}", 100 * i, 100 * (2 * depth - i), "nvtx")
+    launch(b, 1, 100 * depth)
+    trace = attribute(b.build())
+    (path,) = paths(trace)
+    assert str(path).count(".") == DEEPEST_PATH - 1
+    (entry,) = trace.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
+    assert (entry["severity"], entry["count"]) == ("note", depth - DEEPEST_PATH)
 
 
 def test_a_trace_of_nothing() -> None:

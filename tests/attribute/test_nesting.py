@@ -118,3 +118,26 @@ def test_rows_and_nulls() -> None:
     rows = np.array([3, NONE, 0])
     assert to_rows(rows).to_list() == [3, None, 0]
     assert from_rows(to_rows(rows)).tolist() == rows.tolist()
+
+
+def test_deep_nesting_is_found_as_shallow_nesting_is() -> None:
+    """Random brackets, deeper than what is peeled off level by level; parents from a stack."""
+    random = np.random.default_rng(0)
+    count, parents = 3000, []
+    stack: list[int] = []
+    begins: list[int] = []
+    ends: dict[int, int] = {}
+    time = 0
+    while len(begins) < count or stack:
+        time += 1
+        if len(begins) < count and (not stack or random.random() < 0.7):
+            parents.append(stack[-1] if stack else NONE)
+            stack.append(len(begins))
+            begins.append(time)
+        else:
+            ends[stack.pop()] = time
+    start = np.array(begins)
+    end = np.array([ends[i] for i in range(count)])
+    nesting = Nesting.of(np.zeros(count, dtype=np.int64), start, end - start)
+    assert nesting.parent.tolist() == parents
+    assert int(nesting.depth.max()) > 600

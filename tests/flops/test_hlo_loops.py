@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
+from traceana.attribute import attribute
 
 SIDE: Final = 128
 PRODUCT: Final = 2 * SIDE**3
@@ -92,3 +94,22 @@ def test_a_loop_computes_what_its_body_did_and_no_more(recordings: Path, name: s
 
 def test_a_loop_that_makes_no_turn_computes_nothing(recordings: Path) -> None:
     assert not flops(traceana.open(recordings / "never")).totals["flops"]
+
+
+@pytest.mark.parametrize("trip_count", ['{"trip_count":4}', None])
+def test_a_loop_is_not_counted_beside_a_body_on_another_thread(trip_count: str | None) -> None:
+    b = TraceBuilder()
+    loop = b.row("instructions", name="while.1", opcode="while", attributes=trip_count)
+    product = b.row(
+        "instructions", name="dot.1", opcode="dot", parent=loop, input_shapes="[[8,8],[8,8]]",
+        input_types='["f32","f32"]', output_shape="[8,8]", output_type="f32",
+        attributes='{"lhs_contracting":[1],"rhs_contracting":[0],"lhs_batch":[],"rhs_batch":[]}',
+    )  # fmt: skip
+    b.row("ops", name="while.1", process=9, thread=1, start=0, duration=50, instruction=loop)
+    for turn in range(4):
+        b.row("ops", name="dot.1", process=9, thread=2, start=60 + 100 * turn, duration=90,
+              instruction=product)  # fmt: skip
+    trace = attribute(b.build())
+    assert flops(trace).totals["flops"] == 4 * 2 * 8**3
+    assert layers(trace).totals["flops"] == 4 * 2 * 8**3
+    assert trace.activities["duration"].sum() == 50 + 4 * 90

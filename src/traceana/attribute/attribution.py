@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.backward import forward_of
@@ -14,12 +15,15 @@ from traceana.attribute.layers.places import Layer
 from traceana.attribute.layers.repetition import repeated
 from traceana.attribute.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.attribute.layers.scopes import ScopeLayers
+from traceana.attribute.layers.tree import DEEPEST_PATH
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
 from traceana.attribute.ranges import Surroundings
-from traceana.attribute.steps import as_steps, step_of, steps
+from traceana.attribute.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, Direction, conform
+
+Flags = npt.NDArray[np.bool_]
 
 
 def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
@@ -39,7 +43,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
-    host = _Host.of(trace, step_table)
+    host = _Host.of(trace, step_table, ledger)
     if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
@@ -73,7 +77,7 @@ class _Host:
     layers: LayerResolution
 
     @classmethod
-    def of(cls, trace: Trace, step_table: pl.DataFrame) -> _Host:
+    def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger) -> _Host:
         ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
         op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
@@ -81,14 +85,17 @@ class _Host:
         ops = conform("ops", with_nesting(ops, op_nesting))
         ops = ops.with_columns(scopes.direction_of_ops(ops))
         surroundings = Surroundings.of(trace.ranges, range_key)
+        deep = int((surroundings.nesting.depth >= DEEPEST_PATH).sum())
+        ledger.add("deep_range", deep, table="ranges", kept=True)
+        within = _within_steps(trace.ranges, step_table, ledger)
         layers = resolve(
             ops,
             op_key,
             op_nesting,
             step_of(step_table, ops["process"], ops["start"]),
             forward_of(ops, op_nesting, trace.links),
-            trace.ranges,
-            range_key,
+            trace.ranges.filter(within),
+            range_key[within],
             scopes,
             compiled=trace.meta.framework == "JAX",
         )
@@ -116,6 +123,32 @@ class _Host:
             in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
             return conform("activities", found.with_columns(in_ranges.alias("range"))), names
         return None
+
+
+def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
+    """Tell which ranges may be layers: a layer is run within a step, and holds no whole one.
+
+    A range that begins within a step and holds later ones was never ended (a push without its
+    pop). Ranges around all of training begin before the first step.
+    """
+    holds = whole_steps_within(step_table, ranges) > 0
+    by_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
+    around = ranges.filter(holds & by_program)
+    at = step_of(step_table, around["process"], around["start"])
+    begins = pl.Series(at).replace_strict(
+        pl.int_range(step_table.height, eager=True), step_table["start"], default=None
+    )
+    unclosed = around.filter((pl.lit(begins) < pl.col("start")).fill_null(False))
+    ledger.add(
+        "unclosed",
+        unclosed.height,
+        table="ranges",
+        kept=True,
+        time_ns=int(unclosed["duration"].sum()),
+        detail=", ".join(unclosed["text"].cast(pl.String).unique().sort().head(3)) or None,
+    )
+    within: Flags = ~(holds & by_program)
+    return within
 
 
 def _placed(

@@ -19,6 +19,9 @@ Ints = npt.NDArray[np.int64]
 NONE: Final = -1
 """The row number that stands for no row within numpy arrays."""
 
+_DEEP: Final = 256
+"""Levels that are peeled off in vectorised passes; what lies deeper is walked."""
+
 _PATIENCE: Final = 16
 """Vectorised passes spent on one level before intervals that overlap without nesting are walked."""
 
@@ -129,7 +132,7 @@ def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     depth = np.zeros(len(start), dtype=np.int64)
     rest = np.arange(len(start))
     level = 0
-    while len(rest):
+    while len(rest) and level < _DEEP:
         outer = _outermost(start, end, rest)
         depth[rest[outer]] = level
         owner = rest[outer][np.cumsum(outer) - 1]
@@ -138,7 +141,26 @@ def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         end[rest[inner]] = np.minimum(end[rest[inner]], end[owner[inner]])
         rest = rest[inner]
         level += 1
+    _walk(start, end, parent, depth, rest, level)
     return parent, depth
+
+
+def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: int) -> None:
+    """Nest ``rest``, whose parents are those of the level above ``level``, with a stack.
+
+    A pass over all that is left, level by level, would take the square of the depth.
+    """
+    around: list[tuple[int, int]] = []
+    for i, begin, finish in zip(
+        rest.tolist(), start[rest].tolist(), end[rest].tolist(), strict=True
+    ):
+        while around and around[-1][1] <= begin:
+            around.pop()
+        if around:
+            parent[i], until = around[-1]
+            finish = min(finish, until)
+        depth[i] = level + len(around)
+        around.append((i, finish))
 
 
 def _outermost(start: Ints, end: Ints, rest: Ints) -> npt.NDArray[np.bool_]:

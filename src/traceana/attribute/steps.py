@@ -13,7 +13,7 @@ from traceana.attribute.nesting import NONE, Ints, Nesting, thread_keys, to_rows
 from traceana.attribute.periods import periods
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.trace import Trace
-from traceana.trace.schema import conform
+from traceana.trace.schema import PERIOD, conform
 
 STEP_TEXT: Final = (
     r"(?i)^_?(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?|minibatch[ _-]?)?"
@@ -384,6 +384,26 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
             .alias("number")
         ),
     )
+
+
+def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
+    """Return how many steps of its process each of ``ranges`` holds from begin to end.
+
+    Steps told by optimizers or by the period of the kernels do not count.
+    """
+    count = np.zeros(ranges.height, dtype=np.int64)
+    marked = table.filter(~pl.col("source").is_in([PERIOD, OPTIMIZER_STEP]))
+    start = ranges["start"].to_numpy()
+    end = start + ranges["duration"].to_numpy()
+    for process in marked["process"].unique():
+        begins = marked.filter(pl.col("process").eq_missing(process)).select(
+            pl.col("start").sort(), end=(pl.col("start") + pl.col("duration")).sort()
+        )
+        before = np.searchsorted(begins["start"].to_numpy(), start, side="left")
+        until = np.searchsorted(begins["end"].to_numpy(), end, side="right")
+        here = ranges["process"].eq_missing(process).to_numpy()
+        count[here] = np.maximum(until - before, 0)[here]
+    return count
 
 
 def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:

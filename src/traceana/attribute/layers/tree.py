@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from traceana.attribute.nesting import NONE, Ints, Nesting
+
+DEEPEST_PATH: Final = 256
+"""Ranges around one another of which a path is made; deeper ones have the path of the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,19 @@ class PathTree:
     def paths(self, texts: Sequence[str], separator: str) -> list[str]:
         """Return the path of every node; an empty text adds nothing to its parent's path.
 
+        Nodes with :data:`DEEPEST_PATH` others around them have the path of their parent: paths of
+        every depth together would take the square of the depth.
+
         A text that already begins with its parent's path (``features.0`` within ``features``)
         takes its place.
         """
         paths: list[str] = []
-        for parent, code in zip(self.parent.tolist(), self.code.tolist(), strict=True):
+        nodes = zip(self.parent.tolist(), self.code.tolist(), self.depths().tolist(), strict=True)
+        for parent, code, depth in nodes:
             above, text = paths[parent] if parent != NONE else "", texts[code]
-            if not text or not above:
+            if depth >= DEEPEST_PATH:
+                paths.append(above)
+            elif not text or not above:
                 paths.append(text or above)
             elif text.startswith(above + separator):
                 paths.append(text)
