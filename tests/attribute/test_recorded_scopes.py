@@ -13,6 +13,7 @@ import pytest
 
 import traceana
 from tests.support.scope_programs import BATCH, ROWS, SIZE, STEPS, TURNS, WIDTH, keras_network
+from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.describe import Manifest
 from traceana.trace import Trace
@@ -154,3 +155,32 @@ def test_a_manifest_of_one_replica_counts_for_each(opened: Opened) -> None:
         found = passes(run, model)
         assert found["net.conv"]["flops"] == STEPS * replicas * convolution
         assert found["net.fc"]["flops"] == STEPS * replicas * product
+
+
+PRODUCT = 2 * ROWS * WIDTH * WIDTH
+CONVOLUTION = 2 * ROWS * 8 * 8 * 4 * 3 * 3 * 3
+GATES = 2 * BATCH * TURNS * 4 * 16
+"""Of an LSTM of 16 units, for each number that it reads."""
+FLOPS = {
+    # Forward 9 products (3 turns of 2), as many gradients of weights, of inputs all but the stem's.
+    "jax/loop": 26 * PRODUCT,
+    # On the CPU XLA merges what the checkpoint runs again with what ran before.
+    "jax/checkpoint": 11 * PRODUCT,
+    "jax/vmap": 5 * PRODUCT,
+    "jax/inference": 2 * PRODUCT,
+    # Each of two devices has half of the batch.
+    "jax/sharded": 5 * PRODUCT,
+    "jax/pmap": 5 * PRODUCT,
+    # No gradient of the images.
+    "jax/linen": 2 * CONVOLUTION + 3 * (2 * ROWS * 64 * 8 * 4 * 9 + 2 * ROWS * 8 * 64 * 5),
+    "jax/nnx": 2 * CONVOLUTION + 3 * (2 * ROWS * 4 * 64 * 5),
+    "jax/recurrent": GATES * (2 * 6 + 3 * 16) + 3 * (2 * BATCH * TURNS * 16 * 3),
+}
+"""Program -> the FLOPs of a step, in closed form."""
+
+
+@pytest.mark.parametrize("program", FLOPS)
+def test_a_program_computes_its_closed_form(opened: Opened, program: str) -> None:
+    trace = opened(program)
+    assert flops(trace).frame["flops"].sum() == STEPS * FLOPS[program]
+    assert layers(trace).frame["flops"].sum() == STEPS * FLOPS[program]

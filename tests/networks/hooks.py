@@ -29,6 +29,7 @@ class Clocks:
         self.steps: list[dict[Key, int]] = []
         self._wrap = wrap
         self._owner: dict[Any, str] = {}
+        self._going_back = False
         self._now: Key | None = None
         self._since = 0
         self._handles = [
@@ -57,8 +58,10 @@ class Clocks:
             seen.add(node)
             self._time_node(node)
             left += [one for one, _ in node.next_functions]
-        self._owner.clear()
+        self._going_back = True
         loss.backward()
+        self._going_back = False
+        self._owner.clear()
         self._switch(None)
 
     def _switch(self, key: Key | None) -> Key | None:
@@ -100,6 +103,9 @@ class Clocks:
             if node is None or node in before or node in self._owner:
                 continue
             self._owner[node] = path
+            if self._going_back:
+                # Of a graph within: what a reentrant checkpoint runs again goes back at once.
+                self._time_node(node)
             left += [one for one, _ in node.next_functions]
 
     def _time_node(self, node: Any) -> None:

@@ -15,7 +15,7 @@ STEPS: Final = 2
 ROWS, WIDTH, TURNS = 64, 192, 3
 """Of JAX's programs: the batch, the width of every layer, and the turns of the loop."""
 BATCH, SIZE = 8, 8
-"""Of TensorFlow's: the images of one replica, and their edge."""
+"""Of TensorFlow's: the images of one replica, and their edge. JAX's LSTM has the batch, too."""
 
 
 def record_jax(folder: Path) -> None:
@@ -36,6 +36,11 @@ def record_jax(folder: Path) -> None:
             x = linen.relu(linen.Conv(4, (3, 3))(x))
             x = linen.relu(linen.Conv(8, (3, 3))(x))
             return linen.Dense(5)(x.reshape(len(x), -1))
+
+    class Recurrent(linen.Module):  # type: ignore[misc]
+        @linen.compact  # type: ignore[untyped-decorator]
+        def __call__(self, x: Any) -> Any:
+            return linen.Dense(3)(linen.RNN(linen.OptimizedLSTMCell(16))(x))
 
     class NnxNet(nnx.Module):  # type: ignore[misc]
         def __init__(self, rngs: Any) -> None:
@@ -102,13 +107,16 @@ def record_jax(folder: Path) -> None:
     record("sharded", jax.jit(trained(plain)), copies, halves)
     both = {name: jnp.stack([each, each]) for name, each in w.items()}
     record("pmap", jax.pmap(trained(plain)), both, x.reshape(2, ROWS // 2, WIDTH))
-    net = LinenNet()
-    record(
-        "linen",
-        jax.jit(trained(lambda w, x: (net.apply(w, x) ** 2).sum())),
-        net.init(jax.random.key(0), images),
-        images,
-    )
+
+    def loss_of(net: Any) -> Callable[[Any, Any], Any]:
+        return lambda w, x: (net.apply(w, x) ** 2).sum()
+
+    for name, net, inputs in (
+        ("linen", LinenNet(), images),
+        ("recurrent", Recurrent(), jnp.ones((BATCH, TURNS, 6))),
+    ):
+        weights = net.init(jax.random.key(0), inputs)
+        record(name, jax.jit(trained(loss_of(net))), weights, inputs)
 
     @nnx.jit  # type: ignore[untyped-decorator]
     def nnx_step(net: Any, x: Any) -> Any:
