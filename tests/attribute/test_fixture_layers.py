@@ -8,7 +8,10 @@ import msgspec
 import polars as pl
 import pytest
 
+from traceana.analyze.costs.pairing import with_names_of
 from traceana.attribute import attribute
+from traceana.describe import find
+from traceana.describe import read as manifest
 from traceana.ingest import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -16,8 +19,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 def layers_of(name: str) -> list[str]:
     """Return the layer names of the network that the fixture's manifest lists."""
-    manifest = msgspec.json.decode((FIXTURES / f"{name}.layers.json").read_bytes())
-    return [layer["path"] for layer in manifest["layers"]]
+    described = msgspec.json.decode((FIXTURES / f"{name}.layers.json").read_bytes())
+    return [layer["path"] for layer in described["layers"]]
 
 
 @pytest.mark.parametrize("name", ["alexnet-cpu-ranges", "alexnet_2012-cpu-ranges"])
@@ -64,7 +67,10 @@ def test_nsys_iterations_are_the_steps(name: str) -> None:
 @pytest.mark.parametrize("network", ["googlenet", "resnet50"])
 def test_keras_scopes_name_the_network_s_layers_and_nothing_else(network: str) -> None:
     """Also where the graph optimizer rewrote sums, and the model's scopes are numbered."""
-    trace = attribute(read(FIXTURES / "networks" / f"{network}-cpu-keras.xplane.pb.gz"))
+    file = FIXTURES / "networks" / f"{network}-cpu-keras.xplane.pb.gz"
+    beside = find(file)
+    assert beside is not None
+    trace = with_names_of(attribute(read(file)), manifest(beside))
     found = trace.layers.filter(pl.col("role") == "layer")["path"].to_list()
     named = layers_of(f"networks/{network}-cpu-keras")
     # The manifest knows the layers by their last names.

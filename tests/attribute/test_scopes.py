@@ -42,7 +42,7 @@ def told(
         ("replica_3/bert/layer_5/dropout_1/dropout/random_uniform/RandomUniform",
          "bert.layer_5.dropout_1", "forward"),
         ("cond_4/then/_48/net/fc/MatMul", "net.fc", "forward"),
-        ("net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Leaf_0_Add", "net.sum", "forward"),
+        ("net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Leaf_0_Add", "net_1.sum_1", "forward"),
         ("ConstantFolding/gradient_tape/net/fc/MatMul/MatMul", "net.fc", "backward"),
         ("gradient_tape/net/bn/batchnorm/add_1/Sum", "net.bn", "backward"),
         ("gradient_tape/net/bn/moments/mean/truediv/Mul", "net.bn", "backward"),
@@ -67,14 +67,14 @@ def test_the_optimizer_is_a_role() -> None:
     assert [role for _, role, _ in found] == ["optimizer"] * 3
 
 
-def test_numbers_of_a_model_built_twice_are_taken_off_and_no_others() -> None:
+def test_numbers_are_kept_for_they_may_be_the_layer_s_own() -> None:
     twice = told(["net_1/conv_1/Conv2D", "net_1/fc_1/MatMul"])
-    assert [path for path, *_ in twice] == ["net.conv", "net.fc"]
+    assert [path for path, *_ in twice] == ["net_1.conv_1", "net_1.fc_1"]
     blocks = told(["stage_1/conv_1/Conv2D", "stage_1/conv_2/Conv2D", "stage_2/conv_1/Conv2D"])
     assert [path for path, *_ in blocks] == ["stage_1.conv_1", "stage_1.conv_2", "stage_2.conv_1"]
 
 
-def test_what_the_graph_optimizer_rewrote_keeps_no_number_on_the_others() -> None:
+def test_what_the_graph_optimizer_rewrote_is_of_the_layer_around() -> None:
     twice = told(
         [
             "net_1/bn_1/batchnorm/add",
@@ -82,7 +82,7 @@ def test_what_the_graph_optimizer_rewrote_keeps_no_number_on_the_others() -> Non
             "net_1/sum_1/ArithmeticOptimizer/AddOpsRewrite_Add",
         ]
     )
-    assert [path for path, *_ in twice] == ["net.bn", "net.bn", "net.sum"]
+    assert [path for path, *_ in twice] == ["net_1.bn_1", "net_1.bn_1", "net_1.sum_1"]
 
 
 def test_an_operator_s_own_name_is_no_layer() -> None:

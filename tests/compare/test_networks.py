@@ -36,7 +36,7 @@ class Run:
     """
 
     def __init__(self, trace: Trace, model: Manifest, *, manifest: bool) -> None:
-        named = {row: layer.path for row, layer in paired(trace.layers, model).items()}
+        named = {row: layer.path for row, layer in paired(trace, model).layer_of.items()}
         paths = trace.layers["path"].to_list()
         # Of its own in each run: no path is in two of them.
         codes = random.Random(f"{trace.meta.source}").sample(range(10**6), len(paths))

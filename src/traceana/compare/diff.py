@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from traceana.analyze.costs.pairing import with_names_of
 from traceana.compare.align import Alignment, Side, align, side
 from traceana.compare.changes import changes, found_changes, things
 from traceana.compare.changes.model import Half
@@ -154,6 +155,7 @@ def diff(
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
     trace_a, model_a = opened(a, model_a)
     trace_b, model_b = opened(b, model_b)
+    trace_a, trace_b = with_names_of(trace_a, model_a), with_names_of(trace_b, model_b)
     side_a, side_b = side(trace_a, model_a), side(trace_b, model_b)
     alignment = align(side_a, side_b, forced_pairs(pairs, side_a, side_b))
     sample_a, sample_b = sample(trace_a), sample(trace_b)

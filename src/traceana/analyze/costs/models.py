@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.pairing import paired
+from traceana.analyze.costs.pairing import Pairing, paired
 from traceana.analyze.work import work
+from traceana.attribute.layers.places import SEPARATOR
 from traceana.attribute.layers.scopes import replica_of
 from traceana.describe.manifest import Layer, Manifest
 from traceana.flops.layers import Layer as Shapes
@@ -17,6 +19,9 @@ from traceana.flops.parts import PART
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+_DOTTED: Final = re.compile(r"[./]+")
+_MOST_LISTED: Final = 8
 
 _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "layer": pl.UInt32,
@@ -41,7 +46,8 @@ def model_charges(
     input.
     """
     seen = _seen(trace)
-    partner = paired(trace.layers, model)
+    found = paired(trace, model)
+    partner = found.layer_of
     known = set(told.filter(pl.col("flops") > 0)["layer"].drop_nulls())
     rows: list[tuple[object, ...]] = []
     wanted = {row: layer for row, layer in partner.items() if row not in known and row in seen}
@@ -69,12 +75,38 @@ def model_charges(
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
     note = [f"the shapes of {layers} are from the layer manifest"] if used else []
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), (*note, *_missing(model, found))
+
+
+def _missing(model: Manifest, found: Pairing) -> list[str]:
+    """Return notes on the layers of ``model`` without a partner."""
+    if found.another:
+        return ["layer manifest not used: it describes another model than the trace"]
     around = model.around()
-    layers_of = [layer.path for layer in model.layers if layer.path not in around]
-    absent = len(layers_of) - sum(layer.path not in around for layer in partner.values())
+    layers = {layer.position for layer in found.layer_of.values()}
+    wanted = [layer for layer in model.layers if layer.path not in around]
+    left = [layer for layer in wanted if layer.position not in layers]
+    names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
+    unclear = [name for name in names if name in found.unclear]
+    absent = [name for name in names if name not in found.unclear]
+    total = len(wanted)
+    notes = []
     if absent:
-        note.append(f"{absent} of the {len(layers_of)} layers of the manifest are not in the trace")
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row"), tuple(note)
+        notes.append(
+            f"{len(absent)} of the {total} layers of the manifest are not in the trace: "
+            f"{_some(absent)}"
+        )
+    if unclear:
+        notes.append(
+            f"{len(unclear)} of the {total} layers of the manifest are not paired, their names in "
+            f"the trace are ambiguous: {_some(unclear)}"
+        )
+    return notes
+
+
+def _some(names: list[str]) -> str:
+    more = [] if len(names) <= _MOST_LISTED else [f"{len(names) - _MOST_LISTED} more"]
+    return ", ".join([*names[:_MOST_LISTED], *more])
 
 
 def _seen(trace: Trace) -> dict[int, dict[str, int]]:

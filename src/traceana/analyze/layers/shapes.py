@@ -36,7 +36,7 @@ def shapes(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[st
     first operator (:func:`traceana.analyze.layers.operands.operands`), of PyTorch's without its
     output. So they are of layers whose input has another number of elements than in the manifest.
     """
-    partner = {} if model is None else paired(trace.layers, model)
+    partner = {} if model is None else paired(trace, model).layer_of
     seen = operands(trace)
     rows: dict[int, tuple[str | None, int | None, str | None, str | None]] = {
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()

@@ -8,8 +8,8 @@ import polars as pl
 
 from traceana.analyze.costs.charges import charges
 from traceana.analyze.costs.machine import machine
+from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.flops import MACS
-from traceana.analyze.layers.in_order import named_in_order
 from traceana.analyze.layers.located import located
 from traceana.analyze.layers.places import KEYS, OUTSIDE, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
@@ -58,7 +58,7 @@ def layers(
     ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
     :data:`traceana.analyze.layers.rates.COLUMNS`. In order of position, roles last.
     """
-    trace = named_in_order(trace, model)
+    trace = with_names_of(trace, model)
     told, on_shapes = shapes(trace, model) if costs else (None, ())
     names = places(_described(trace.layers, told), by, depth)
     charged = charges(trace, model) if costs else None

@@ -114,7 +114,7 @@ class ScopeLayers:
         found = [_place(text) for text in texts]
         names = {SEPARATOR.join(place.parts) for place in found}
         loops: frozenset[_Path] = frozenset().union(*(place.loops for place in found))
-        paths = _without_suffixes([_path(place, operators, names, loops) for place in found])
+        paths = [_path(place, operators, names, loops) for place in found]
         layers: dict[Layer, int] = {}
         codes = [layers.setdefault(_layer(path), len(layers)) if path else NONE for path in paths]
         trains = any(place.direction for place in found)
@@ -315,25 +315,6 @@ def _path(place: _Place, operators: set[str], names: set[str], loops: AbstractSe
     ):
         path = path[:-1]
     return () if len(path) == 1 and _TF_UPDATE.fullmatch(path[0]) else path
-
-
-def _without_suffixes(paths: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Take off the ``_1`` that TensorFlow adds to every scope of a model built a second time.
-
-    It is taken off where all paths under one root have it in all their components; numbers that
-    tell layers apart differ.
-    """
-    suffixes: dict[str, set[str]] = {}
-    for path in paths:
-        for part in path:
-            found = _SUFFIX.search(part)
-            suffixes.setdefault(path[0], set()).add(found[0] if found else "")
-    return [
-        tuple(_SUFFIX.sub("", part) for part in path)
-        if path and len(suffixes[path[0]]) == 1 and len(path) > 1
-        else path
-        for path in paths
-    ]
 
 
 def _layer(path: tuple[str, ...]) -> Layer:

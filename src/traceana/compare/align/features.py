@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.pairing import paired
+from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
-from traceana.analyze.layers.in_order import named_in_order
 from traceana.analyze.layers.places import places
 from traceana.compare.align.order import execution_order
 from traceana.compare.align.vocabulary import Type, plain_word, type_of
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _SEPARATOR: Final = re.compile(r"[./]")
+_SUFFIX: Final = re.compile(r"_\d+$")
 _NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
 
 
@@ -63,7 +63,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
     not have (:func:`traceana.compare.align.order.execution_order`).
     """
-    trace = named_in_order(trace, model)
+    trace = with_names_of(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
     if table.is_empty():
         return Side(())
@@ -73,7 +73,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
         .select("layer_row", "layer")
         .iter_rows()
     )
-    described = {} if model is None else paired(trace.layers, model)
+    described = {} if model is None else paired(trace, model).layer_of
     positions = {label_of[row]: one.position for row, one in described.items()}
     order = execution_order(trace, label_of, positions)
     heaviest = {label_of[row]: size for row, size in weights(trace, described).items()}
@@ -82,10 +82,12 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     steps = max(trace.steps["number"].n_unique(), 1)
     of_class = _categories(trace, label_of)
     trains = any(row["backward"] for row in rows)
-    prefix = _common_prefix([row["layer"] for row in rows])
+    labels = [row["layer"] for row in rows]
+    prefix, suffix = _common_prefix(labels), _common_suffix(labels)
     found = []
     for row in rows:
-        name, counted = _named(row["layer"], row["type"], prefix)
+        plain = row["layer"].replace(f"{suffix}.", ".").removesuffix(suffix)
+        name, counted = _named(plain, row["type"], prefix)
         flops = row["flops"]
         found.append(
             Layer(
@@ -177,6 +179,19 @@ def _common_prefix(labels: list[str]) -> int:
         if len({path[depth] for path in nested}) > 1:
             return depth
     return shortest
+
+
+def _common_suffix(labels: list[str]) -> str:
+    """Return the number that all parts of all nested paths end in (``_1``), or an empty text.
+
+    TensorFlow appends it to each scope of a model that is built a second time.
+    """
+    nested = [path for label in labels if len(path := _SEPARATOR.split(label)) > 1]
+    if len(nested) < 2 or len(nested) * 2 < len(labels):
+        return ""
+    found = [_SUFFIX.search(part) for path in nested for part in path]
+    suffixes = {one[0] if one else "" for one in found}
+    return suffixes.pop() if len(suffixes) == 1 else ""
 
 
 def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str | None]:

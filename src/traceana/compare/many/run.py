@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from traceana.analyze.costs.pairing import with_names_of
 from traceana.compare.align import Side, side
 from traceana.compare.pairs_file import Pairs
 from traceana.compare.samples import Sample, sample
@@ -44,7 +45,7 @@ class Run:
         forces layers of the first of the runs that are compared on layers of this one.
         """
         self.label = label
-        self.trace = trace
+        self.trace = with_names_of(trace, model)
         self.model = model
         self.pairs = pairs
         self._batch = batch

@@ -1,0 +1,198 @@
+"""Keras' default names: scopes with numbers are of the layers that they really are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+import traceana
+from traceana.analyze.costs.pairing import paired, with_names_of
+from traceana.analyze.layers import layers
+from traceana.compare.diff import Diff
+from traceana.describe import Manifest, find, read
+from traceana.describe.manifest import Layer
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+NETWORKS = ("vgg11", "unet", "mobilenet", "densenet121")
+ALONE = (
+    *("sequential", "built-again", "nested", "recurrent", "subclassed", "mixed"),
+    *(f"{network}-default" for network in NETWORKS),
+)
+FLOPS_UNKNOWN = ("TimeDistributed", "Bidirectional", "GRU")
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All recordings of Keras, of one process, and those of PyTorch."""
+    folder = tmp_path_factory.mktemp("names")
+    for framework, module in (("keras", "tensorflow"), ("pytorch", "torch")):
+        pytest.importorskip(module)
+        command = [sys.executable, "-m", "tests.support.keras_names", framework, str(folder)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@cache
+def opened(file: Path) -> tuple[Trace, Manifest]:
+    beside = find(file)
+    assert beside is not None
+    return traceana.open(file), read(beside)
+
+
+def of_keras(recordings: Path, name: str) -> tuple[Trace, Manifest]:
+    return opened(recordings / f"{name}.xplane.pb")
+
+
+def weighted(model: Manifest) -> list[Layer]:
+    return [layer for layer in model.layers if layer.parameters]
+
+
+def dotted(layer: Layer) -> str:
+    return layer.path.replace("/", ".")
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_every_layer_of_the_manifest_has_its_own_row(recordings: Path, name: str) -> None:
+    trace, model = of_keras(recordings, name)
+    frame = layers(trace, model=model).frame
+    rows = {row["layer"]: row for row in frame.iter_rows(named=True)}
+    for layer in weighted(model):
+        row = rows[dotted(layer)]
+        assert row["type"] == layer.type
+        assert row["input_shape"] == str([*layer.inputs[0]])
+        assert row["output_shape"] == str([*layer.outputs[0]])
+    assert int(frame["time_ns"].sum()) == int(layers(trace).frame["time_ns"].sum())
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_forward_flops_are_the_manifest_s(recordings: Path, name: str) -> None:
+    trace, model = of_keras(recordings, name)
+    passes = layers(trace, model=model, direction=True).frame
+    forward = passes.filter(pl.col("direction") == "forward")
+    found = dict(forward.select("layer", "flops").iter_rows())
+    for layer in weighted(model):
+        if layer.type not in FLOPS_UNKNOWN and "Norm" not in layer.type:
+            assert found[dotted(layer)] == (layer.flops or 0) * trace.steps.height
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_nothing_else_is_taken_for_a_layer(recordings: Path, name: str) -> None:
+    """The number behind a scope is that of TensorFlow; without it, it is the layer's name."""
+    trace, model = of_keras(recordings, name)
+    found = paired(trace, model)
+    calls = Counter(layer.path for layer in found.layer_of.values())
+    for row, layer in found.layer_of.items():
+        scope, path = trace.layers["path"][row].split("."), layer.path.split("/")
+        assert len(scope) == len(path)
+        for of_trace, of_model in zip(scope, path, strict=True):
+            assert re.fullmatch(rf"{re.escape(of_model)}(_\d+)?", of_trace)
+        assert calls[layer.path] <= layer.calls
+    assert not found.unclear
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_names_given_once_stay(recordings: Path, name: str) -> None:
+    trace, model = of_keras(recordings, name)
+    once = with_names_of(trace, model)
+    assert with_names_of(once, model).layers.equals(once.layers)
+    assert once.activities["duration"].sum() == trace.activities["duration"].sum()
+    assert once.activities["layer"].is_null().sum() == trace.activities["layer"].is_null().sum()
+
+
+def test_a_model_that_is_called_twice_has_both_calls(recordings: Path) -> None:
+    trace, model = of_keras(recordings, "called-twice")
+    found = paired(trace, model)
+    calls = Counter(layer.path for layer in found.layer_of.values())
+    assert {calls[layer.path] for layer in weighted(model)} == {2}
+
+
+@cache
+def compared(recordings: Path, a: str, b: str) -> Diff:
+    return traceana.diff(recordings / a, recordings / b)
+
+
+def truth_of_pytorch(file: Path) -> dict[str, int]:
+    """Return by row the number of the layer with weights, as constructed.
+
+    The profiler numbers the instances of a class in order of their first call.
+    """
+    trace, model = opened(file)
+    of_type = defaultdict(list)
+    for number, layer in enumerate(weighted(model)):
+        of_type[layer.framework_type.rpartition(".")[2]].append(number)
+    found = {}
+    for path, kind in trace.layers.filter(pl.col("role") == "layer")["path", "type"].iter_rows():
+        counted = re.search(r"_(\d+)$", path)
+        if counted and kind in of_type:
+            found[path] = of_type[kind][int(counted[1])]
+    return found
+
+
+def truth_of_keras(file: Path) -> dict[str, int]:
+    return {dotted(layer): number for number, layer in enumerate(weighted(opened(file)[1]))}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_weighted_layers_are_paired_with_pytorch_s(recordings: Path, network: str) -> None:
+    names = f"{network}-pytorch.json.gz", f"{network}-default.xplane.pb"
+    found = compared(recordings, *names)
+    theirs = truth_of_pytorch(recordings / names[0])
+    ours = truth_of_keras(recordings / names[1])
+    assert len(theirs) == len(ours)
+    told = [
+        (theirs.get(found.side_a.layers[p.a].label), ours.get(found.side_b.layers[p.b].label), p)
+        for p in found.alignment.pairs
+    ]
+    assert all(a == b for a, b, p in told if p.confidence > 0.9)
+    right = sum(a == b is not None for a, b, _ in told)
+    assert right >= 0.95 * len(ours)
+
+
+@pytest.mark.parametrize("network", NETWORKS[:3])
+def test_a_model_with_names_is_paired_with_itself_without(recordings: Path, network: str) -> None:
+    names = f"{network}-own.xplane.pb", f"{network}-default.xplane.pb"
+    found = compared(recordings, *names)
+    of_a, of_b = (truth_of_keras(recordings / name) for name in names)
+    pairs = {
+        (of_a.get(found.side_a.layers[p.a].label), of_b.get(found.side_b.layers[p.b].label))
+        for p in found.alignment.pairs
+    }
+    assert pairs - {(None, None)} == {(number, number) for number in of_a.values()}
+    assert found.counts["only_a"] == found.counts["only_b"] == 0
+
+
+@pytest.mark.parametrize(("trace_of", "model_of"), [("vgg11", "mobilenet"), ("unet", "sequential")])
+def test_a_manifest_of_another_model_is_not_used(
+    recordings: Path, trace_of: str, model_of: str
+) -> None:
+    """Both have layers ``conv2d``, ``conv2d_1`` … where each process gives these names anew."""
+    trace, own = of_keras(recordings, f"{trace_of}-default")
+    _, other = of_keras(recordings, f"{model_of}-default" if model_of in NETWORKS else model_of)
+    wrong = renumbered(other, own.layers[0].path.partition("/")[0])
+    found = paired(trace, wrong)
+    assert found.another or not found.layer_of
+    assert not found.layer_of
+    note = "layer manifest not used: it describes another model than the trace"
+    assert not found.another or note in layers(trace, model=wrong).notes
+
+
+def renumbered(model: Manifest, root: str) -> Manifest:
+    """Return ``model`` as a process describes it that makes no other."""
+    counts: Counter[str] = Counter()
+    made = []
+    for layer in model.layers:
+        name = re.sub(r"_\d+$", "", layer.path.rpartition("/")[2])
+        number, counts[name] = counts[name], counts[name] + 1
+        path = f"{root}/{name}" + (f"_{number}" if number else "")
+        made.append(msgspec.structs.replace(layer, path=path))
+    return msgspec.structs.replace(model, layers=tuple(made))
