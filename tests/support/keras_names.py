@@ -232,8 +232,7 @@ def all_of_keras(folder: Path) -> None:
 
 
 def _again(layer: Any) -> Any:
-    made = type(layer).from_config({**layer.get_config(), "name": None})
-    return made
+    return type(layer).from_config({**layer.get_config(), "name": None})
 
 
 def in_pytorch(plan: Plan) -> Any:
@@ -270,7 +269,7 @@ def in_pytorch(plan: Plan) -> Any:
             case _:
                 return nn.Identity()
 
-    class Network(nn.Module):
+    class Network(nn.Module):  # type: ignore[misc]  # torch is not followed
         def __init__(self) -> None:
             super().__init__()
             self.steps = nn.ModuleList(module(kind, options) for kind, _, options in plan.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 from pathlib import Path
 
@@ -117,4 +118,6 @@ def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None
     assert paths == [layer.path for layer in model.layers]
     without = layers(trace).frame.filter(pl.col("role") == "layer")
     assert without["layer"].to_list() != table["layer"].to_list()
-    assert set(without["layer"]) == set(table["layer"])
+    plain = {re.sub(r"_1(?=\.|$)", "", path) for path in without["layer"]}
+    # The model was built a second time: without a manifest its scopes are shown as recorded.
+    assert plain == {re.sub(r"_1(?=\.|$)", "", path) for path in table["layer"]}

@@ -32,6 +32,7 @@ _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
 """Frameworks that do not append numbers to the paths of their layers."""
 
 _PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+_DOUBTFUL: Final = ("other", "fused")
 _PRODUCT: Final = re.compile(r"(?:Separable|Depthwise)?Conv|Linear|EinsumDense|RNN|LSTM|GRU|Multih")
 """Types of layers that are convolutions or matrix products."""
 _NO_PRODUCT: Final = re.compile(r".*Pool|Flatten|Concat|ZeroPad|Crop|Dropout|Embedding|Upsample")
@@ -184,10 +185,15 @@ def _tree_of(model: Manifest) -> _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """By row of ``layers``: what ran, and the number of elements of its weight."""
+    """By row of ``layers``: what ran, and the number of elements of its weight.
+
+    ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
+    ``doubtful`` those of which some may be one, for it is unclassified or fused.
+    """
 
     multiplies: frozenset[int]
     forward: frozenset[int]
+    doubtful: frozenset[int]
     weights: dict[int, int]
 
     @classmethod
@@ -195,18 +201,20 @@ class _Evidence:
         # The package imports this module for its table.
         from traceana.analyze.layers.operands import operands
 
-        products = (
-            trace.names.with_row_index("name_id")
-            .filter(pl.col("category").cast(pl.String).is_in(_PRODUCTS))["name_id"]
-            .implode()
+        names = trace.names.select(
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
+            pl.col("category").cast(pl.String).is_in(_PRODUCTS).fill_null(False).alias("product"),
+            pl.col("category").cast(pl.String).is_in(_DOUBTFUL).fill_null(True).alias("doubtful"),
         )
         # What a compiler fused has neither one operator nor one layer.
         ran = (
             work(trace, "layer", "name_id", "direction", "instruction")
             .filter(pl.col("layer").is_not_null() & pl.col("instruction").is_null())
+            .join(names, on="name_id", how="left")
             .group_by("layer")
             .agg(
-                pl.col("name_id").is_in(products).any().alias("multiplies"),
+                pl.col("product").any().alias("multiplies"),
+                pl.col("doubtful").any(),
                 (pl.col("direction") == "forward").fill_null(True).any().alias("forward"),
             )
         )
@@ -214,6 +222,7 @@ class _Evidence:
         return cls(
             frozenset(ran.filter("multiplies")["layer"]),
             frozenset(ran.filter("forward")["layer"]),
+            frozenset(ran.filter("doubtful")["layer"]),
             {row: prod(one.weight) for row, one in known.items() if one.weight},
         )
 
@@ -226,8 +235,9 @@ class _Evidence:
             return True
         if _NO_PRODUCT.match(layer.type):
             return self.multiplies_in(node)
-        ran = any(one.row in self.forward for one in node.within())
-        return bool(_PRODUCT.match(layer.type)) and ran and not self.multiplies_in(node)
+        rows = {one.row for one in node.within()}
+        other = bool(rows & self.forward) and not rows & (self.multiplies | self.doubtful)
+        return bool(_PRODUCT.match(layer.type)) and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
         """Tell whether the weight of ``row`` is neither that of ``layer`` nor a shard of it."""
