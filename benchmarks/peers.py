@@ -16,10 +16,14 @@ from benchmarks.source import ROOT
 
 PACKAGES: Final = ("HolisticTraceAnalysis", "ijson", "orjson", "polars")
 XPLANE_PACKAGES: Final = ("protobuf", "xprof")
+CRITICAL_PACKAGES: Final = ("HolisticTraceAnalysis", "pandas<3")
+"""With pandas 3 the critical path of HTA 0.5.0 ends in a ``ValueError``."""
 _FOLDER: Final = ROOT / ".bench-venv"
 PYTHON: Final = _FOLDER / "bin" / "python"
 _XPLANE_FOLDER: Final = ROOT / ".cache" / "bench-venv-xplane"
 XPLANE_PYTHON: Final = _XPLANE_FOLDER / "bin" / "python"
+_CRITICAL_FOLDER: Final = ROOT / ".cache" / "bench-venv-critical"
+CRITICAL_PYTHON: Final = _CRITICAL_FOLDER / "bin" / "python"
 
 
 def install() -> bool:
@@ -27,6 +31,7 @@ def install() -> bool:
     done = [
         _filled(_FOLDER, PYTHON, PACKAGES),
         _filled(_XPLANE_FOLDER, XPLANE_PYTHON, XPLANE_PACKAGES),
+        _filled(_CRITICAL_FOLDER, CRITICAL_PYTHON, CRITICAL_PACKAGES),
     ]
     if all(done):
         return True

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
+import polars as pl
+
 from traceana.analyze.critical import segments
 from traceana.trace import Trace
 
@@ -39,3 +44,83 @@ def check(trace: Trace) -> None:
             at += time
         assert at == end, f"step {row} ends at {at}, not {end}"
     assert not by_step
+
+
+ON_DEVICE = ("kernel", "collective", "copy", "memset")
+ON_HOST = ("host", "sync")
+
+
+def check_causes(trace: Trace) -> int:
+    """Assert that each segment could be the cause of the next; return the number of pairs.
+
+    Work follows work of its stream, work that an event was recorded behind, or its launch on the
+    thread of the launching call; a thread goes on when work has ended that was asked for before its
+    call waited, or in it, or when another thread was last at something.
+    """
+    end = pl.col("start") + pl.col("duration")
+    work = trace.activities.filter(pl.col("kind").is_in(WORK)).with_columns(end.alias("end"))
+    asked = trace.calls.select("start", end.alias("end"), "thread", "rank")
+    launches = {name: asked[name].gather(work["call"]) for name in asked.columns}
+    table = work.select("device", "stream", "rank", "start", "end").with_columns(
+        launches["start"].alias("asked"), launches["end"].alias("returned"),
+        launches["thread"].alias("thread"),
+    )  # fmt: skip
+    moments: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for row in table.iter_rows(named=True):
+        for side in ("start", "end"):
+            at_moment = (row["device"], row["stream"], side, row[side])
+            moments.setdefault(at_moment, []).append(row)
+    calls: dict[int, list[tuple[int, int]]] = {}
+    for thread, start, until in asked.select("thread", "start", "end").iter_rows():
+        calls.setdefault(thread, []).append((start, until))
+
+    def works(segment: dict[str, Any], at: int, side: str) -> list[dict[str, Any]]:
+        """Return the work of a segment's stream that begins or ends at a moment."""
+        return moments.get((segment["device"], segment["stream"], side, at), [])
+
+    def goes_on(thread: int, ended: dict[str, Any], at: int) -> bool:
+        return any(
+            begin < at <= until and (ended["asked"] is None or ended["asked"] <= begin)
+            for begin, until in calls.get(thread, ())
+        )
+
+    looked_at = 0
+    for path in segments(trace).with_columns(pl.col("class").cast(pl.String)).partition_by(
+        "step_row", maintain_order=True
+    ):  # fmt: skip
+        for one, next_one in itertools.pairwise(path.to_dicts()):
+            at = next_one["start_ns"]
+            what = (one["class"], next_one["class"])
+            said = f"{what} at {at} of step {one['step']}"
+            looked_at += 1
+            if one["class"] in ON_DEVICE and next_one["class"] in (*ON_DEVICE, "gap"):
+                assert works(one, at, "end"), said
+                same = (one["device"], one["stream"]) == (next_one["device"], next_one["stream"])
+                if next_one["class"] == "gap":
+                    assert same or next_one["part"] != "stream", said
+            elif one["class"] in ON_DEVICE:
+                assert next_one["class"] in ON_HOST, said
+                ended = works(one, at, "end")
+                unknown = next_one["thread"] is None
+                assert unknown or any(goes_on(next_one["thread"], row, at) for row in ended), said
+            elif next_one["class"] == "launch":
+                assert one["class"] in ON_HOST, said
+                begins = at + next_one["time_ns"]
+                assert any(
+                    (row["returned"], row["thread"]) == (at, one["thread"])
+                    for row in works(next_one, begins, "start")
+                ), said
+            elif one["class"] in ON_HOST and next_one["class"] in ON_DEVICE:
+                assert any(
+                    row["thread"] == one["thread"] and row["asked"] < at <= row["returned"]
+                    for row in works(next_one, at, "start")
+                ), said
+            elif one["class"] in ON_HOST:
+                assert next_one["class"] in ON_HOST, said
+            else:
+                begun = works(one, at, "start")
+                # Work that lasts no time is no segment: what follows it comes next.
+                instant = any(row["end"] == at for row in begun)
+                assert begun, said
+                assert next_one["class"] in ON_DEVICE or instant, said
+    return looked_at

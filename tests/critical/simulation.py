@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from tests.support.synthetic import Scenario
 from tests.support.synthetic.records import Event
 
-CALL, LATENCY, RETURN, RESUME = 100, 1, 7, 2_500
+CALL, LATENCY, RETURN, RESUME, STAGED, SETUP = 100, 1, 7, 2_500, 61, 13
 """How long a call takes that waits for nothing; from there to the begin of work on a free stream;
 from the end of what a call waited for to its return; from an event to the begin of what is behind
-it, long enough for work of other streams to end meanwhile."""
+it, long enough for work of other streams to end meanwhile; from the begin of a call that blocks to
+the begin of its copy on a free stream, from the begin of a staged copy to the return of its call;
+from the end of what is before it to the begin of such a copy."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,50 @@ class Machine:
         """Launch a kernel or a copy."""
         at, returned = self.now, self.now + CALL
         self.now = returned
-        start, before, reason = returned + LATENCY, None, "launch"
+        made = self._begun(stream, duration, kind, returned, returned + LATENCY)
+        self.moments += [made.end, returned, returned + LATENCY]
+        if kind == "kernel":
+            self.run.launch(stream, at=at, begins=made.start, duration=duration, call=CALL)
+        else:
+            self.run.copy("h2d", 64, at=at, begins=made.start, duration=duration, stream=stream)
+
+    def blocking(self, stream: int, duration: int, *, staged: bool = False) -> None:
+        """Copy pageable memory: the call waits for its stream from its begin on.
+
+        It returns when the copy has ended; where the copy is ``staged``, while that goes on.
+        """
+        at = self.now
+        made = self._begun(stream, duration, "copy", at, at + STAGED, SETUP)
+        waited = made
+        self.now = made.end + RETURN
+        if staged and made.start + STAGED < made.end:
+            self.now = made.start + STAGED
+            waited = made.before or made
+        self.moments += [made.end, at, at + STAGED, self.now]
+        if waited.end < self.now:
+            self._waits.append((self.now, waited))
+        self.run.copy(
+            "h2d" if staged else "d2h", 64, at=at, begins=made.start, duration=duration,
+            stream=stream, memory="pageable", call=self.now - at,
+        )  # fmt: skip
+
+    def _begun(
+        self, stream: int, duration: int, kind: str, asked: int, free: int, setup: int = 0
+    ) -> Work:
+        """Return work that was ``asked`` for and begins when ``free``, or else when it may."""
+        start, before, reason = free, None, "launch"
         last, awaited = self._last.get(stream), self._awaited.pop(stream, None)
-        held = returned
-        if last is not None and last.end > start:
-            held = start = last.end
+        held = asked
+        if last is not None and last.end > asked:
+            held, start = last.end, max(last.end + setup, free)
             before, reason = last, "stream"
         if awaited is not None and awaited.end > held:
             start, before, reason = awaited.end + RESUME, awaited, "event"
-        made = Work(start, start + duration, returned, kind, before, reason)
+        # What begins in its call was asked for until then.
+        made = Work(start, start + duration, asked if asked + LATENCY == free else start, kind,
+                    before, reason)  # fmt: skip
         self._last[stream] = made
-        self.moments += [made.end, returned, returned + LATENCY]
-        if kind == "kernel":
-            self.run.launch(stream, at=at, begins=start, duration=duration, call=CALL)
-        else:
-            self.run.copy("h2d", 64, at=at, begins=start, duration=duration, stream=stream)
+        return made
 
     def event(self, of: int, waiting: int) -> None:
         """Let what comes next on a stream wait for what another has been asked for by now."""
@@ -82,6 +113,16 @@ class Machine:
             self._waits.append((self.now, work))
         self.run.sync(at, self.now, "stream", stream=stream)
 
+    def drain(self, call: str) -> None:
+        """Let the host wait for all streams in a ``call`` of which there is no record."""
+        at = self.now
+        self.now = at + CALL
+        work = max(self._last.values(), key=lambda work: work.end, default=None)
+        if work is not None and work.end > at:
+            self.now = work.end + RETURN
+            self._waits.append((self.now, work))
+        self.run.call(call, at, self.now)
+
     def expected(self) -> Counter[str]:
         """Return how long which kinds of segments are on the path."""
         found: Counter[str] = Counter()
@@ -103,8 +144,8 @@ class Machine:
                 found["host"] += at
                 return Counter({k: v for k, v in found.items() if v})
             found["host"] += at - waited[0]
-            found["sync"] += RETURN
             work = waited[1]
+            found["sync"] += waited[0] - work.end
 
 
 def _time(wait: tuple[int, Work]) -> int:

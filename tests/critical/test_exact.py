@@ -12,7 +12,7 @@ import polars as pl
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.critical.checks import check
+from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
@@ -119,9 +119,16 @@ def test_of_runs_at_random(run: Scenario) -> None:
         traces = both(run, Path(folder))
     for trace in traces:
         check(trace)
+        check_causes(trace)
     columns = ["step", "start_ns", "time_ns", "class", "part", "operator", "stream"]
     of_nsys, of_kineto = (segments(trace).select(columns).rows() for trace in traces)
     assert of_nsys == of_kineto
+
+
+_DOINGS = (
+    *("kernel", "copy", "idle", "event", "beside", "synchronize", "blocking", "staged"),
+    *("cudaDeviceSynchronize", "cudaFree"),
+)
 
 
 @st.composite
@@ -131,7 +138,7 @@ def machines(draw: st.DrawFn) -> Machine:
     length = st.integers(1, 3_000)
     for _ in range(draw(st.integers(1, 14))):
         stream, other = draw(st.permutations([7, 8, 9]))[:2]
-        match draw(st.sampled_from(["kernel", "copy", "idle", "event", "beside", "synchronize"])):
+        match draw(st.sampled_from(_DOINGS)):
             case "idle":
                 machine.idle(draw(length))
             case "beside":
@@ -143,6 +150,10 @@ def machines(draw: st.DrawFn) -> Machine:
                 machine.event(stream, other)
             case "synchronize":
                 machine.synchronize(stream)
+            case "blocking" | "staged" as copy:
+                machine.blocking(stream, draw(length), staged=copy == "staged")
+            case "cudaDeviceSynchronize" | "cudaFree" as call:
+                machine.drain(call)
             case kind:
                 machine.work(kind, stream, draw(length))
     assume(machine.run.calls)
@@ -152,11 +163,12 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(machines())
 def test_the_path_is_that_of_the_machine(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trace = kineto(machine.run, Path(folder))
+    check_causes(trace)
     found = segments(trace).group_by("class").agg(pl.col("time_ns").sum())
     times_by_class = dict(found.with_columns(pl.col("class").cast(pl.String)).rows())
     # A call that waits and has nothing to wait for is time of the host.

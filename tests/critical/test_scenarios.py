@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from tests.support.synthetic import GPU, Scenario, both
+from tests.support.synthetic.records import Direction, Memory
 from traceana.analyze.critical import critical, segments
 from traceana.analyze.selection import select
 from traceana.trace import Trace
@@ -288,6 +290,141 @@ def test_a_copy_that_the_host_waits_for(each: Both) -> None:
         assert path(trace) == [("host", 300), ("copy", 1_000), ("host", 700)]
 
 
+def behind_a_kernel(direction: Direction, memory: Memory, *, synchronous: bool) -> Scenario:
+    """Return a copy that begins 10 ns after the kernel in front of it, within its own call."""
+    run = Scenario()
+    run.step(0, 0, 5_000)
+    run.launch(at=0, begins=500, duration=4_000)
+    run.copy(
+        direction, 64, at=200, begins=4_510, duration=90, memory=memory, synchronous=synchronous,
+        call=4_500,
+    )  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("direction", "memory", "synchronous"),
+    [
+        ("d2h", "pageable", False),
+        ("h2d", "pageable", False),
+        ("d2h", "pageable", True),
+        ("h2d", "pageable", True),
+        ("d2h", "pinned", True),
+        ("h2d", "pinned", True),
+    ],
+)
+def test_a_call_that_blocks_waits_from_its_begin_on(
+    each: Both, direction: Direction, memory: Memory, synchronous: bool
+) -> None:
+    returned = 4_600 if synchronous else 4_700
+    for trace in each(behind_a_kernel(direction, memory, synchronous=synchronous)):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 400),
+            ("kernel", 4_000),
+            ("gap", 10),
+            ("copy", 90),
+            *([("sync", returned - 4_600)] if returned > 4_600 else []),
+            ("host", 5_000 - returned),
+        ]
+        assert classes(trace)["gap", "stream"] == 10
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_a_copy_between_devices_blocks_no_call(each: Both, synchronous: bool) -> None:
+    for trace in each(behind_a_kernel("d2d", "pinned", synchronous=synchronous)):
+        assert path(trace) == [("host", 5_000)]
+
+
+def test_a_staged_copy_waits_for_its_stream_and_not_for_its_own_end(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 4_000)
+    run.launch(at=0, begins=500, duration=2_000)
+    run.copy("h2d", 64, at=200, begins=2_510, duration=5_000, memory="pageable", call=2_400)
+    run.operator("aten::relu", 2_700, 3_900)
+    run.launch(8, at=3_000, begins=3_200, duration=6_000)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 400),
+            ("kernel", 2_000),
+            ("sync", 100),
+            ("host", 500),
+            ("launch", 100),
+            ("kernel", 6_000),
+        ]
+
+
+def test_a_copy_in_parts_is_one_after_the_other(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    first = run.copy("d2h", 64, at=0, begins=300, duration=500, memory="pageable", call=1_800)
+    run.work.append(replace(first, start=810, end=1_700))
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 300),
+            ("copy", 500),
+            ("gap", 10),
+            ("copy", 890),
+            ("sync", 100),
+            ("host", 200),
+        ]
+
+
+@pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaFree", "cudaFreeHost"])
+def test_a_call_without_a_record_waits_until_the_device_is_empty(each: Both, call: str) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    run.launch(7, at=0, begins=200, duration=1_000)
+    run.launch(8, at=110, begins=300, duration=700, name="other")
+    run.call(call, 400, 1_250)
+    for trace in each(run):
+        assert path(trace) == [
+            ("host", 100),
+            ("launch", 100),
+            ("kernel", 1_000),
+            ("sync", 50),
+            ("host", 750),
+        ]
+
+
+@pytest.mark.parametrize("call", ["cudaFree", "cudaMalloc"])
+def test_a_call_that_returns_while_the_device_works_did_not_wait_for_it(
+    each: Both, call: str
+) -> None:
+    run = Scenario()
+    run.step(0, 0, 2_000)
+    run.launch(7, at=0, begins=200, duration=300)
+    run.launch(8, at=110, begins=300, duration=1_000, name="other")
+    run.call(call, 400, 700)
+    for trace in each(run):
+        assert "kernel" not in {what for what, _ in path(trace)}
+
+
+def test_a_stream_without_a_record_is_the_one_that_was_emptied(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 3_000)
+    run.launch(7, at=0, begins=200, duration=1_000)
+    for at, begins in ((110, 300), (220, 1_210)):
+        run.launch(8, at=at, begins=begins, duration=905, name="other")
+    run.call("cudaStreamSynchronize", 400, 1_250)
+    for trace in each(run):
+        assert ("kernel", 1_000) in path(trace)
+        assert ("sync", 50) in path(trace)
+
+
+def test_where_every_kernel_ends_in_its_call_launches_block(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 3_000)
+    for at in (0, 1_500):
+        run.launch(at=at, begins=at + 200, duration=1_000, call=1_250)
+    for trace in each(run):
+        assert path(trace) == [
+            *[("host", 200), ("kernel", 1_000), ("sync", 50), ("host", 450)],
+            *[("kernel", 1_000), ("sync", 50), ("host", 250)],
+        ]
+
+
 def test_a_pinned_copy_that_the_host_does_not_wait_for(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 2_000)
@@ -394,4 +531,7 @@ def test_without_steps_the_path_is_of_everything(each: Both) -> None:
             ("sync", 100),
             ("host", 200),
         ]
-        assert critical(trace).notes == ("no steps: the path is of the whole recording",)
+        assert critical(trace).notes == (
+            "GPU share of the path 66.7%, without host time outside operators and calls 66.7%",
+            "no steps: the path is of the whole recording",
+        )

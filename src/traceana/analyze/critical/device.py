@@ -14,6 +14,7 @@ from traceana.analyze.events.keys import ANY, NEVER, event_keys, keys_of, take
 from traceana.analyze.events.recorded import awaited, recorded_work
 from traceana.analyze.events.records import WAIT_CALL, wait_records
 from traceana.analyze.matching import matching
+from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
 from traceana.attribute.nesting import NONE, Ints, from_rows
 
 if TYPE_CHECKING:
@@ -30,14 +31,16 @@ STREAM: Final = ("device", "context", "stream")
 class Device:
     """Device work, ordered by its end; rows are places in that order.
 
-    ``activity`` is the row in ``activities``. ``launched`` is when the launching call began, the
-    work's own start where no call is known; ``returned`` when it returned, or the work began if
-    that was earlier, and ``thread`` the key of its thread; both nothing where no call is known.
-    ``before`` is the work that each waited for, always one further in front, and ``why`` what kind
-    of waiting that was: the latest of what may have held it up decides, the stream of equal ones.
+    ``activity`` is the row in ``activities``, ``call`` that of the launching call in ``calls``.
+    ``launched`` is when that call began, the work's own start where no call is known; ``returned``
+    when it returned, or the work began if that was earlier, and ``thread`` the key of its thread;
+    both nothing where no call is known. ``blocking``: the host waits in the call. ``before`` is the
+    work that each waited for, always one further in front, and ``why`` what kind of waiting that
+    was: the latest of what may have held it up decides, the stream of equal ones.
     """
 
     activity: Ints
+    call: Ints
     stream: Ints
     """The key of the stream."""
     start: Ints
@@ -45,6 +48,7 @@ class Device:
     launched: Ints
     returned: Ints
     thread: Ints
+    blocking: npt.NDArray[np.bool_]
     before: Ints
     why: Ints
     streams: pl.DataFrame
@@ -76,12 +80,15 @@ def device_work(
     calls = trace.whole.calls
     began = take(calls["start"].to_numpy(), call)
     launched = np.where(known, began, start)
-    returned = np.minimum(began + take(calls["duration"].to_numpy(), call), start)
+    ended = began + take(calls["duration"].to_numpy(), call)
+    returned = np.minimum(ended, start)
+    blocking = _blocking(trace, work, known, end <= ended)
     by_stream = Ended.of(key, end, launched)
     by_none = Ended.of(np.zeros_like(end), end, launched)
     before = _on_stream(by_stream, key, start)
     of_stream = _of_work(end, before)
-    of_launch = np.where(known, returned, NEVER)
+    # A call that blocks waits from its begin on: what ends while it waits may hold its work up.
+    of_launch = np.where(known, np.where(blocking & (start < ended), began, returned), NEVER)
     waits = wait_records(trace, syncs)
     on = event_keys(waits, streams, "context", "stream")
     recorded = recorded_work(trace, waits, on, key, launched)
@@ -99,12 +106,14 @@ def device_work(
     )
     return Device(
         work["row"].cast(pl.Int64).to_numpy(),
+        call,
         key,
         start,
         end,
         launched,
         returned,
         take(call_key, call),
+        blocking,
         np.where(by_event != NONE, by_event, before),
         why,
         streams,
@@ -113,6 +122,32 @@ def device_work(
         Ended.of(_key(work, contexts, "context"), end, launched),
         by_none,
     )
+
+
+def _blocking(
+    trace: Trace,
+    work: pl.DataFrame,
+    known: npt.NDArray[np.bool_],
+    inside: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Return which of ``work`` the host waited for, or for what is before it on its stream, in the
+    call that asked for it. That is ``known``, and had not returned when what is ``inside`` ended.
+
+    Those are copies between the host's memory and a device's, but for asynchronous ones of pinned
+    memory. A copy of memory of unknown kind is one if it ended in its call. Where every kernel
+    ended in its call, all launches blocked (``CUDA_LAUNCH_BLOCKING``).
+    """
+    whole = trace.whole.activities
+    waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
+    rows = (whole["kind"] == "memcpy").arg_true()
+    waits = waits.scatter(rows, copies(trace.whole)["waits"] != ASYNCHRONOUS)
+    of_copy = waits.gather(work["row"])
+    inside = inside & known
+    is_copy = (work["kind"] == "memcpy").to_numpy()
+    blocking = of_copy.fill_null(value=False).to_numpy() & known
+    blocking |= is_copy & of_copy.is_null().to_numpy() & inside
+    kernels = known & work["kind"].is_in(["kernel", "graph"]).to_numpy()
+    return blocking | inside if kernels.any() and inside[kernels].all() else blocking
 
 
 def _key(work: pl.DataFrame, keys: pl.DataFrame, *told: str) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,14 +15,18 @@ from traceana.analyze.events.recorded import recorded_work
 from traceana.analyze.events.records import STREAM_WAIT
 from traceana.analyze.intervals import union
 from traceana.analyze.matching import matching
-from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
 from traceana.attribute.nesting import NONE, Ints, from_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-WAITING: Final = r"Synchronize|^(?:cuda|hip)Free(?:Host)?$"
-"""Calls in which the host may wait for work of the device; copies may as well."""
+_STREAM_CALL: Final = r"StreamSynchronize"
+_EVENT_CALL: Final = r"EventSynchronize"
+_FREE: Final = r"^(?:cuda|hip)(?:Free(?:Host|Array)?|HostFree)$|^cuMemFree(?:Host)?(?:_v2)?$"
+WAITING: Final = rf"Synchronize|{_FREE}"
+"""Calls in which the host waits for work of the device; launches and copies may as well.
+
+``cudaMalloc`` is none: it returns while work that was launched before it goes on."""
 
 STREAM_SYNC: Final = "Stream Sync"
 CONTEXT_SYNC: Final = "Context Sync"
@@ -102,6 +107,14 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
     begin = calls["start"].to_numpy()[rows]
     end = begin + calls["duration"].to_numpy()[rows]
     work = device.by_none.last_asked(np.zeros_like(rows), begin, end, begin)
+    names = calls["name"].gather(rows)
+    of_event, of_stream = matching(names, _EVENT_CALL), matching(names, _STREAM_CALL)
+    # Streams by device: contexts of several may have one number, or none.
+    places = device.streams.select(pl.struct("device", "context").rank("dense"))
+    of_device = places.to_series().cast(pl.Int64).to_numpy()[device.stream]
+    for queues, meant in ((device.stream, of_stream), (of_device, ~of_event & ~of_stream)):
+        some = np.flatnonzero(meant)
+        work[some] = _drained(device, queues, begin[some], end[some])
     kind = trace.names["name"].gather(told["name_id"])
     for what, ended, keys in (
         (STREAM_SYNC, device.by_stream, keys_of(told, device.streams, "context", "stream")),
@@ -117,8 +130,8 @@ def _waits(trace: Trace, device: Device, syncs: pl.DataFrame, call_key: Ints) ->
     behind = take(device.end, np.maximum(event, NONE))
     in_time = (event >= 0) & (behind > begin) & (behind <= end)
     work = np.select([event == ANY, in_time], [work, event], NONE)
-    copied, copying = _copies(trace, device)
-    rows, work = np.concatenate((rows, copying)), np.concatenate((work, copied))
+    awaited, launching = _launches(trace, device)
+    rows, work = np.concatenate((rows, launching)), np.concatenate((work, awaited))
     known = (work != NONE) & (call_key[rows] != NONE) if len(rows) else np.zeros(0, dtype=bool)
     rows, work = rows[known], work[known]
     end = calls["start"].to_numpy()[rows] + calls["duration"].to_numpy()[rows]
@@ -140,20 +153,39 @@ def _told(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(trace.whole.calls["start"].gather(told["call"]).alias("asked"))
 
 
-def _copies(trace: Trace, device: Device) -> tuple[Ints, Ints]:
-    """Return the copies that ended in the call that asked for them and made it wait, and the call.
+def _launches(trace: Trace, device: Device) -> tuple[Ints, Ints]:
+    """Return what calls that launch waited for, and the call.
 
-    Pinned memory makes no call wait, whenever the copy ended.
+    That is the work that they asked for, if it ended in the call, or else what that waited for: a
+    copy of pageable memory may go on when its call has returned.
     """
-    whole = trace.whole
-    of_activity = np.full(whole.activities.height, NONE, dtype=np.int64)
-    of_activity[device.activity] = np.arange(len(device.activity))
-    rows = (whole.activities["kind"] == "memcpy").arg_true().to_numpy()
-    frame = copies(whole)
-    work, call = of_activity[rows], from_rows(frame["call"])
-    waiting = (frame["waits"] != ASYNCHRONOUS).fill_null(value=True).to_numpy()
-    asked = (work != NONE) & (call != NONE) & waiting
-    work, call = work[asked], call[asked]
-    end = whole.calls["start"].to_numpy()[call] + whole.calls["duration"].to_numpy()[call]
-    within = device.end[work] <= end
-    return work[within], call[within]
+    whole = trace.whole.calls
+    work = np.flatnonzero(device.blocking)
+    call = device.call[work]
+    begin = whole["start"].to_numpy()[call]
+    end = begin + whole["duration"].to_numpy()[call]
+    before = device.before[work]
+    ended = take(device.end, before)
+    held = (device.start[work] < end) & (ended > begin) & (before != NONE)
+    found = np.where(device.end[work] <= end, work, np.where(held, before, NONE))
+    return found[found != NONE], call[found != NONE]
+
+
+def _drained(device: Device, key: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return the work that emptied a queue (``key`` of each piece) between ``begin`` and ``end``.
+
+    That is the last to end of all that was launched there before ``begin``. Of several queues the
+    last one counts; NONE where each was empty before, or still is not.
+    """
+    found = np.full(len(begin), NONE, dtype=np.int64)
+    order = np.lexsort((device.launched, key))
+    edges = np.searchsorted(key[order], np.append(np.unique(key), key.max(initial=0) + 1))
+    for low, high in itertools.pairwise(edges.tolist()):
+        rows = order[low:high]
+        place = np.searchsorted(device.launched[rows], begin, side="left") - 1
+        # Rows are in the order of their ends: the greatest so far ends last.
+        last = take(np.maximum.accumulate(rows), np.maximum(place, NONE))
+        ended = take(device.end, last)
+        empty = (last != NONE) & (ended > begin) & (ended <= end)
+        found = np.where(empty, np.maximum(found, last), found)
+    return found

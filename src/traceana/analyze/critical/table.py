@@ -11,6 +11,7 @@ from traceana.analyze.layers.places import OUTSIDE, places
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
+from traceana.attribute.cpu import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 By = Literal["class", "kernel", "layer", "operator", "segment"]
 """What a row is of: a class of segments and a part of it; a kernel, copy, or else a class; a layer;
 an operator or annotation; each segment by itself, in order."""
+
+GPU_WORK: Final = ("kernel", "collective", "copy", "memset")
+"""Classes of segments in which a device works."""
 
 NO_OPERATOR: Final = "(no operator)"
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -89,9 +93,32 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
     if path.is_empty():
         return (why_no_work(trace) if work(trace).is_empty() else "no time passes in the trace",)
     if trace.steps.is_empty():
-        return ("no steps: the path is of the whole recording",)
+        return (*_gpu_share(trace, path), "no steps: the path is of the whole recording")
     return (
+        *_gpu_share(trace, path),
         "a step lasts until its last work is done, from its mark or the end of the step before; "
         "medians of several rows do not add up to that of a step",
         *of_steps,
     )
+
+
+def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
+    """Return the GPU's share of the path, and without what no operator and no call explains.
+
+    The second is what a path from operator to operator has (HolisticTraceAnalysis).
+    """
+    if not trace.activities["kind"].is_in(DEVICE_WORK).any():
+        return ()
+    time, what = pl.col("time_ns"), pl.col("class")
+    unexplained = (what == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(
+        value=False
+    )
+    gpu, whole, recorded = path.select(
+        time.filter(what.is_in(GPU_WORK)).sum(),
+        time.sum().alias("whole"),
+        time.filter(~unexplained).sum().alias("recorded"),
+    ).row(0)
+    share = f"GPU share of the path {gpu / whole:.1%}"
+    if not recorded:
+        return (share,)
+    return (f"{share}, without host time outside operators and calls {gpu / recorded:.1%}",)
