@@ -14,7 +14,7 @@ import pytest
 
 from traceana.errors import ExitCode
 
-COMMAND = [sys.executable, "-m", "traceana.cli"]
+COMMAND = [sys.executable, "-m", "traceana"]
 
 
 def test_help_imports_nothing_heavy() -> None:

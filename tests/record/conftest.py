@@ -17,7 +17,7 @@ def record() -> Record:
     """Return what runs ``traceana record`` with these words and returns how it ended."""
 
     def run(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "traceana.cli", "record", *map(str, words)]
+        command = [sys.executable, "-m", "traceana", "record", *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
     return run

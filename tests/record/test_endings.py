@@ -34,7 +34,7 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
     number: signal.Signals, script: Write, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "traceana.cli", "record", "-o", str(folder)]
+    command = [sys.executable, "-m", "traceana", "record", "-o", str(folder)]
     process = subprocess.Popen(
         [*command, "--", sys.executable, str(script(SLEEPS))],
         stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
     room = [str(unshare), "--mount", "--user", "--map-root-user", "sh", "-c"]
     if unshare is None or subprocess.run([*room, mount], check=False).returncode:
         pytest.skip("this user may not mount a small disk")
-    record = [sys.executable, "-m", "traceana.cli", "record", "--no-baseline", "-o"]
+    record = [sys.executable, "-m", "traceana", "record", "--no-baseline", "-o"]
     record += [str(disk / "run"), "--", sys.executable, str(script(TORCH))]
     done = subprocess.run(
         [*room, f'{mount} && "$@"; code=$?; ls -A {disk}; exit $code', "sh", *record],

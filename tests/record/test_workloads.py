@@ -83,7 +83,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
 
 def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    record = [sys.executable, "-m", "traceana.cli", "record", "--framework", "pytorch"]
+    record = [sys.executable, "-m", "traceana", "record", "--framework", "pytorch"]
     record += ["--network", "cifar10_quick", "--threads", "1", "--steps", "1", "--warm-up", "1"]
     record += ["--profiler", "none", "--sweep", "batch=1,16384", "-o", str(tmp_path / "sweep")]
     limited = ["sh", "-c", 'ulimit -v 3000000 && exec "$@"', "sh", *record]

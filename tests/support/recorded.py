@@ -20,7 +20,7 @@ TINY: Final = (
 
 def recorded_sweep(folder: Path, *words: str) -> Path:
     """Record with ``words`` and no run without the profiler; returns ``folder``."""
-    command = [sys.executable, "-m", "traceana.cli", "record", "--no-baseline", *words]
+    command = [sys.executable, "-m", "traceana", "record", "--no-baseline", *words]
     # Threads that wait for each other by spinning take the time of whatever else runs.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -1,5 +1,0 @@
-"""``python -m traceana.cli``: the command where its script is not on the path."""
-
-from traceana.cli.main import main
-
-main()
