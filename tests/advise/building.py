@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.support.traces import TraceBuilder
+from traceana.refine.searches import with_searches
 
 STEPS: Final = 4
 WALL: Final = 10_000_000
@@ -105,4 +106,4 @@ def run_of(put: Any, **device: Any) -> Any:
     for _ in range(STEPS):
         run.next_step()
         put(run)
-    return run.build()
+    return with_searches(run.build())

@@ -8,6 +8,9 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder
+from traceana.analyze.breakdown import breakdown
+from traceana.analyze.convolutions import convolutions
+from traceana.analyze.layers import layers
 from traceana.classify import classify_names
 from traceana.refine import refine
 from traceana.refine.model import context
@@ -476,3 +479,88 @@ def test_rules_have_ids_of_their_own_and_reasons() -> None:
     rules = context().rules
     assert len({rule.id for rule in rules}) == len(rules)
     assert all(rule.id.startswith("context.") and rule.reason for rule in rules)
+
+
+CHECK = "redzone_checker"
+FILL = "void stream_executor::gpu::RepeatBufferKernel(char*, long, long)"
+
+
+def _search_run(trial: tuple[str, ...], **columns: Any) -> Trace:
+    """A search of two trials, then the step that it was for: the convolution and its activation."""
+    run = Run()
+    run.layer("conv1", "Conv2D")
+    run.launch(FILL, CHECK, **columns)
+    for name in trial:
+        run.launch(name, CHECK, CHECK, **columns)
+    run.launch(XMMA, CLAMP, layer=0, **{**columns, "scope": "jit(step)/conv1"})
+    return refine(classified(run.build()))
+
+
+def test_trials_between_an_autotuners_kernels_are_algorithm_search() -> None:
+    trace = _search_run((XMMA, SCUDNN))
+    found = breakdown(trace).frame.filter(pl.col("category") == "algorithm search")
+    assert found.select("calls", "time_ns").rows() == [(8, 80)]
+    rows = layers(trace, costs=False).frame
+    assert dict(rows.select("layer", "time_ns").iter_rows()) == {
+        "conv1": 20,
+        "(algorithm search)": 80,
+    }
+    assert breakdown(trace).totals["time_ns"] == 100
+    # Refining again finds the same.
+    again = refine(trace)
+    assert again.layers.equals(trace.layers)
+    assert again.activities.equals(trace.activities)
+
+
+def test_work_of_the_model_between_two_searches_is_not_theirs() -> None:
+    """The first search's convolution runs, and another layer, before the second search begins."""
+    run = Run()
+    run.layer("conv1", "Conv2D")
+    for _ in range(2):
+        run.launch(FILL, XMMA, CHECK)
+        run.launch(SCUDNN, CLAMP, layer=0)
+    trace = refine(classified(run.build()))
+    frame = breakdown(trace).frame
+    search = frame.filter(pl.col("category") == "algorithm search")
+    assert search.select("calls", "time_ns").rows() == [(6, 60)]
+    rows = layers(trace, costs=False).frame
+    assert rows.filter(pl.col("layer") == "conv1")["time_ns"].to_list() == [40]
+
+
+@pytest.mark.parametrize("different", [{"scope": "jit(f)/conv1"}, {"stream": 9}])
+def test_a_kernel_of_another_scope_or_stream_is_no_trial(different: dict[str, Any]) -> None:
+    run = Run()
+    run.launch(FILL, CHECK)
+    run.launch(XMMA, **different)
+    run.launch(CHECK)
+    trace = refine(classified(run.build()))
+    frame = breakdown(trace).frame
+    assert frame.filter(pl.col("category") == "conv")["calls"].to_list() == [1]
+
+
+def test_the_algorithms_that_one_call_tries_are_algorithm_search() -> None:
+    """cudnn.benchmark: four algorithms by one call, the last is the choice."""
+    run = Run()
+    run.layer("conv1", "Conv2d")
+    op = run.op("aten::cudnn_convolution", layer=0)
+    on = {"op": op, "layer": 0}
+    run.launch(OFFSETS, SCUDNN, R2C, CGEMM, C2R, IM2COL, SGEMM, OFFSETS, SCUDNN, **on)
+    trace = refine(classified(run.build()))
+    frame = breakdown(trace).frame
+    assert dict(frame.select("category", "time_ns").iter_rows()) == {
+        "algorithm search": 70,
+        "conv": 20,
+    }
+    rows = layers(trace, costs=False).frame.select("layer", "time_ns", "algorithm").rows()
+    assert rows == [("conv1", 20, "implicit_precomp_gemm"), ("(algorithm search)", 70, None)]
+    row = convolutions(trace).frame
+    assert (row["tried"].sum(), row["tried_ns"].sum(), row["time_ns"].sum()) == (3, 70, 90)
+    assert row["layer"].unique().to_list() == ["conv1"]
+
+
+def test_two_algorithms_of_one_call_are_the_models() -> None:
+    run = Run()
+    op = run.op("aten::cudnn_convolution")
+    run.launch(R2C, CGEMM, C2R, OFFSETS, SCUDNN, op=op)
+    trace = refine(classified(run.build()))
+    assert breakdown(trace).frame["category"].unique().to_list() == ["conv"]

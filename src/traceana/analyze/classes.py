@@ -8,6 +8,7 @@ import polars as pl
 
 from traceana.analyze.numbering import first_rows, numbered
 from traceana.classify.schema import CLASS_COLUMNS
+from traceana.refine.searches import FUNCTION, ROLE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -25,6 +26,9 @@ BLAS_LETTER: Final[dict[str, str]] = {
 
 PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
+
+SEARCH: Final = ROLE
+"""The category of what an autotuner runs to choose an algorithm: no work of the model."""
 
 SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
 """The columns of activities that decide the class: equal in these is equal in class."""
@@ -76,7 +80,8 @@ def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return ``rows``, which have ``name_id`` and ``class``, with what both stand for.
 
     The columns are those of ``names`` and ``context_rule``. Where the context refined the class of
-    the name, the class columns are the refined ones; ``rule`` stays the name's.
+    the name, the class columns are the refined ones; ``rule`` stays the name's. What is of an
+    algorithm search has the category :data:`SEARCH`.
     """
     names = trace.names.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"))
     refined = trace.classes.select(
@@ -93,6 +98,12 @@ def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             for column in CLASS_COLUMNS
         )
         .drop(f"refined_{column}" for column in CLASS_COLUMNS)
+        .with_columns(
+            pl.when(pl.col("function") == FUNCTION)
+            .then(pl.lit(SEARCH))
+            .otherwise("category")
+            .alias("category")
+        )
     )
 
 

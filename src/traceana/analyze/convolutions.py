@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.classes import described
+from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs.frame import whole_sum
 from traceana.analyze.layers.places import OUTSIDE, places
 from traceana.analyze.result import Result, sums, with_share
@@ -16,8 +16,6 @@ from traceana.flops.episodes import executed_by_episode
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-_TRIALS: Final = 3
 
 _KEYS: Final = (
     *("layer", "position", "operator", "direction", "algorithm", "precision", "tensor_core"),
@@ -31,10 +29,10 @@ def convolutions(trace: Trace) -> Result:
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
     ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
     :data:`~traceana.flops.conv_shapes.SHAPE` (null where the trace does not tell it), ``count``
-    (convolutions), ``kernels``, ``time_ns`` (without layout changes), ``layout_ns`` (of the layout
-    changes around them), ``flops`` (of a direct computation), ``executed_flops``, ``tried`` (how
-    many of them the same call of an operator computed again by another algorithm behind them:
-    cuDNN was choosing), ``tried_ns`` (their time), ``share`` (of the time of all). Most time first.
+    (convolutions), ``kernels``, ``time_ns`` (without layout changes, but for those of trials), ``layout_ns`` (of the
+    layout changes around them), ``flops`` (of a direct computation), ``executed_flops``, ``tried``
+    (how many of them were trials of an algorithm search), ``tried_ns`` (their time), ``share`` (of
+    the time of all). Most time first.
     """
     each = _each(trace)
     frame = each.group_by(_KEYS).agg(
@@ -55,9 +53,8 @@ def convolutions(trace: Trace) -> Result:
 
 
 def tries_algorithms(trace: Trace) -> bool:
-    """Tell whether any call computed its convolution by three algorithms or more, in any step."""
-    by_call = trace.episodes.drop_nulls("op").group_by("op", "direction")
-    return bool((by_call.agg(pl.col("algorithm").n_unique())["algorithm"] >= _TRIALS).any())
+    """Tell whether any algorithm search ran, in any step."""
+    return bool((trace.layers["role"] == SEARCH).any())
 
 
 def _each(trace: Trace) -> pl.DataFrame:
@@ -74,7 +71,7 @@ def _each(trace: Trace) -> pl.DataFrame:
         .join(episodes, on="episode")
         .join(shapes_of(trace.ops, executed["operator"]), on="operator", how="left")
         .join(named, on="layer_row", how="left")
-        .with_columns(_tried().alias("tried"), pl.col("path").fill_null(OUTSIDE).alias("layer"))
+        .with_columns(pl.col("path").fill_null(OUTSIDE).alias("layer"))
     )
     operators = trace.ops["name"].cast(pl.String).gather(found["op"])
     return found.with_columns(operators.alias("operator"))
@@ -87,9 +84,17 @@ def _timed(trace: Trace) -> pl.DataFrame:
     duration, layout = pl.col("duration"), pl.col("layout")
     longest = pl.when(layout).then(-1).otherwise(duration)
     return (
-        ran.select("episode", pl.col("layer").alias("layer_row"), "start", "duration")
+        ran.select("episode", "start", "duration")
         .with_columns(
-            told["precision"], told["tensor_core"], (told["category"] == "layout").alias("layout")
+            # A trial is on no layer; the operator that asked for it is.
+            pl.when(told["category"] == SEARCH)
+            .then(trace.ops["layer"].gather(ran["op"]))
+            .otherwise(ran["layer"])
+            .alias("layer_row"),
+            told["precision"],
+            told["tensor_core"],
+            (told["category"] == "layout").alias("layout"),
+            (told["category"] == SEARCH).alias("tried"),
         )
         .group_by("episode")
         .agg(
@@ -97,18 +102,7 @@ def _timed(trace: Trace) -> pl.DataFrame:
             duration.filter(~layout).sum().alias("time_ns"),
             duration.filter(layout).sum().alias("layout_ns"),
             pl.col("layer_row").drop_nulls().first(),
-            pl.col("start").min(),
+            pl.col("tried").any(),
             pl.col("precision", "tensor_core").sort_by(longest, descending=True).first(),
         )
     )
-
-
-def _tried() -> pl.Expr:
-    """Tell the convolutions that an operator's call computed before its last, by trial.
-
-    Those of three algorithms or more in one call and direction: no library needs more than two.
-    """
-    call = ["op", "direction"]
-    several = pl.col("algorithm").n_unique().over(call) >= _TRIALS
-    last = pl.col("start") == pl.col("start").max().over(call)
-    return pl.col("op").is_not_null() & several & ~last

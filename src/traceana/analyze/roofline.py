@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from traceana.analyze.classes import SOURCE, classified, described
+from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs.frame import COUNTS, whole_sum
 from traceana.analyze.costs.instructions import executions, flops_by_run
 from traceana.analyze.costs.machine import machine
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _GRADIENTS: Final = ("dgrad", "wgrad")
 _CLASS: Final = ("category", "part")
-_NO_ARITHMETIC: Final = ("memcpy", "memset", "collective")
-"""Bound by links and other devices: the roofline of one device's memory says nothing of them."""
+_NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", SEARCH)
+"""Bound by links and other devices: the roofline of one device's memory says nothing of them. Trials
+compute what their operator computes again."""
 
 
 def roofline(trace: Trace, peaks: Peaks | None = None, computed: Units | None = None) -> Result:

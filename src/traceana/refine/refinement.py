@@ -13,6 +13,7 @@ from traceana.refine.launches import counts_a_batch
 from traceana.refine.model import context
 from traceana.refine.operands import operand_precision
 from traceana.refine.operators import Operators
+from traceana.refine.searches import with_searches
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 
@@ -20,7 +21,8 @@ from traceana.trace.schema import conform
 def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     """Return ``trace``, attributed and classified by name, with its classes refined by context.
 
-    Filled in: ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities. ``class``
+    Filled in: ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities; algorithm
+    search is marked (:func:`traceana.refine.searches.with_searches`). ``class``
     stays null where the context adds nothing to the name's class. ``rules`` classify the names of
     operators, as they did those of activities.
     """
@@ -44,11 +46,12 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
         nulls_equal=True,
         maintain_order="left",
     )
-    return trace.with_tables(
+    refined_trace = trace.with_tables(
         activities=activities.with_columns(refined.select("class", "episode")),
         classes=conform("classes", classes),
         episodes=conform("episodes", episodes.table),
     )
+    return with_searches(refined_trace)
 
 
 def _contexts(

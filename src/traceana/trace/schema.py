@@ -19,7 +19,7 @@ import polars as pl
 
 from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -82,6 +82,7 @@ LayerRole = pl.Enum(
         "optimizer",
         "data",
         "collective",
+        "algorithm search",  # what an autotuner runs to choose: no time of a layer
         "hooks",  # what a framework runs around a layer for those who watch it
         "unattributed",
     ]

@@ -1,4 +1,4 @@
-"""cuDNN's search for algorithms inside the steps that are timed."""
+"""Algorithm search (cuDNN's, XLA's, TensorFlow's) inside the steps that are timed."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.model import Change, Found, Rule
+from traceana.analyze.classes import SEARCH
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
 
 
 def _finds(figures: Figures) -> Found | None:
-    rows = figures.convolutions.filter(pl.col("tried") > 0)
-    total = int(rows["tried_ns"].sum())
+    search = figures.breakdown.filter(pl.col("category") == SEARCH)
+    total = int(search["time_ns"].sum())
     if not figures.worth(total):
         return None
-    evidence = (
-        rows.group_by("layer", "operator", "direction")
+    tried = (
+        figures.convolutions.filter(pl.col("tried") > 0)
+        .group_by("layer", "operator", "direction")
         .agg(
             pl.col("algorithm").unique().sort().str.join(", ").alias("algorithms"),
             pl.col("tried", "tried_ns").sum(),
         )
         .sort("tried_ns", "layer", descending=[True, False])
     )
+    rest = total - int(tried["tried_ns"].sum())
+    others = pl.DataFrame({"operator": ["(other kernels of the search)"], "tried_ns": [rest]})
+    evidence = pl.concat([tried, others], how="diagonal") if rest else tried
     return Found(
         total,
         {
-            "count": int(rows["tried"].sum()),
-            "calls": evidence.height,
+            "calls": int(search["calls"].sum()),
             "time_ns": figures.each(total),
             "share": total / figures.work_ns,
         },
@@ -39,14 +43,12 @@ def _finds(figures: Figures) -> Found | None:
 
 RULE: Final = Rule(
     id="algorithm_search",
-    title="convolution algorithms tried out inside the timed steps",
+    title="algorithm search inside the timed steps",
     finds=_finds,
     kind="estimate",
-    says=(
-        "cuDNN tries algorithms in the timed steps: {count} convolutions ({time_ns}, {share} of "
-        "the work) were computed again by another right after."
-    ),
-    estimate="the time of all but the last algorithm of each call that ran three or more.",
+    says="Algorithm search in the timed steps: {calls} kernels, {time_ns}, {share} of the work.",
+    estimate="the time of the search: the kernels of autotuners and their trials, and of each call "
+    "that runs three algorithms or more all but the last.",
     doubt="It happens once a shape: in longer runs it is spread over more steps.",
     change=Change(
         pytorch="start to measure after the first steps (schedule(wait=…, warmup=…)), and keep "

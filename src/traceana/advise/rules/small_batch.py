@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.advise.model import Change, Found, Rule
+from traceana.analyze.classes import SEARCH
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -52,7 +53,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     # A collective takes few blocks on purpose; what lasts microseconds is a matter of launches.
     rows = figures.occupancy.filter(
         (pl.col("unused_ns") > 0)
-        & (pl.col("category") != "collective")
+        & ~pl.col("category").is_in(["collective", SEARCH])
         & (pl.col("short_ns") >= _LONG_NS * pl.col("short_calls"))
     )
     if rows.is_empty():

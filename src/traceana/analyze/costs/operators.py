@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.costs.frame import summed
+from traceana.analyze.classes import SEARCH
 from traceana.analyze.work import work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Flags, Tree
@@ -83,7 +84,10 @@ def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]])
     Null where the algorithm's count is not known for each of its convolutions.
     """
     of_episode = executed_by_episode(trace.ops, trace.episodes)
-    ran = work(trace)["episode"].drop_nulls().unique()
+    activities = work(trace, "episode", "layer")
+    role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
+    # Trials compute again what is counted once.
+    ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
     operator = from_rows(of_episode["operator"])
     op = np.where(operator == NONE, NONE, counted[operator]) if len(counted) else operator
     return (
