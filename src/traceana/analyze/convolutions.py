@@ -29,10 +29,10 @@ def convolutions(trace: Trace) -> Result:
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
     ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
     :data:`~traceana.flops.conv_shapes.SHAPE` (null where the trace does not tell it), ``count``
-    (convolutions), ``kernels``, ``time_ns`` (without layout changes, but for those of trials), ``layout_ns`` (of the
-    layout changes around them), ``flops`` (of a direct computation), ``executed_flops``, ``tried``
-    (how many of them were trials of an algorithm search), ``tried_ns`` (their time), ``share`` (of
-    the time of all). Most time first.
+    (convolutions), ``kernels``, ``time_ns`` (without layout changes, but for those of trials),
+    ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
+    ``executed_flops``, ``tried`` (how many of them were trials of an algorithm search),
+    ``tried_ns`` (their time), ``share`` (of the time of all). Most time first.
     """
     each = _each(trace)
     frame = each.group_by(_KEYS).agg(

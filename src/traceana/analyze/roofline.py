@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _GRADIENTS: Final = ("dgrad", "wgrad")
 _CLASS: Final = ("category", "part")
 _NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", SEARCH)
-"""Bound by links and other devices: the roofline of one device's memory says nothing of them. Trials
-compute what their operator computes again."""
+"""Bound by links and other devices: the roofline of one device's memory says nothing of them.
+Trials compute again what their operator computes."""
 
 
 def roofline(trace: Trace, peaks: Peaks | None = None, computed: Units | None = None) -> Result:

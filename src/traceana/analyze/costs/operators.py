@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.costs.frame import summed
 from traceana.analyze.classes import SEARCH
+from traceana.analyze.costs.frame import summed
 from traceana.analyze.work import work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Flags, Tree
