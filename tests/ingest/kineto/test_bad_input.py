@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -195,7 +196,7 @@ def test_an_argument_of_another_type_is_lost_alone(tmp_path: Path) -> None:
     ],
 )
 def test_the_vendor_is_what_the_trace_says(
-    tmp_path: Path, name: str | None, keys: dict[str, int], vendor: str | None
+    tmp_path: Path, name: str | None, keys: dict[str, Any], vendor: str | None
 ) -> None:
     listed = [{"id": 0, "name": name}]
     path = write(tmp_path / "t.json", [kernel("k", 5, 1)], deviceProperties=listed, **keys)
