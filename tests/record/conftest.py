@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from traceana.errors import TraceanaError
+from traceana.record.nsys import check_nsys
+
 Record = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -21,6 +24,15 @@ def record() -> Record:
         return subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def nsys() -> None:
+    """Skip where no nsys records here: one is missing, or is installed without its importer."""
+    try:
+        check_nsys()
+    except TraceanaError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

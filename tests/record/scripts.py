@@ -75,6 +75,34 @@ with torch.profiler.profile():
 print("goes on", flush=True)
 """
 
+DOES_NOT_EXIT = """
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import torch
+
+class Hangs:
+    def __del__(self):
+        time.sleep(600)
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if sys.argv[1] == "in a thread":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+    threading.Thread(target=time.sleep, args=(600,)).start()
+else:
+    keeps = Hangs()
+for _ in range(4):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+time.sleep(3)
+print("goes on", flush=True)
+"""
+
 SLEEPS = """
 import time
 print("begun", flush=True)

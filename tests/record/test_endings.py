@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Run as Command
 from tests.cli.conftest import run as run
-from tests.record.scripts import SLEEPS, TORCH
+from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from traceana.record.check import why_unusable
 from traceana.record.child import Ended
 from traceana.record.folder import PartialFolder
@@ -53,6 +53,75 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize("hangs", ["in a thread", "in the interpreter's end"])
+def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
+    hangs: str, script: Write, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "traceana", "record", "--no-baseline", "--exit-timeout"]
+    command += ["1", "--warm-up", "1", "--steps", "2", "-o", str(tmp_path / "run")]
+    command += ["--stop"] if hangs == "in a thread" else []
+    process = subprocess.Popen(
+        [*command, "--", sys.executable, str(script(DOES_NOT_EXIT)), hangs],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    stdout, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    # A script that goes on after its window has all the time that it takes.
+    assert ("goes on" in stdout) is (hangs != "in a thread")
+    run = read_run(tmp_path / "run")
+    assert (run.run.status, run.run.reason, run.run.traces) == (
+        "complete",
+        None,
+        ("trace.json.gz",),
+    )
+    assert run.run.exit_status == (-9 if hangs == "in a thread" else -15)
+    note = "a process did not exit within 1 s (--exit-timeout) and was ended"
+    assert note in run.run.notes
+    environment = run.environment()
+    assert environment is not None
+    assert "torch" in environment.packages
+    started = [line for line in stdout.splitlines() if line.isdecimal()]
+    assert len(started) == (hangs == "in a thread")
+    for one in started:
+        # Ended as well; its parent may not have taken note of it.
+        stat = Path("/proc", one, "stat")
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+STREAM_ONLY = """#!/bin/sh
+for word; do
+  case $word in --output=*) : > "${word#--output=}.qdstrm";; esac
+done
+"""
+LEAVES_NOTHING = """#!/bin/sh
+echo "cannot begin"
+exit 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [(STREAM_ONLY, "its importer is missing"), (LEAVES_NOTHING, "exit status 3 (cannot begin)")],
+)
+def test_an_nsys_that_cannot_record_is_refused_before_the_command_runs(
+    program: str, says: str, tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys = tmp_path / "bin" / "nsys"
+    nsys.parent.mkdir()
+    nsys.write_text(program)
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", str(nsys.parent))
+    command = ("--", *PYTHON, f"open({str(tmp_path / 'ran')!r}, 'w')")
+    done = run("record", "--profiler", "nsys", "-o", tmp_path / "run", *command)
+    assert done.exit_code == 54
+    assert f"{nsys} cannot record" in done.stderr
+    assert says in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
 def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
@@ -184,6 +253,7 @@ def raised(kind: str, text: str) -> list[ProcessReport]:
         ),
         (Ended(-9, out_of_memory=True), [], "out of memory"),
         (Ended(-11), [], "signal SIGSEGV"),
+        (Ended(-15, overdue=True), raised("builtins.KeyError", "'a'"), "KeyError: 'a'"),
         (Ended(1), raised("builtins.KeyError", "'a'\nb"), "KeyError: 'a' b"),
         (Ended(4), [], "exit status 4"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_the_script_is_ended_behind_the_window_only_if_asked(tmp_path: Path) -> 
     with pytest.raises(SystemExit) as raised:
         steps.step_ended()
     assert raised.value.code == 0
+    # From here on the time to exit is limited, and a process that is killed has reported already.
+    assert [path.name for path in tmp_path.glob("exiting-*")] == [f"exiting-{os.getpid()}"]
+    assert told(tmp_path).stopped
+    assert told(tmp_path).packages
+
+
+def test_the_time_to_exit_is_not_limited_while_the_script_goes_on(tmp_path: Path) -> None:
+    steps, report = window(tmp_path, Log())
+    for _ in range(8):
+        steps.step_ended()
+    report.close(None)
+    assert not list(tmp_path.glob("exiting-*"))
+    report.exiting()
+    assert list(tmp_path.glob("exiting-*"))
 
 
 def test_one_process_of_several_is_recorded(tmp_path: Path) -> None:

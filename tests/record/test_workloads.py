@@ -107,7 +107,7 @@ def test_options_that_a_workload_refuses_leave_nothing(tmp_path: Path, run: Comm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
+@pytest.mark.usefixtures("nsys")
 def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: Command) -> None:
     pytest.importorskip("nvtx")
     words = ("--framework", "pytorch", *SMALL, "--batch", "2", "--threads", "1")
@@ -127,7 +127,7 @@ def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: 
         assert min(times[layer]) > 0, layer
 
 
-@pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
+@pytest.mark.usefixtures("nsys")
 def test_torch_profiler_beside_nsys_is_refused(record: Record, tmp_path: Path) -> None:
     script = tmp_path / "my_train.py"
     script.write_text(OWN_PROFILER)

@@ -20,7 +20,7 @@ from traceana.errors import (
     UnfinishedRunError,
 )
 from traceana.runs import Status, StepTimes, find_runs, read_run, read_sweep
-from traceana.runs.model import RUN_FILE, SWEEP_FILE, overhead
+from traceana.runs.model import RUN_FILE, SWEEP_FILE
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
@@ -167,8 +167,6 @@ def test_the_time_of_a_step_is_the_median_unless_only_the_sum_is_right() -> None
     assert StepTimes(steps_ns=(1, 2, 9)).step_ns == 2
     assert StepTimes(steps_ns=(1, 2, 9), synchronized=False).step_ns == 4
     assert StepTimes(steps_ns=()).step_ns is None
-    assert overhead(StepTimes(steps_ns=(100,)), StepTimes(steps_ns=(125,))) == 0.25
-    assert overhead(None, StepTimes(steps_ns=(125,))) is None
 
 
 def test_a_trace_that_is_called_run_is_no_recorded_run(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.record.conftest import nsys as nsys
+
 pytest.importorskip("torch")
 
 from traceana.ingest.ncu.metrics import known
@@ -224,7 +226,7 @@ def test_the_reader_knows_every_metric() -> None:
     assert {name for names in found.values() for name in names} == set(METRICS)
 
 
-@pytest.mark.skipif(NSYS is None, reason="nsys is not installed")
+@pytest.mark.usefixtures("nsys")
 @pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
     pytest.importorskip("nvtx")

@@ -93,6 +93,16 @@ class What:
     stop: Annotated[
         bool, typer.Option("--stop", help="End the script when the steps have been recorded.")
     ] = False
+    exit_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Time for a process to exit after its last recorded step (with --stop, and in the "
+            "run without a profiler), or at its end; then it is killed. Default: 60.",
+            show_default=False,
+        ),
+    ] = None
     baseline: Annotated[
         bool,
         typer.Option(
@@ -168,9 +178,15 @@ def _asked(what: What, words: list[str]) -> Asked:
 
 
 def _request(what: What, asked: Asked) -> Request:
+    from traceana.record.child import EXIT_TIMEOUT
     from traceana.record.one import Request
 
-    return Request(baseline=what.baseline, options=asked.argv, say=_say)
+    return Request(
+        baseline=what.baseline,
+        options=asked.argv,
+        exit_timeout=what.exit_timeout or EXIT_TIMEOUT,
+        say=_say,
+    )
 
 
 def _record_one(what: What, asked: Asked) -> ExitCode:

@@ -66,6 +66,18 @@ def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     return Interval(told, float(low), float(high))
 
 
+def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[float, float]:
+    """Return the bounds of the interval of b's median or mean over a's, less 1.
+
+    All times are above 0. Otherwise as :func:`difference`.
+    """
+    rng = np.random.default_rng(SEED)
+    drawn = _resampled(np.sort(b), of, rng) / _resampled(np.sort(a), of, rng) - 1
+    tail = _tail(len(a), len(b), of, level)
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(low), float(high)
+
+
 def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats]:
     """Return the bounds of the interval of each column's difference of means, b less a.
 

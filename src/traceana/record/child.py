@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Final
 
 from traceana.errors import NotFoundError
+from traceana.record.inside.report import EXITING
 from traceana.record.subject import Launch
+
+EXIT_TIMEOUT: Final = 60.0
+"""Seconds that a recorded process gets to exit, by default."""
 
 _PATIENCE: Final = ((None, 3.0), (signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
 """What a child gets that should end, and the seconds it then has. A terminal has sent it the first
 SIGINT itself."""
+_PERIOD: Final = 1.0
+"""Seconds between two looks at the exiting processes; more often would disturb the steps."""
+_GRACE: Final = 5.0
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +35,21 @@ class Ended:
     """How a child ended: its exit status, negative for a signal.
 
     ``interrupted`` tells that the user ended it, ``out_of_memory`` that the system did for want of
-    memory.
+    memory, ``overdue`` that a process of it did not exit in time and was ended here.
     """
 
     exit_status: int
     interrupted: bool = False
     out_of_memory: bool = False
+    overdue: bool = False
 
 
-def run(launch: Launch) -> Ended:
-    """Run the command and wait for its end. Raises ``NotFoundError`` where it cannot be started."""
+def run(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Ended:
+    """Run the command, whose processes report in the folder ``reports``, and wait for its end.
+
+    A process that has reported that it exits gets ``exit_timeout`` seconds. Raises
+    ``NotFoundError`` where the command cannot be started.
+    """
     killed = _killed_for_memory()
     try:
         process = subprocess.Popen(launch.words, env={**os.environ, **launch.environment})
@@ -43,14 +58,101 @@ def run(launch: Launch) -> Ended:
             f"{launch.words[0]} cannot be run ({error.strerror}): check the command behind --"
         ) from error
     interrupted = False
-    with _ending_signals():
+    with _ending_signals(), _ExitWatch(process.pid, reports, exit_timeout) as watch:
         try:
             status = process.wait()
         except KeyboardInterrupt:
             interrupted = True
             status = _end(process)
     by_kill = status in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    return Ended(status, interrupted, by_kill and _killed_for_memory() > killed)
+    out_of_memory = by_kill and not watch.overdue and _killed_for_memory() > killed
+    return Ended(status, interrupted, out_of_memory, watch.overdue)
+
+
+class _ExitWatch(threading.Thread):
+    """Ends the processes of a command that have reported that they exit and do not.
+
+    Only processes that descend from ``root`` are ended, each with its own descendants: by SIGTERM,
+    then by SIGKILL.
+    """
+
+    def __init__(self, root: int, reports: Path, timeout: float) -> None:
+        super().__init__(daemon=True)
+        self._root, self._reports, self._timeout = root, reports, timeout
+        self._done = threading.Event()
+        self.overdue = False
+
+    def __enter__(self) -> _ExitWatch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look at the reports until the command has ended."""
+        since: dict[int, float] = {}
+        while not self._done.wait(min(_PERIOD, self._timeout)):
+            for path in self._reports.glob(f"{EXITING}*"):
+                process = int(path.name.removeprefix(EXITING))
+                begun = since.setdefault(process, monotonic())
+                if monotonic() - begun >= self._timeout:
+                    since[process] = float("inf")
+                    self._end(process)
+
+    def _end(self, process: int) -> None:
+        known = _processes()
+        if process not in _descendants(known, self._root):
+            return
+        family = {one: known[one].started for one in _descendants(known, process)}
+        self.overdue = True
+        _signal(family, signal.SIGTERM)
+        end = monotonic() + _GRACE
+        while _alive(family) and monotonic() < end:
+            threading.Event().wait(0.1)
+        _signal(family, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class _Process:
+    parent: int
+    started: int
+
+
+def _processes() -> dict[int, _Process]:
+    """Return the processes of this system that have not ended, by id; none without ``/proc``."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name, in brackets, may hold anything.
+            values = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if values[0] not in "ZX":
+            found[int(path.parent.name)] = _Process(int(values[1]), int(values[19]))
+    return found
+
+
+def _descendants(known: dict[int, _Process], root: int) -> set[int]:
+    """Return ``root`` and the processes that it started, and those that these did."""
+    found: set[int] = set()
+    new = {root} & known.keys()
+    while new:
+        found |= new
+        new = {one for one, process in known.items() if process.parent in new} - found
+    return found
+
+
+def _alive(family: dict[int, int]) -> set[int]:
+    known = _processes()
+    return {one for one, at in family.items() if one in known and known[one].started == at}
+
+
+def _signal(family: dict[int, int], number: signal.Signals) -> None:
+    for one in _alive(family):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(one, number)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from traceana.errors import MissingToolError
+from traceana.errors import MissingToolError, ToolFailedError
 from traceana.record.inside.nvtx_window import CAPTURE
 from traceana.record.subject import Launch
 
 # OS runtime events and samples would make the export many times bigger.
 QUIET: Final = ("--sample=none", "--cpuctxsw=none")
 _NAME: Final = "trace"
+_TRIALS: Final = 3
+_PATIENCE: Final = 120
+"""Seconds for a test recording, which takes a few as a rule."""
+_LONGEST: Final = 200
 _SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
 
@@ -27,6 +33,63 @@ def find_nsys() -> str:
             "nsys is not on the PATH: install Nsight Systems, or record with --profiler auto"
         )
     return found
+
+
+def check_nsys() -> None:
+    """Record ``true`` once with this nsys: one without its importer writes no report.
+
+    Raises ``MissingToolError``, or ``ToolFailedError`` where nsys leaves no report or exports none.
+    """
+    path = find_nsys()
+    why = _fault(path, Path(path).stat().st_mtime_ns)
+    if why is not None:
+        raise ToolFailedError(
+            f"{path} cannot record, tried with 'nsys profile true': {why}; install all of Nsight "
+            "Systems, or record with --profiler auto"
+        )
+
+
+@lru_cache(maxsize=8)
+def _fault(path: str, _modified: int) -> str | None:
+    """Return what the test recording lacked; of one with neither report nor stream it is tried
+    again: now and then nsys fails to begin, and does the next time.
+    """
+    why = None
+    for _ in range(_TRIALS):
+        with tempfile.TemporaryDirectory() as folder:
+            why, left = _tried(path, Path(folder))
+        if left:
+            break
+    return why
+
+
+def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
+    """Return what a test recording lacked, and whether it left any file of nsys."""
+    words = [path, "profile", "--trace=none", *QUIET, f"--output={scratch / _NAME}", "true"]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # Where no importer is found, nsys may leave its stream in the temporary folder.
+            env={**os.environ, "TMPDIR": str(scratch)},
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except OSError as error:
+        return f"it cannot be run ({error.strerror})", False
+    except subprocess.TimeoutExpired:
+        return f"it was not done in {_PATIENCE} s", True
+    if exported(scratch):
+        return None, True
+    if (scratch / f"{_NAME}.nsys-rep").is_file():
+        return "'nsys export' makes no SQLite file of its report", True
+    if any(scratch.glob("*.qdstrm")):
+        return "it left a stream (.qdstrm) and no report (.nsys-rep): its importer is missing", True
+    lines = done.stdout.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+    return f"it left no report, exit status {done.returncode} ({said[:_LONGEST]})", False
 
 
 def runs_beside_us(environment: Mapping[str, str] = os.environ) -> bool:

@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from traceana.compare.resample import Statistic, relative_interval, smallest_p, statistic
 from traceana.errors import (
     CannotWriteError,
     NoSpaceError,
@@ -23,14 +26,16 @@ from traceana.record.check import why_unusable
 from traceana.record.child import Ended
 from traceana.record.environment import environment
 from traceana.record.folder import PartialFolder, remove
-from traceana.record.nsys import find_nsys, runs_beside_us
+from traceana.record.nsys import check_nsys, runs_beside_us
 from traceana.record.reason import reason
 from traceana.record.subject import Outcome, Subject
 from traceana.runs import model
-from traceana.runs.model import Profiler, Run, Status, Timing
+from traceana.runs.model import Profiler, Run, Status, StepTimes, Timing
 from traceana.runs.read import RecordedRun
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OVERHEAD_LEVEL: Final = 0.9
+"""Of the overhead's interval: the overhead lies below its lower bound in one case of 20."""
 _LEAST_FREE: Final = 1 << 16
 """Bytes; a disk with less is full: a trace that ends in its middle is then no riddle."""
 
@@ -40,25 +45,47 @@ class Request:
     """How to record: ``baseline`` also without the profiler; ``options`` are the words given.
 
     ``point`` is the place in a sweep. With ``keep_failures`` a run without a trace is kept with its
-    reason, as a sweep wants it; else it raises.
+    reason, as a sweep wants it; else it raises. A process gets ``exit_timeout`` seconds to exit.
     """
 
     baseline: bool = True
     options: Sequence[str] = ()
     point: Mapping[str, str] = field(default_factory=dict)
     keep_failures: bool = False
+    exit_timeout: float = child.EXIT_TIMEOUT
     say: Callable[[str], None] = lambda _: None
 
 
 def check_profiler(profiler: Profiler | None) -> None:
-    """Raise where no profiler can work here, before anything is run."""
-    if profiler is Profiler.NSYS:
-        find_nsys()
+    """Raise where no profiler can work here, before the command is run."""
     if profiler is not Profiler.NONE and runs_beside_us():
         raise ProfilerConflictError(
             "this runs under nsys or another profiler already, and CUPTI serves one: record "
             "without it, or with --profiler none"
         )
+    if profiler is Profiler.NSYS:
+        check_nsys()
+
+
+def overhead(
+    without: StepTimes | None, beside: StepTimes | None
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the profiler's overhead over the step without it, and the bounds of its interval.
+
+    It is the ratio of the medians, less 1; of the means where only the sum of the steps is right.
+    The interval is the bootstrap's, of both runs' steps, at :data:`OVERHEAD_LEVEL`. There is none
+    where chance orders so few steps as well: 3 and 3 are enough. The overhead is None unless the
+    interval lies above 0; below it the runs differ by more than the profiler.
+    """
+    if without is None or beside is None:
+        return None, None
+    a, b = (np.array(times.steps_ns, dtype=np.float64) for times in (without, beside))
+    if smallest_p(len(a), len(b)) > 1 - OVERHEAD_LEVEL + 1e-9 or min(a.min(), b.min()) <= 0:
+        return None, None
+    of: Statistic = "median" if without.synchronized and beside.synchronized else "mean"
+    interval = relative_interval(a, b, of, OVERHEAD_LEVEL)
+    share = statistic(b, of) / statistic(a, of) - 1
+    return (share if interval[0] > 0 else None), interval
 
 
 def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
@@ -68,8 +95,8 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and what ``subject`` raises;
     then there is no folder.
     """
-    check_profiler(subject.profiler)
     subject.check()
+    check_profiler(subject.profiler)
     partial = PartialFolder(target)
     try:
         run = _Recording(subject, partial, request).made()
@@ -93,6 +120,7 @@ class _Recording:
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._recorded = subject.profiler is not Profiler.NONE
         self._scratch: list[Path] = []
+        self._overdue: str | None = None
 
     def made(self) -> Run:
         """Launch, and write the files; returns what ``traceana-run.json`` says."""
@@ -100,7 +128,7 @@ class _Recording:
         if self._request.baseline or not self._recorded:
             self._request.say("without a profiler")
             plain, ended = self._launched(recorded=False)
-            if ended.exit_status or ended.interrupted:
+            if ended.interrupted or _died(plain, ended):
                 return self._written(plain, None, ended)
             if plain.times is None and self._subject.profiler is not Profiler.NSYS:
                 # The profiler would see no step either.
@@ -114,7 +142,13 @@ class _Recording:
     def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
         scratch = self._partial.scratch(".profiled" if recorded else ".plain")
         self._scratch.append(scratch)
-        ended = child.run(self._subject.launch(scratch, recorded=recorded))
+        launch = self._subject.launch(scratch, recorded=recorded)
+        ended = child.run(launch, scratch, self._request.exit_timeout)
+        if ended.overdue:
+            self._overdue = (
+                f"a process did not exit within {self._request.exit_timeout:g} s (--exit-timeout) "
+                "and was ended"
+            )
         outcome = self._subject.outcome(scratch, recorded=recorded)
         for process in outcome.processes:
             if process.problem is not None and process.problem.kind == "no space":
@@ -138,6 +172,8 @@ class _Recording:
             raise nothing
         status, why = self._judged(last, ended, nothing)
         notes = dict.fromkeys([*plain.notes, *last.notes])
+        if self._overdue is not None:
+            notes[self._overdue] = None
         if nothing is not None and why != str(nothing):
             notes[str(nothing)] = None
         run = Run(
@@ -153,11 +189,13 @@ class _Recording:
             notes=tuple(notes),
         )
         beside = profiled.times if profiled is not None and names else None
+        share, interval = overhead(plain.times, beside)
         timing = Timing(
-            images_per_step=last.images_per_step or plain.images_per_step or self._batch(),
+            images_per_step=last.images_per_step or plain.images_per_step,
             without_profiler=plain.times,
             with_profiler=beside,
-            overhead=model.overhead(plain.times, beside),
+            overhead=share,
+            overhead_interval=interval,
         )
         processes = (*last.processes, *plain.processes)
         made = environment(processes, run.profiler, self._request.options)
@@ -174,7 +212,7 @@ class _Recording:
         """How the run ended, and why; raises where it is not to be kept."""
         if ended.interrupted:
             return Status.INTERRUPTED, "interrupted (Ctrl-C)"
-        if ended.exit_status:
+        if _died(last, ended):
             if last.refused is not None and not self._request.keep_failures:
                 raise RefusedOptionsError(f"the workload refused its options: {last.refused}")
             why = reason(ended, last.refused, last.processes)
@@ -214,9 +252,12 @@ class _Recording:
         disk = os.statvfs(self._partial.path)
         return disk.f_bavail * disk.f_frsize < _LEAST_FREE
 
-    def _batch(self) -> int | None:
-        batch = self._request.point.get("batch", "")
-        return int(batch) if batch.isdecimal() else None
+
+def _died(outcome: Outcome, ended: Ended) -> bool:
+    """Whether the command failed; of one that was ended here its exceptions tell."""
+    if not ended.overdue:
+        return ended.exit_status != 0
+    return any(one.exception is not None and not one.stopped for one in outcome.processes)
 
 
 def _no_space(target: Path) -> NoSpaceError:

@@ -32,7 +32,7 @@ def reason(ended: Ended, refused: str | None, processes: Sequence[ProcessReport]
     said = [f"{one.type}: {one.text}".lower() for one in raised]
     if ended.out_of_memory or any(word in text for text in said for word in _WORDS):
         return OUT_OF_MEMORY
-    if ended.exit_status < 0:
+    if ended.exit_status < 0 and not ended.overdue:
         return f"signal {_signal(-ended.exit_status)}"
     if refused is not None:
         return f"refused: {refused}"

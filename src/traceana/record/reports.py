@@ -25,7 +25,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, as it told itself."""
+    """One process, as it told itself. ``stopped``: it was told to exit after its window."""
 
     executable: str
     framework: str | None = None
@@ -38,6 +38,7 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     problem: Problem | None = None
     exception: Raised | None = None
+    stopped: bool = False
     python: str | None = None
     packages: dict[str, str] = {}
     libraries: dict[str, str] = {}

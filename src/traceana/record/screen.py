@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from traceana.record.one import OVERHEAD_LEVEL
 from traceana.report.human import duration, size
 from traceana.report.text import plain
 from traceana.runs.model import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
@@ -25,6 +26,8 @@ def of_run(recorded: RecordedRun) -> str:
     lines.append(f"  layers    {LAYERS_FILE if recorded.layers else 'none'}")
     if timing is not None:
         lines += [f"  step      {text}" for text in _steps(run, timing)]
+        if timing.without_profiler is not None and timing.with_profiler is not None:
+            lines.append(f"  overhead  {_overhead(timing)}")
     lines += [f"  note      {note}" for note in run.notes]
     if run.traces:
         lines.append(f"next: traceana report {shlex.quote(str(recorded.folder))}")
@@ -35,18 +38,18 @@ def of_run(recorded: RecordedRun) -> str:
 
 def of_sweep(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
     """Return a table of the runs of a sweep."""
-    rows = [("", "step", "with profiler", "")]
+    rows = [("", "step", "with profiler", "overhead", "")]
     for recorded in made:
         run, timing = recorded.run, recorded.timing() or Timing()
         name = ", ".join(f"{axis} {value}" for axis, value in run.point.items())
         died = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
         without, beside = _step(timing.without_profiler), _step(timing.with_profiler)
-        rows.append((name, without, f"{beside}{_share(timing)}", died))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        rows.append((name, without, beside, _range(timing), died))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [f"{len(made)} of {total} runs in {folder}"]
-    for name, without, beside, died in rows:
-        cells = f"{name:<{widths[0]}}  {without:>{widths[1]}}  {beside:>{widths[2]}}  {died}"
-        lines.append(f"  {cells}".rstrip())
+    for name, *figures, died in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True)]
+        lines.append(f"  {'  '.join([f'{name:<{widths[0]}}', *cells, died])}".rstrip())
     if len(made) < total:
         lines.append("next: the same command with --resume")
     else:
@@ -69,11 +72,11 @@ def _steps(run: Run, timing: Timing) -> list[str]:
     plain_, beside = timing.without_profiler, timing.with_profiler
     found = []
     if plain_ is not None and plain_.steps_ns:
-        images = timing.images_per_step
-        each = f", {duration(round((plain_.step_ns or 0) / images))} an image" if images else ""
+        batch = timing.images_per_step
+        each = f", {duration(round((plain_.step_ns or 0) / batch))} per example" if batch else ""
         found.append(f"{_step(plain_)} {_how(plain_)} without a profiler{each}")
     if beside is not None and beside.steps_ns:
-        found.append(f"{_step(beside)} {_how(beside)} with {run.profiler}{_share(timing)}")
+        found.append(f"{_step(beside)} {_how(beside)} with {run.profiler}")
     return found
 
 
@@ -85,5 +88,25 @@ def _step(times: StepTimes | None) -> str:
     return "" if times is None or times.step_ns is None else duration(round(times.step_ns))
 
 
-def _share(timing: Timing) -> str:
-    return "" if timing.overhead is None else f" ({100 * timing.overhead:+.0f} %)"
+def _overhead(timing: Timing) -> str:
+    """Return what the profiler adds to a step, or why that is not measurable."""
+    if timing.overhead_interval is None:
+        return "not measurable (at least 3 steps of each run needed)"
+    low, high = timing.overhead_interval
+    bounds = f"{OVERHEAD_LEVEL:.0%} interval {_percent(low)} to {_percent(high)} %"
+    if timing.overhead is not None:
+        return f"{_percent(timing.overhead)} % ({bounds})"
+    return f"not measurable ({bounds})"
+
+
+def _range(timing: Timing) -> str:
+    if timing.without_profiler is None or timing.with_profiler is None:
+        return ""
+    if timing.overhead is None or timing.overhead_interval is None:
+        return "not measurable"
+    low, high = timing.overhead_interval
+    return f"{_percent(low)} to {_percent(high)} %"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.0f}"

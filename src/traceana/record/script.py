@@ -86,12 +86,11 @@ class Script:
             if recorded and taken < self.steps:
                 notes[f"{taken} of {self.steps} steps were recorded: the script ended"] = None
         layers = scratch / LAYERS_FILE
-        images = None if trained is None else trained.images_per_step
         return Outcome(
             times=None if trained is None else trained.times,
             traces=tuple(path for path in traces if path.is_file()),
             layers=layers if layers.is_file() else None,
-            images_per_step=images and images * ((trained and trained.world_size) or 1),
+            images_per_step=None if trained is None else _batch(trained, processes),
             profiler=profiler,
             why_nothing=self._why_nothing(processes),
             notes=tuple(notes),
@@ -124,6 +123,15 @@ class Script:
             f"{_STEP[known.framework]}. Where nothing is trained, run it under a profiler yourself "
             "and open what that writes"
         )
+
+
+def _batch(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
+    """Return the examples per step of all ranks, None unless each reported its own."""
+    if trained.world_size is None:
+        return trained.images_per_step
+    told = {one.rank: one.images_per_step for one in processes if one.rank is not None}
+    known = [batch for batch in told.values() if batch is not None]
+    return sum(known) if len(known) == trained.world_size else None
 
 
 def on_path() -> dict[str, str]:

@@ -48,8 +48,8 @@ class Profiler(StrEnum):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A training run of the repository's own networks.
 
-    ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``; ``batch`` the images a step of all processes
-    together; ``options`` every option by its name (``image_size``), with the value that was used.
+    ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``; ``batch`` the examples per step of all
+    processes together; ``options`` every option by its name (``image_size``), with the value that was used.
     """
 
     framework: str
@@ -100,10 +100,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """``timing.json``: the steps without a profiler, and beside it.
+    """``timing.json``: the step times without a profiler and with it.
 
-    ``images_per_step`` is the batch of all processes, None where it is not known. ``overhead`` is
-    what the profiler adds to a step, as a share of the step without it.
+    ``images_per_step`` is the batch of all processes, in examples, None where it is not known.
+    ``overhead`` is what the profiler adds to a step, over the step without it; None where it is not
+    measurable: its ``overhead_interval`` (lower and upper bound) holds 0 or lies below 0, or is
+    None itself, as of too few steps. See ``traceana.record.one.overhead``.
     """
 
     version: int = VERSION
@@ -111,24 +113,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     without_profiler: StepTimes | None = None
     with_profiler: StepTimes | None = None
     overhead: float | None = None
+    overhead_interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSeries:
-    """Steps without a profiler by the images a step, of runs that differ in nothing else.
+    """Steps without a profiler by the examples per step, of runs that differ in nothing else.
 
     ``own`` is the batch of the run that they are the siblings of; ``times`` has its steps too.
     """
 
     own: int
     times: Mapping[int, StepTimes]
-
-
-def overhead(without: StepTimes | None, beside: StepTimes | None) -> float | None:
-    """What the profiler adds to a step, as a share of the step without it; None if unknown."""
-    plain = None if without is None else without.step_ns
-    profiled = None if beside is None else beside.step_ns
-    return None if not plain or profiled is None else profiled / plain - 1
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):

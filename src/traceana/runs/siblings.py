@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from traceana.runs.find import is_run, is_sweep
-from traceana.runs.model import BatchSeries, Point, StepTimes, Value
+from traceana.runs.model import BatchSeries, StepTimes, Value
 from traceana.runs.read import RecordedRun, read_run, read_sweep
 
 _BATCH: Final = "batch"
@@ -28,7 +28,7 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
     if own is None:
         return None
     run = read_run(path)
-    batch = _batch(run, own)
+    batch = _batch(run)
     if batch is None:
         return None
     times: dict[int, StepTimes] = {}
@@ -39,7 +39,7 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
         if not is_run(sibling):
             continue
         other = read_run(sibling)
-        images = _batch(other, point)
+        images = _batch(other)
         timing = other.timing()
         taken = None if timing is None else timing.without_profiler
         if other.complete and images is not None and taken is not None and _alike(run, other):
@@ -47,12 +47,12 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
     return BatchSeries(batch, times)
 
 
-def _batch(run: RecordedRun, point: Point) -> int | None:
-    """Return the images a step, as the run has it, or the sweep."""
+def _batch(run: RecordedRun) -> int | None:
+    """Return the examples per step; None where the run has none recorded."""
     if run.run.workload is not None:
         return run.run.workload.batch
-    value = point.values.get(_BATCH, "")
-    return int(value) if value.isdecimal() and int(value) else None
+    timing = run.timing()
+    return None if timing is None else timing.images_per_step
 
 
 def _alike(one: RecordedRun, other: RecordedRun) -> bool:

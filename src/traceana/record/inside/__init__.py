@@ -29,3 +29,4 @@ def start() -> None:
 def _end(report: object) -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     report.close(error)  # type: ignore[attr-defined]
+    report.exiting()  # type: ignore[attr-defined]

@@ -11,7 +11,12 @@ from typing import Any
 from .report import Report, guarded
 
 _BATCH = 32
-"""What ``fit`` takes of arrays when it is not told."""
+"""The batch of ``fit`` on arrays by default."""
+_SAME_BATCHES = frozenset(
+    f"{name}Dataset"
+    for name in ("Prefetch", "Repeat", "Take", "Skip", "Shuffle", "Options", "Cache")
+)
+"""Datasets of ``tf.data`` whose elements are those of their input."""
 
 _Input = tuple[tuple[Any, ...], str]
 """A tensor's shape, None for a size that was not known, and its type."""
@@ -84,7 +89,7 @@ class KerasModel:
             (self._batch if shape[0] is None else shape[0], *shape[1:]) for shape, _ in inputs
         ]
         if any(None in shape for shape in shapes):
-            report.note("no layers.json: the sizes of the model's inputs are not told")
+            report.note("no layers.json: the sizes of the model's inputs are not known")
             return
         try:
             made = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
@@ -109,14 +114,19 @@ def _size(model: Any) -> int:
 
 
 def _batch(x: Any, asked: int | None) -> int | None:
-    """Return how many images of ``x`` a step of ``fit`` takes, None where only running it tells."""
+    """Return how many examples of ``x`` a step of ``fit`` takes, None where that is not certain."""
     while isinstance(x, list | tuple | dict) and x:
         x = next(iter(x.values() if isinstance(x, dict) else x))
     if hasattr(x, "element_spec"):
         return _batch_of_dataset(x)
     if hasattr(x, "shape"):
-        return asked or _BATCH
-    own = getattr(x, "batch_size", None)
+        return min(asked or _BATCH, int(x.shape[0]))
+    # A data set of the user's own may mean anything by batch_size.
+    is_loader = any(
+        (one.__module__.partition(".")[0], one.__name__) == ("torch", "DataLoader")
+        for one in type(x).__mro__
+    )
+    own = getattr(x, "batch_size", None) if is_loader else None
     return own if isinstance(own, int) else None
 
 
@@ -126,7 +136,8 @@ def _batch_of_dataset(dataset: Any) -> int | None:
         spec = next(iter(spec.values() if isinstance(spec, dict) else spec))
     if getattr(spec, "shape", None) and spec.shape[0] is not None:
         return int(spec.shape[0])
-    # A last batch may be smaller, so the type does not say it; what made the batches does.
-    while dataset is not None and not hasattr(dataset, "_batch_size"):
-        dataset = getattr(dataset, "_input_dataset", None)
-    return None if dataset is None else int(dataset._batch_size)
+    # A last batch may be smaller, so the type has no size; what made the batches has it.
+    while type(dataset).__name__.lstrip("_") in _SAME_BATCHES:
+        dataset = dataset._input_dataset
+    size = getattr(dataset, "_batch_size", None)
+    return None if size is None else int(size)

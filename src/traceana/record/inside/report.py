@@ -12,6 +12,8 @@ from typing import Any
 from .settings import Settings
 
 PREFIX = "process-"
+EXITING = "exiting-"
+"""Begin the names of files; the process id follows."""
 _RESERVE = 1 << 14
 """Bytes set aside on the disk for a last report; a page of an exception's text fits."""
 
@@ -70,6 +72,16 @@ class Report:
             from .facts import facts
 
             self.tell(**facts())
+
+    def exiting(self) -> None:
+        """Tell that this process has only to exit: its time to do so is limited from here."""
+        from pathlib import Path
+
+        if self._facts:
+            try:
+                Path(self._folder, f"{EXITING}{self._process}").touch()
+            except OSError as error:
+                self.note(f"the time to exit is not limited: {error.strerror}")
 
     def _act(self) -> None:
         actions, self._closing = self._closing, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections.abc import Callable
@@ -21,17 +22,18 @@ class Model:
         self._torch, self._report = torch, report
         self._root: Any = None
         self._inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self._images = 0
+        self._batch = _Batch(torch)
         self._handles: list[Any] = []
         self._watch: Any = None
         self.rank: int | None = None
+        self._world = 1
 
     def look_for(self, optimizer: Any) -> None:
         """Find the outermost module of which ``optimizer`` has parameters, and watch its calls."""
         from .torch_steps import rank_of
 
         place = rank_of(self._torch)
-        self.rank = None if place is None else place[0]
+        self.rank, self._world = (None, 1) if place is None else place
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         found: dict[int, Any] = {}
         for one in gc.get_objects():
@@ -49,6 +51,7 @@ class Model:
         # What compiles a module whole runs the hooks of the wrapper, and none within.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
             self._watch = self._root.register_forward_pre_hook(self._called, with_kwargs=True)
+            self._batch.watch(self._root)
 
     def _compiled(self) -> bool:
         jit = self._torch.jit.ScriptModule
@@ -63,19 +66,29 @@ class Model:
         if not self._torch.is_grad_enabled():
             return
         self._inputs = arguments, keywords
-        sizes = [one.shape for one in (*arguments, *keywords.values()) if self._is_tensor(one)]
-        self._images += sizes[0][0] if sizes and sizes[0] else 0
+        shapes = [one.shape for one in (*arguments, *keywords.values()) if self._is_tensor(one)]
+        self._batch.called(shapes[0] if shapes else ())
 
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, self._torch.Tensor)
 
     def step_ended(self) -> None:
-        """Tell how many images the step took that the model was watched in."""
+        """Report the batch of the step that the model was watched in, where it is certain."""
         if self._watch is not None and self._inputs is not None:
             self._watch.remove()
             self._watch = None
             self._inputs = _shapes(*self._inputs, self._is_tensor)
-            self._report.tell(images_per_step=self._images)
+            batch = self._batch.of_step()
+            if batch is not None and self._splits_the_batch():
+                self._report.tell(images_per_step=batch)
+
+    def _splits_the_batch(self) -> bool:
+        """Whether the ranks train on different examples, all of them; also of a single process."""
+        if self.rank is None:
+            return True
+        group = getattr(self._root, "process_group", None)
+        wraps = type(self._root).__name__ == "DistributedDataParallel"
+        return wraps and group is not None and group.size() == self._world
 
     def mark(self, range_: Range) -> None:
         """Have ranges ``forward: PATH`` drawn around the layers."""
@@ -140,6 +153,62 @@ class Model:
             made.write(folder / "layers.json")
         except Exception as error:  # noqa: BLE001  # whatever a model raises
             self._report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
+
+
+class _Batch:
+    """The examples of a step, where they are certain.
+
+    The leading size of the model's first tensor is the batch if it is the ``batch_size`` of a
+    ``DataLoader`` that was iterated; or, without any, if the first convolution or batch
+    normalization gets as many examples, whose documented input leads with them. Of a model that is
+    called more than once in a step it is not known whether the examples are others each time.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._loaded: set[int] = set()
+        self._handles: list[Any] = []
+        self._calls: list[int | None] = []
+        self._confirmed: bool | None = None
+        loader = torch.utils.data.DataLoader
+        iterate = loader.__iter__
+
+        @functools.wraps(iterate)
+        def iterated(this: Any) -> Any:
+            if isinstance(this.batch_size, int):
+                self._loaded.add(this.batch_size)
+            return iterate(this)
+
+        loader.__iter__ = iterated
+
+    def watch(self, root: Any) -> None:
+        """Watch what the layers get that lead with the batch."""
+        modules = self._torch.nn.modules
+        kinds = modules.conv._ConvNd, modules.batchnorm._BatchNorm
+        for one in root.modules():
+            if isinstance(one, kinds):
+                self._handles.append(one.register_forward_pre_hook(self._layer_called))
+
+    def called(self, shape: Any) -> None:
+        """Note a call of the model, whose first tensor has this ``shape``."""
+        self._calls.append(int(shape[0]) if len(shape) else None)
+
+    def _layer_called(self, layer: Any, arguments: tuple[Any, ...]) -> None:
+        if self._confirmed is not None or not self._calls or not arguments:
+            return
+        shape = arguments[0].shape
+        # An input of a convolution without a batch has one size less.
+        spatial = getattr(layer, "kernel_size", None)
+        batched = len(shape) > 1 if spatial is None else len(shape) == len(spatial) + 2
+        self._confirmed = batched and int(shape[0]) == self._calls[0]
+
+    def of_step(self) -> int | None:
+        """Return the examples of the step, and watch no longer."""
+        for handle in self._handles:
+            handle.remove()
+        (batch,) = self._calls if len(self._calls) == 1 else (None,)
+        certain = batch in self._loaded if self._loaded else self._confirmed
+        return batch if certain else None
 
 
 def _bare(root: Any) -> Any:

@@ -73,7 +73,7 @@ class Window:
         self._process: int | None = None
 
     def step_ended(self) -> None:
-        """Count a step. Ends the process by ``SystemExit`` behind the window if that is asked."""
+        """Count a step. Ends the process by ``SystemExit`` after the window if that is asked."""
         # A fork of a process that trains is no part of the training; one from before may train.
         if self._taken and os.getpid() != self._process:
             return
@@ -87,8 +87,17 @@ class Window:
             self._over = True
             self._report.failed(error)
             guarded(self._recorder.stop, self._report)
-        if self._over and self._settings.stop and _in_main_thread():
-            raise SystemExit(0)
+        if self._over and self._settings.stop:
+            guarded(self._stop, self._report)
+            if _in_main_thread():
+                raise SystemExit(0)
+
+    def _stop(self) -> None:
+        from .facts import facts
+
+        # A process that does not exit by itself is ended, and then reports nothing more.
+        self._report.tell(stopped=True, **facts())
+        self._report.exiting()
 
     def _advance(self) -> None:
         settings = self._settings
