@@ -167,7 +167,7 @@ def test_recorded_runs_are_called_after_their_folders_and_tell_their_batch(
     for row, batch in zip(told["rows"], (4, 8), strict=True):
         assert (row["run"], row["batch"]) == (f"batch={batch}", batch)
         assert row["image_ns"] == row["wall_ns"] // batch
-    assert "batches differ: times are of a step, not of an image" in told["meta"]["notes"]
+    assert "batches differ: times are per step, not per example" in told["meta"]["notes"]
     assert traceana.compare(folders).summary["batch"].to_list() == [4, 8]
 
 

@@ -49,7 +49,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A training run of the repository's own networks.
 
     ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``; ``batch`` the examples per step of all
-    processes together; ``options`` every option by its name (``image_size``), with the value that was used.
+    processes together; ``options`` every option by its name (``image_size``), with its value.
     """
 
     framework: str

@@ -15,7 +15,7 @@ from traceana.compare.many.work import comparable, marked, unmarked
 from traceana.compare.samples import Sample
 from traceana.compare.step_flops import step_flops
 
-BATCHES: Final = "batches differ: times are of a step, not of an image"
+BATCHES: Final = "batches differ: times are per step, not per example"
 
 _KERNELS: Final = ("kernel", "op", "graph")
 _MOST_LIBRARIES: Final = 3
