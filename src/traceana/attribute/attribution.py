@@ -12,10 +12,12 @@ from traceana.attribute.backward import forward_of
 from traceana.attribute.cpu import DEVICE_WORK, operator_activities, range_activities
 from traceana.attribute.launches import with_calls
 from traceana.attribute.layers.places import Layer
-from traceana.attribute.layers.repetition import repeated
+from traceana.attribute.layers.repetition import Bools, repeated
 from traceana.attribute.layers.resolve import LayerResolution, layer_table, merge_like, resolve
+from traceana.attribute.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.layers.tree import DEEPEST_PATH
+from traceana.attribute.matching import matching
 from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
 from traceana.attribute.ranges import Surroundings
@@ -47,7 +49,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
-    activities, layers, layer_rows = _placed(activities, trace.calls, host, ledger)
+    activities, layers, layer_rows = _placed(activities, names, trace.calls, host, ledger)
     layer_of_op = to_rows(_of(layer_rows, host.layers.of_op))
     return trace.with_tables(
         activities=activities,
@@ -88,12 +90,13 @@ class _Host:
         deep = int((surroundings.nesting.depth >= DEEPEST_PATH).sum())
         ledger.add("deep_range", deep, table="ranges", kept=True)
         within = _within_steps(trace.ranges, step_table, ledger)
+        op_step = step_of(step_table, ops["process"], ops["start"])
         layers = resolve(
             ops,
             op_key,
             op_nesting,
-            step_of(step_table, ops["process"], ops["start"]),
-            forward_of(ops, op_nesting, trace.links),
+            op_step,
+            forward_of(ops, op_nesting, trace.links, op_step),
             trace.ranges.filter(within),
             range_key[within],
             scopes,
@@ -152,7 +155,7 @@ def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger
 
 
 def _placed(
-    activities: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
+    activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
 ) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
     """Return the activities with operator, range, layer, step and direction, the layers, and which
     row of them each layer of the host's resolution is."""
@@ -162,18 +165,24 @@ def _placed(
     layer = host.layers.of_scope(activities["scope"])
     around = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
     layer = np.where(layer == NONE, around, layer)
-    direction = _direction(activities, host, layer, op, key, time)
-    layer, direction = _by_repetition(activities, host.layers.layers, layer, direction, ledger)
-    when = np.where(key == NONE, activities["start"].to_numpy(), time)
+    layers = [*host.layers.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
+    updates = pl.Series(matching(names["name"].cast(pl.Categorical), MULTI_TENSOR))
+    applied = updates.gather(activities["name_id"]).fill_null(value=False) & ~lost
+    applied &= pl.Series((op == NONE) & (layer == NONE))
+    layer = np.where(applied, len(layers) - 1, layer)
+    direction = _direction(activities, host, layers, layer, op, key, time)
+    when = np.where(key == NONE, activities["start"].to_numpy(), time)
+    step = step_of(host.steps, activities["process"], pl.Series(when))
+    layer, direction, step = _by_repetition(activities, layers, layer, direction, step, ledger)
     backward = (direction == "backward").fill_null(False).to_numpy()
-    table, layer_row, rows = layer_table(host.layers.layers, layer, when, lost.to_numpy(), backward)
+    table, layer_row, rows = layer_table(layers, layer, when, lost.to_numpy(), backward)
     return (
         activities.with_columns(
             to_rows(op).alias("op"),
             to_rows(host.surroundings.innermost(key, time)).alias("range"),
             to_rows(layer_row).alias("layer"),
-            to_rows(step_of(host.steps, activities["process"], pl.Series(when))).alias("step"),
+            to_rows(step).alias("step"),
             direction.alias("direction"),
         ),
         table,
@@ -182,10 +191,16 @@ def _placed(
 
 
 def _direction(
-    activities: pl.DataFrame, host: _Host, layer: Ints, op: Ints, key: Ints, time: Ints
+    activities: pl.DataFrame,
+    host: _Host,
+    layers: list[Layer],
+    layer: Ints,
+    op: Ints,
+    key: Ints,
+    time: Ints,
 ) -> pl.Series:
     """Return the direction of each activity: of its layer's role, scope, operator or range."""
-    roles = pl.Series([role for _, _, role in host.layers.layers], dtype=pl.String)
+    roles = pl.Series([role for _, _, role in layers], dtype=pl.String)
     told_by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
     told_by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
     told_by_range = host.surroundings.direction_at(key, time)
@@ -198,13 +213,22 @@ def _direction(
 
 
 def _by_repetition(
-    activities: pl.DataFrame, layers: list[Layer], layer: Ints, direction: pl.Series, ledger: Ledger
-) -> tuple[Ints, pl.Series]:
-    """Fill in layer and direction of work whose launch is not in the trace."""
+    activities: pl.DataFrame,
+    layers: list[Layer],
+    layer: Ints,
+    direction: pl.Series,
+    step: Ints,
+    ledger: Ledger,
+) -> tuple[Ints, pl.Series, Ints]:
+    """Fill in layer and direction of work whose launch is not in the trace, and correct its step.
+
+    Work of a step before the recording may run into the first recorded one. It is of no step where
+    the step in which it runs would have more work of its layer than any other step.
+    """
     unknown = layer == NONE
     wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
     if unknown.all() or not wanted.any():
-        return layer, direction
+        return layer, direction, step
     told = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
     place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + told)
@@ -212,7 +236,11 @@ def _by_repetition(
     # Where the repetitions differ in the layer, they may still agree that it is a collective.
     role = np.where(unknown, NONE, same_role[layer])
     of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
-    found = pl.Series((source != NONE) | (of_role != NONE))
+    any_source = np.where(source == NONE, of_role, source)
+    told_layer = np.where(any_source == NONE, layer, layer[any_source])
+    role = np.where(told_layer == NONE, NONE, same_role[told_layer])
+    surplus = _surplus(role, step, unknown, activities["start"])
+    found = pl.Series(any_source != NONE)
     ledger.add(
         "by_repetition",
         int(found.sum()),
@@ -220,11 +248,42 @@ def _by_repetition(
         kept=True,
         time_ns=int(activities["duration"].filter(found).sum()),
     )
-    any_source = np.where(source == NONE, of_role, source)
     return (
         np.where(any_source == NONE, layer, layer[any_source]),
         direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
+        np.where(surplus, NONE, step),
     )
+
+
+def _surplus(place: Ints, step: Ints, told: Bools, start: pl.Series) -> Bools:
+    """Return which of the work that was ``told`` its place is more than any other step has there.
+
+    What was launched in a step counts first, then what was told, the latest first.
+    """
+    work = pl.DataFrame({"place": place, "step": step, "told": told, "start": start})
+    work = work.with_row_index("row").filter((pl.col("place") != NONE) & (pl.col("step") != NONE))
+    known = work.filter(~pl.col("told")).group_by("place", "step").len("known")
+    most = (
+        known.sort("known", descending=True)
+        .group_by("place")
+        .agg(
+            pl.col("step").first().alias("of_step"),
+            pl.col("known").first().alias("highest"),
+            pl.col("known").slice(1, 1).sum().alias("second"),
+        )
+    )
+    limit = pl.when(pl.col("step") == pl.col("of_step")).then("second").otherwise("highest")
+    rank = pl.col("start").rank("ordinal", descending=True).over("place", "step")
+    found = (
+        work.filter("told")
+        .join(known, on=["place", "step"], how="left")
+        .join(most, on="place", how="left")
+        .filter(rank + pl.col("known").fill_null(0) > limit.fill_null(0))
+    )
+    surplus = np.zeros(len(place), dtype=np.bool_)
+    if np.unique(step[step != NONE]).size > 1:
+        surplus[found["row"].to_numpy()] = True
+    return surplus
 
 
 def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:

@@ -11,7 +11,8 @@ operator is inside, never by shares of time: two recordings of one program then 
    convolution computes in ``aten::_convolution`` and has allocations and copies inside: it is one
    activity, and so is a gradient of a convolution with the sum of a bias in it.
 3. Whatever is reached and not entered is one activity. Inside an entered operator, operators of
-   rank 0 with nothing else inside are not reached: they are part of its self CPU time.
+   rank 0 with nothing else inside are not reached: they are part of its self CPU time. So is an
+   operator that a checkpoint left before it computed.
 4. The self CPU time of an entered operator is in the rows too. ATen's operators, nodes of
    autograd's graph and XLA's control flow only dispatch: their self time is part of the activity
    that follows it inside the operator, behind the last one part of that. All others may compute
@@ -31,6 +32,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.nesting import NONE, Ints, Nesting
+from traceana.attribute.operators import Left
 from traceana.attribute.ranges import DIRECTION_ALONE
 from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
 from traceana.flops.passive import passive
@@ -78,7 +80,9 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
     told = ops.select("name").join(judged, on="name", how="left", maintain_order="left")
     # Operators inside an instruction of XLA are instructions of its body.
     dispatches = told["dispatches"].fill_null(False) | ops["instruction"].is_not_null()
-    rank = told["rank"].fill_null(_COMPUTE).to_numpy()
+    left = Left.of(ops)
+    idle = left.innermost | left.around
+    rank = np.where(idle, 0, told["rank"].fill_null(_COMPUTE).to_numpy())
     found = _exclusive(nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_))
     return _activities(ops, "name", found, "op")
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from traceana.attribute.nesting import Nesting, inherit, to_rows
+from traceana.attribute.matching import matching
+from traceana.attribute.nesting import NONE, Nesting, from_rows, inherit, to_rows
+
+Bools = npt.NDArray[np.bool_]
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
+# In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".
 _EMIT_NVTX: Final = (
-    r"^(?P<name>[^,{]+?)(?:, op_id = \d+|, seq = (?P<sequence>-?\d+))*"
+    r"^(?P<name>[^,{]+?)(?:, op_id = \d+|, (?:stashed )?seq ?= ?(?P<sequence>-?\d+))*"
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
 )
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
@@ -23,12 +29,17 @@ _PYPROF_ARGUMENT: Final = (
     r"(?:, 'shape': \([^)]*\)(?:, 'dtype': '[^']*')?|, 'value': (?:\([^)]*\)|\[[^\]]*\]|[^{}]*))?\}"
 )
 
-OPERATOR_TEXT: Final = r", (?:op_id|seq) = -?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
+OPERATOR_TEXT: Final = (
+    r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
+)
 """Ranges that stand for one operator, or for the source line that called it (PyProf)."""
 
+_DETACH: Final = r"^(?:aten::)?detach$"
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
 # PyTorch's nodes of the backward graph; MXNet's operators for gradients.
-_BACKWARD: Final = r"^autograd::engine::evaluate_function: |Backward\d*$|^_backward_"
+_NODE: Final = (
+    r"^autograd::engine::evaluate_function: |\btorch::autograd::\w|Backward\d*$|^_backward_"
+)
 
 
 def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -92,26 +103,95 @@ def _quoted(text: pl.Expr) -> pl.Expr:
     return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
+def is_node(names: pl.Series) -> Bools:
+    """Return which operators are nodes of the backward graph, by their ``names``."""
+    return matching(names, _NODE)
+
+
 def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     """Return ``ops`` with parent, depth and direction.
 
-    An operator is backward when it, or one around it, is a node of autograd's backward graph. A
-    collective that a backend's thread carries out has none: that thread is in neither pass.
+    An operator is backward when it, or one around it, is a node of autograd's backward graph, and
+    when it runs between nodes on a thread of the autograd engine: there the engine reduces and adds
+    gradients. A collective that a backend's thread carries out has none: that thread is in neither
+    pass.
     """
-    # A pattern is run on the distinct names only: there are thousands of operators a name.
-    names = ops.select(pl.col("name").unique()).with_columns(
-        pl.col("name").cast(pl.String).str.contains(_BACKWARD).alias("backward"),
-        pl.col("name").cast(pl.String).str.contains(_OF_BACKEND).alias("of_backend"),
-    )
-    marked = ops.select("name").join(names, on="name", how="left", maintain_order="left")
-    backward = np.where(marked["backward"].fill_null(False).to_numpy(), 1, -1).astype(np.int64)
-    is_backward = pl.Series(inherit(nesting, backward) == 1)
+    node = is_node(ops["name"])
+    backward = np.where(node | _between_nodes(ops, nesting, node), 1, NONE).astype(np.int64)
+    of_backend = pl.Series(matching(ops["name"], _OF_BACKEND))
     return ops.with_columns(
         to_rows(nesting.parent).alias("parent"),
         pl.Series("depth", nesting.depth, dtype=pl.Int32),
-        pl.when(is_backward)
+        pl.when(pl.Series(inherit(nesting, backward) == 1))
         .then(pl.lit("backward"))
-        .when(marked["of_backend"].fill_null(value=False).not_())
+        .when(of_backend.not_())
         .then(pl.lit("forward"))
         .alias("direction"),
     )
+
+
+def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Bools) -> Bools:
+    """Return which outermost operators the autograd engine ran itself, outside its nodes.
+
+    A thread is the engine's if it runs nodes and creates none: no other outermost operator on it
+    has a sequence number above 0 (its count begins at 0 on each thread). Where no thread of the
+    process has such a number, the engine's is one that begins with a node. A CPU's backward pass
+    runs on the thread of the forward pass, so that is none.
+    """
+    roots = ops.select("process", "start", pl.col("sequence").fill_null(0)).with_columns(
+        pl.Series("thread", nesting.key), pl.Series("node", node)
+    )
+    roots = roots.with_row_index("row").filter(pl.Series(nesting.parent == NONE))
+    creates = ~pl.col("node") & (pl.col("sequence") > 0)
+    found = (
+        roots.sort("start", maintain_order=True)
+        .with_columns(creates.any().over("process").alias("numbered"))
+        .filter(
+            pl.col("node").any().over("thread")
+            & creates.any().over("thread").not_()
+            & (pl.col("numbered") | pl.col("node").first().over("thread"))
+            & ~pl.col("node")
+        )
+    )
+    between = np.zeros(ops.height, dtype=np.bool_)
+    between[found["row"].to_numpy()] = True
+    return between
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Operators that were left before they computed anything, and those ``around`` them.
+
+    A non-reentrant checkpoint recomputes until all tensors are there that the backward pass needs;
+    the last operator is left where it has saved its inputs, and so are all around it up to the node
+    of the backward graph. It holds nothing but ``detach``, where all operators of its name in the
+    forward pass hold others.
+    """
+
+    innermost: Bools
+    around: Bools
+
+    @classmethod
+    def of(cls, ops: pl.DataFrame) -> Left:
+        """Find them among ``ops``, which have parent and direction."""
+        innermost, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
+        detaches = matching(ops["name"], _DETACH)
+        if not detaches.any():
+            return cls(innermost, around)
+        parent, node = from_rows(ops["parent"]), is_node(ops["name"])
+        backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+        holds, computes = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
+        inner = parent != NONE
+        holds[parent[inner]] = True
+        computes[parent[inner & ~detaches]] = True
+        innermost = backward & ~node & ~detaches & holds & ~computes
+        of_name = pl.DataFrame({"name": ops["name"], "computes": computes, "forward": ~backward})
+        complete = of_name.select(
+            (pl.col("forward").any() & (pl.col("computes") | ~pl.col("forward")).all()).over("name")
+        ).to_series()
+        innermost &= complete.to_numpy()
+        above = parent[innermost]
+        while len(above := above[(above != NONE) & ~node[above]]):
+            around[above] = True
+            above = parent[above]
+        return cls(innermost, around)

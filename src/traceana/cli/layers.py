@@ -19,6 +19,7 @@ COLUMNS = (
     "calls",
     "forward_ns",
     "backward_ns",
+    "optimizer_ns",
     "other_ns",
     "time_ns",
     "share",
@@ -34,10 +35,10 @@ COLUMNS = (
     "dram_bytes",
 )
 OPTIONAL = (
-    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops", "other_ns"),
-    *("calls", "bar", "type", "bound", "share", "flops", "forward_ns", "backward_ns"),
+    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops"),
+    *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
 )
-"""What a narrow terminal goes without, first what goes first."""
+"""What a narrow terminal goes without, first what goes first: never a part of the time."""
 
 
 class By(StrEnum):
@@ -84,7 +85,7 @@ def layers(
     direction: ByDirection = False,
     calibrate: Calibrate = False,
 ) -> ExitCode:
-    """Time, FLOPs and rates of each layer, forward and backward, and its algorithms.
+    """Time by direction, FLOPs, rates and algorithms of each layer.
 
     What is on no layer is a row of its own: optimizer, data, collective, hooks, or why it is on
     none. The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from traceana.attribute.operators import Left
 from traceana.flops.call import Call
 from traceana.flops.coverage import Tree
 from traceana.flops.hints import OUTPUT, WANTED, with_hints
@@ -72,7 +73,9 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     distinct, priced = _distinct_costs(rows)
     rows = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
     tree = Tree.of(ops)
+    left = Left.of(ops)
     has_cost = rows["_parts"].fill_null(0).to_numpy() > 0
+    has_cost &= ~(left.innermost | left.around)
     # A call that asked for no gradient at all costs nothing, and is no gap either.
     known = rows["_reason"].is_null().to_numpy()
     counted = tree.outermost(has_cost)

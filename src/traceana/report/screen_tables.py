@@ -9,6 +9,7 @@ from rich.text import Text
 
 from traceana.analyze.arrange import Arranged
 from traceana.analyze.condensed import Line
+from traceana.analyze.layers.located import DIRECTIONS
 from traceana.analyze.overview import Overview
 from traceana.report import human, words
 from traceana.report.bars import PATTERN, bar
@@ -62,7 +63,7 @@ def top_layers(overview: Overview, width: int) -> list[Text]:
     if not (overview.layers.frame["role"] == "layer").any():
         return [Text(plain(note), style="dim") for note in top.notes]
     rows = top.frame.to_dicts()
-    path, *times = show(top.frame, {}, ("layer", "forward_ns", "backward_ns", "time_ns", "share"))
+    path, *times = show(top.frame, {}, ("layer", *DIRECTIONS, "time_ns", "share"))
     shown = [
         replace(path, title="Layers, most time first"),
         *times,

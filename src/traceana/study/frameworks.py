@@ -27,6 +27,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "calls": pl.Float64,
     "forward_ns": pl.Int64,
     "backward_ns": pl.Int64,
+    "optimizer_ns": pl.Int64,
     "other_ns": pl.Int64,
     "time_ns": pl.Int64,
     "share": pl.Float64,

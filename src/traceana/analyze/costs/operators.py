@@ -71,11 +71,15 @@ def _layers(layer: pl.Series, tree: Tree) -> pl.Series:
 
 
 def selected_operators(trace: Trace, tree: Tree) -> Flags:
-    """Tell which operators selected work is of, inside of, or around."""
-    own = np.zeros(trace.ops.height, dtype=np.bool_)
-    rows = work(trace)["op"].drop_nulls().to_numpy()
-    own[rows] = True
-    return own | tree.inside(own) | tree.holding(own)
+    """Tell which operators selected work is of or inside of, and on a CPU around.
+
+    What is inside an operator that launched kernels, and launched none itself, did not compute.
+    """
+    own, around = (np.zeros(trace.ops.height, dtype=np.bool_) for _ in range(2))
+    selected = work(trace).filter(pl.col("op").is_not_null())
+    own[selected["op"].to_numpy()] = True
+    around[selected.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
+    return own | tree.inside(around) | tree.holding(own)
 
 
 def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from traceana.analyze.critical.host import WAITING
 from traceana.analyze.critical.pieces import cut
 from traceana.analyze.critical.threads import Threads
 from traceana.analyze.critical.walk import GAP, HOST, LAUNCH, SYNC, WORK
-from traceana.analyze.matching import matching
+from traceana.attribute.matching import matching
 from traceana.attribute.nesting import NONE, Nesting, to_rows
 from traceana.attribute.ranges import Surroundings
 

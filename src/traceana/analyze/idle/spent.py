@@ -21,8 +21,8 @@ from traceana.analyze.idle.causes import (
     OPERATOR,
     PROFILER,
 )
-from traceana.analyze.matching import matching
 from traceana.analyze.numbering import rows_of
+from traceana.attribute.matching import matching
 from traceana.attribute.nesting import NONE, Ints
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from traceana.analyze.events.keys import ANY, NO_WORK, event_keys, keys_of, take
 from traceana.analyze.events.recorded import awaited, recorded_work
 from traceana.analyze.events.records import WAIT_CALL, wait_records
 from traceana.analyze.idle.causes import COLLECTIVE, COPY, EVENT
-from traceana.analyze.matching import matching
 from traceana.analyze.numbering import distinct, first_rows, numbered
+from traceana.attribute.matching import matching
 from traceana.attribute.nesting import NONE, Ints, timeline, to_rows
 
 if TYPE_CHECKING:

@@ -16,6 +16,30 @@ if TYPE_CHECKING:
 PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
 """``dgrad`` and ``wgrad`` are those of convolutions and products; ``backward`` is all else."""
 
+DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
+"""Columns of :func:`by_direction`."""
+
+
+def by_direction() -> list[pl.Expr]:
+    """Return the sums of ``time_ns`` by direction (:data:`DIRECTIONS`), which add up to its sum.
+
+    ``other_ns`` is of work whose direction is not known. Where there is such work, a direction
+    without any time is null: the work may be of that direction.
+    """
+    time = pl.col("time_ns")
+    of = {
+        name: time.filter(pl.col("direction") == name.removesuffix("_ns")).sum()
+        for name in DIRECTIONS[:-1]
+    }
+    other = time.filter(pl.col("direction").is_null()).sum()
+    return [
+        *(
+            pl.when((value > 0) | (other == 0)).then(value).alias(name)
+            for name, value in of.items()
+        ),
+        other.alias(DIRECTIONS[-1]),
+    ]
+
 
 def located(trace: Trace, without_count: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.

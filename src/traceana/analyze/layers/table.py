@@ -10,7 +10,7 @@ from traceana.analyze.costs.charges import charges
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.flops import MACS
-from traceana.analyze.layers.located import located
+from traceana.analyze.layers.located import DIRECTIONS, by_direction, located
 from traceana.analyze.layers.places import KEYS, OUTSIDE, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
 from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")
 """Of :data:`traceana.analyze.measured.COLUMNS`."""
+
+_BACKWARD: Final = ("dgrad", "wgrad", "backward")
 
 INSIDE: Final = ("layout", "bias", "activation")
 """Categories that have a column of their own: what a layer spends beside its computation."""
@@ -51,8 +53,8 @@ def layers(
 
     Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
     ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,
-    ``forward_ns``, ``backward_ns``, ``other_ns`` (of neither direction), ``time_ns`` (their sum),
-    ``share`` of all work,
+    ``forward_ns``, ``backward_ns``, ``optimizer_ns``, ``other_ns`` (direction not known; the
+    others are then null where they have no time), ``time_ns`` (their sum), ``share`` of all work,
     ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
     ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
     ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
@@ -67,15 +69,12 @@ def layers(
     if direction:
         work = work.with_columns(pl.col("pass").alias("direction"))
     time = pl.col("time_ns")
-    halves = {} if direction else {d: time.filter(pl.col("direction") == d).sum() for d in _HALVES}
-    columns = [value.alias(f"{name}_ns") for name, value in halves.items()]
-    if halves:
-        columns.append((time.sum() - sum(halves.values(), start=pl.lit(0))).alias("other_ns"))
+    times = () if direction else DIRECTIONS
     frame = (
         work.group_by(keys)
         .agg(
             pl.col("calls").sum(),
-            *columns,
+            *([] if direction else by_direction()),
             time.sum(),
             *(time.filter(pl.col("category") == name).sum().alias(f"{name}_ns") for name in INSIDE),
             *added(),
@@ -95,17 +94,13 @@ def layers(
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
     )
-    times = [f"{name}_ns" for name in (*halves, *(["other"] if halves else []))]
     frame = frame.select(
         *keys, "calls", *times, "time_ns", "share", "algorithm",
         *((*COSTS, *SHAPES) if costs else ()), *(f"{name}_ns" for name in INSIDE), *MEASURED,
     )  # fmt: skip
     known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
     totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
-    return Result(frame, totals, (*_notes(trace, frame), *notes))
-
-
-_HALVES: Final = ("forward", "backward")
+    return Result(frame, totals, (*_notes(trace, frame, work), *notes))
 
 
 def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:
@@ -181,13 +176,14 @@ def _algorithms(work: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     )
 
 
-def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty():
         return (why_no_work(trace),)
+    notes = (*_on_backward(work), *measured_notes(trace))
     if not (frame["role"] == "layer").any():
-        return (_why_no_layers(trace), *measured_notes(trace))
+        return (_why_no_layers(trace), *notes)
     if trace.meta.framework != "JAX":
-        return measured_notes(trace)
+        return notes
     outside = int(frame.filter(pl.col("layer") == OUTSIDE)["time_ns"].sum())
     share = 100 * outside / max(int(frame["time_ns"].sum()), 1)
     return (
@@ -196,7 +192,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
             if share >= _LEAST_SHARE
             else []
         ),
-        *measured_notes(trace),
+        *notes,
     )
 
 
@@ -218,3 +214,16 @@ def _why_no_layers(trace: Trace) -> str:
     if trace.ops["scope"].is_null().all() and trace.activities["scope"].is_null().all():
         return "no layers: the file has no name scopes (XLA's are in the .xplane.pb)"
     return f"no layers: the program has no name scopes ({_NAMING})"
+
+
+def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
+    """Return a note on backward work whose layer is not known."""
+    backward = work.filter(pl.col("pass").is_in(_BACKWARD))
+    time = int(backward["time_ns"].sum())
+    lost = int(backward.filter(role="unattributed")["time_ns"].sum())
+    if not lost:
+        return ()
+    return (
+        f"{100 * lost / time:.1f} % of the backward time is of no known layer: neither flows, "
+        "sequence numbers nor the order of the operators give its forward operator",
+    )

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.layers.places import SEPARATOR, Layer, Places, codes, nest
-from traceana.attribute.layers.roles import role_of
+from traceana.attribute.layers.roles import WEIGHTED, role_of
 from traceana.attribute.layers.tree import PathTree
+from traceana.attribute.matching import matching
 from traceana.attribute.nesting import NONE, Ints, Nesting
 from traceana.attribute.operators import OPERATOR_TEXT
 from traceana.attribute.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
@@ -23,12 +24,6 @@ _DIRECTION: Final = re.compile(
 
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
 """NVTX domains in which a library draws its own calls."""
-
-WEIGHTED: Final = (
-    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
-    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
-)
-"""Operators of which a layer has one: a range around many of them is no layer."""
 
 OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
     "aten::embedding": (1, 0),
@@ -100,12 +95,8 @@ def _judgement() -> pl.Expr:
 def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) -> np.ndarray:
     """Tell the nodes of which some range is the innermost around two weighted operators."""
     crowded = np.zeros(len(tree.parent), dtype=np.bool_)
-    heavy = (
-        ops.select("name")
-        .unique()
-        .filter(pl.col("name").cast(pl.String).str.contains(WEIGHTED))["name"]
-    )
-    weighted = (ops["name"].is_in(heavy.implode()) & (ops["direction"] == "forward")).to_numpy()
+    forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    weighted = matching(ops["name"], WEIGHTED) & forward
     # Of nested spellings of one operator (conv2d > convolution) the outermost counts.
     parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
     outermost = weighted & ~((parent != NONE) & weighted[parent])

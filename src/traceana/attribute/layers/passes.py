@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.attribute.layers.annotations import OPERAND_POSITIONS, WEIGHTED
+from traceana.attribute.layers.annotations import OPERAND_POSITIONS
+from traceana.attribute.layers.roles import WEIGHTED
 from traceana.attribute.nesting import NONE, Ints
 from traceana.flops.call import Call
 from traceana.flops.model import Shape, UncountableError

@@ -16,17 +16,13 @@ _SHORT: Final = (
 )
 _ROLES: Final = {
     **dict.fromkeys(("to", "_to_copy", "copy_", "cuda", "pin_memory"), "data"),
-    # The last node of the backward graph adds into param.grad: of the step, not of a layer.
-    "torch::autograd::AccumulateGrad": "optimizer",
     # PyTorch's autograd node of module hooks: work of no layer.
     "BackwardHookFunction": "hooks",
-    # MXNet's engine frees memory; its optimizers are an operator a parameter.
+    # MXNet's engine frees memory.
     "DeleteVariable": "unattributed",
-    **dict.fromkeys(("sgd_update", "sgd_mom_update", "adam_update"), "optimizer"),
 }
 """Outermost operators that are no layer of their own wherever they stand, and their role."""
 
-_GRADIENT: Final = "_backward_"
 _SCALAR: Final = r"^\[\s*\[\s*\]"
 """Of recorded shapes: a first input without dimensions."""
 
@@ -46,15 +42,12 @@ def position_layers(
     backward one. A network that does not change runs its operators in the same order each step, so
     equal positions are the same layer; a step may run it several times
     (:func:`traceana.attribute.layers.passes.numbered`). The counting of batches is of the
-    normalization behind it. MXNet tells no more of a gradient than its name,
-    ``_backward_Convolution``: it is the layer's of that place from the other end, where there are
-    as many as of forward ones.
+    normalization behind it. A backward operator has no position: its layer is its forward
+    operator's.
     """
     is_root = root == np.arange(len(root))
     if not len(root):
         return root, []
-    names = ops["name"].unique().cast(pl.String)
-    by_mirror = names.str.starts_with(_GRADIENT).any()
     linked = np.zeros(len(root), dtype=np.bool_)
     linked[root[forward[forward != NONE]]] = True
     outermost = (
@@ -75,7 +68,7 @@ def position_layers(
         .sort("start", maintain_order=True)
         .with_columns(_counts_batches().alias("counting"))
     )
-    passing = pl.lit(not by_mirror) & ~(pl.col("settled") | pl.col("backward") | pl.col("counting"))
+    passing = ~(pl.col("settled") | pl.col("backward") | pl.col("counting"))
     passing = passing & ~pl.col("short").is_in(list(_ROLES))
     backward = outermost.filter("backward")
     through = outermost.filter(passing).with_columns(pl.lit(0, dtype=pl.Int64).alias("bursts"))
@@ -105,7 +98,6 @@ def position_layers(
                 + (pl.col("position").max().over("process", "step", "short") + 1).fill_null(0),
             ).alias("position")
         )
-        .with_columns(*(_mirrored() if by_mirror else ()))
         .with_columns(
             pl.when(pl.col("short").is_in(list(_ROLES)))
             .then(pl.col("short"))
@@ -120,6 +112,7 @@ def position_layers(
             for column in ("path", "short")
         )
     )
+    outermost = outermost.filter(~pl.col("backward"))
     distinct = outermost.select("path", "short").unique("path", maintain_order=True)
     numbers = distinct.select("path").with_row_index("layer")
     joined = outermost.join(numbers, on="path", maintain_order="left")
@@ -145,17 +138,3 @@ def _counts_batches() -> pl.Expr:
     every = (~norms | adds.shift(1).over("process", "thread").fill_null(False)).all()
     told = pl.col("input_types").is_not_null() & pl.col("input_shapes").is_not_null()
     return adds & follows & pl.when(told).then(integer & scalar).otherwise(every)
-
-
-def _mirrored() -> tuple[pl.Expr, pl.Expr]:
-    """Return ``short`` and ``position`` with gradients given those of their forward operator."""
-    is_gradient = pl.col("short").str.starts_with(_GRADIENT)
-    of = pl.col("short").str.strip_prefix(_GRADIENT)
-    alike = ["process", "step", of]
-    gradients = is_gradient.sum().over(alike)
-    mirrored = is_gradient & (is_gradient.not_().sum().over(alike) == gradients)
-    last = gradients.cast(pl.Int64) - 1
-    return (
-        pl.when(mirrored).then(of).otherwise("short").alias("short"),
-        pl.when(mirrored).then(last - pl.col("position")).otherwise("position").alias("position"),
-    )

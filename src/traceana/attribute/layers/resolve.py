@@ -13,7 +13,7 @@ from traceana.attribute.layers.hierarchy import hierarchy_layers
 from traceana.attribute.layers.modules import module_places
 from traceana.attribute.layers.places import SEPARATOR, Layer, Places
 from traceana.attribute.layers.positions import position_layers, short_name
-from traceana.attribute.layers.roles import collective_layers, role_places
+from traceana.attribute.layers.roles import collective_layers, optimizer_layers, role_places
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.nesting import NONE, Ints, Nesting, inherit
 from traceana.trace.schema import empty
@@ -66,9 +66,10 @@ def resolve(
 
     The first source that answers decides: a role (optimizer, collective), the module being
     called on the thread or named by the operator, the operator's name scope, for backward operators
-    the layer of their forward operator, the program's own named ranges, the position in the step.
-    Where a framework has name scopes, an operator without one is of no layer, whatever its
-    position; nor is an instruction of a ``compiled`` program. ``nesting`` is of the operators,
+    the layer of their forward operator, the operators of an optimizer, the program's own named
+    ranges, and the position in the step of what is not backward. Where a framework has name scopes,
+    an operator without one is of no layer, whatever its position; nor is an instruction of a
+    ``compiled`` program. ``nesting`` is of the operators,
     ``forward`` of :func:`traceana.attribute.backward.forward_of`.
     """
     start = ops["start"].to_numpy()
@@ -91,11 +92,13 @@ def resolve(
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
     own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)
+    by_optimizer = number(*optimizer_layers(ops, nesting, forward, op_step, ranges))
     by_position = np.full(ops.height, NONE, dtype=np.int64)
     if scopes.table.is_empty() and not compiled:
-        by_position = number(*position_layers(ops, _roots(nesting), op_step, own, forward))
+        settled = _first(own, by_optimizer)
+        by_position = number(*position_layers(ops, _roots(nesting), op_step, settled, forward))
 
-    fallback = _first(by_name, by_position)
+    fallback = _first(by_optimizer, by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
     of_op = _first(own, np.where(forward == NONE, NONE, of_forward), fallback)
     return LayerResolution(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from traceana.analyze.layers.located import DIRECTIONS, by_direction
 from traceana.analyze.result import with_share
 from traceana.compare.many.aligned import aligned
 from traceana.compare.many.run import Run
@@ -14,7 +15,7 @@ from traceana.compare.many.table import ITEM, RATIO, RUN, Table, with_ratio
 from traceana.compare.many.work import basis, comparable, unmarked
 
 _KEYS: Final = ("layer", "type", "role")
-_TIMES: Final = ("forward_ns", "backward_ns", "other_ns", "time_ns")
+_TIMES: Final = (*DIRECTIONS, "time_ns")
 
 
 def layers(runs: Sequence[Run]) -> Table:
@@ -23,9 +24,10 @@ def layers(runs: Sequence[Run]) -> Table:
     The items are ``layer`` (its name in the first run that has it, or in parentheses what is no
     layer), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run), ``confidence``
     (probability that it belongs to the item; null for what is no layer, and in the run that the
-    others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``other_ns`` (neither) and
-    ``time_ns`` of the whole recording, ``step_calls``, ``step_forward_ns``, ``step_backward_ns``,
-    ``step_other_ns``, ``step_ns`` (means over the measured steps, rounded down), ``share``,
+    others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``optimizer_ns``,
+    ``other_ns`` (direction not known) and ``time_ns`` of the whole recording, ``step_calls``,
+    ``step_forward_ns``, ``step_backward_ns``, ``step_optimizer_ns``, ``step_other_ns``, ``step_ns``
+    (means over the measured steps, rounded down; ``step_other_ns`` is what is left), ``share``,
     ``to_first``. In the order of the model; the rows of a run add up to all its work.
     """
     items = _items(runs)
@@ -40,10 +42,11 @@ def layers(runs: Sequence[Run]) -> Table:
     prefix = "step_" if time == "step_ns" else ""
     frame = with_ratio(rows, labels, time, ratios=comparable(runs)).select(
         *(RUN, ITEM, *_KEYS, "path", "confidence", "calls", *_TIMES),
-        *("step_calls", "step_forward_ns", "step_backward_ns", "step_other_ns", "step_ns"),
+        *map(_of_step, ("calls", *_TIMES)),
         *("share", RATIO),
     )
-    figures = (f"{prefix}forward_ns", f"{prefix}backward_ns", time, "confidence", RATIO)
+    shown = [f"{prefix}{column}" for column in DIRECTIONS]
+    figures = (*(one for one in shown if rows[one].sum()), time, "confidence", RATIO)
     none = [f"{run.label}: no layers in it" for run in runs if not run.side.layers]
     return Table(frame, _KEYS, figures, time, labels, (*unmarked(runs), *none))
 
@@ -100,25 +103,19 @@ def _times(run: Run) -> pl.DataFrame:
         )
     )
     told = [_of_step(one) for one in ("calls", *_TIMES)]
-    rest = pl.col("step_ns") - pl.col("step_forward_ns") - pl.col("step_backward_ns")
+    rest = pl.col("step_ns") - pl.sum_horizontal(_of_step(one) for one in DIRECTIONS[:-1])
     return (
         with_share(frame)
         .join(means, on=["path", "role"], how="left")
-        .with_columns(pl.col(told).fill_null(0))
+        .with_columns(
+            pl.when(pl.col("step_ns").is_null()).then(0).otherwise(one).alias(one) for one in told
+        )
         .with_columns(rest.alias("step_other_ns"))
     )
 
 
 def _summed() -> list[pl.Expr]:
-    time, direction = pl.col("time_ns"), pl.col("direction")
-    forward, backward = (time.filter(direction == one).sum() for one in ("forward", "backward"))
-    return [
-        pl.col("calls").sum(),
-        forward.alias("forward_ns"),
-        backward.alias("backward_ns"),
-        (time.sum() - forward - backward).alias("other_ns"),
-        time.sum(),
-    ]
+    return [pl.col("calls").sum(), *by_direction(), pl.col("time_ns").sum()]
 
 
 def _of_step(column: str) -> str:

@@ -42,7 +42,7 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
     Name.FRAMEWORKS: Layout(
         ("network", "layer", "type"),
         ("type",),
-        figures=("forward_ns", "backward_ns", "time_ns"),
+        figures=("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns"),
     ),
     Name.EPILOGUES: Layout(
         ("network", "operation", "direction"), figures=("time_ns", "library", "how", "calls"),

@@ -1,0 +1,305 @@
+"""Directions: what is forward, backward and the optimizer's, and that they add up to the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import traceana
+from tests.attribute.test_attribution import annotate, launch, op, paths
+from tests.support.manifest import Expected, each
+from tests.support.traces import TraceBuilder
+from traceana.analyze.flops import flops
+from traceana.analyze.layers import layers
+from traceana.attribute import attribute
+from traceana.cli.main import app
+from traceana.trace import Trace
+
+TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
+
+
+def directions(trace: Trace) -> list[str | None]:
+    """Return the direction of every activity."""
+    return trace.activities["direction"].to_list()
+
+
+def nvtx(b: TraceBuilder, text: str, start: int, end: int, thread: int = 1) -> None:
+    """Add an operator as ``emit_nvtx`` writes it."""
+    annotate(b, text, start, end, "nvtx", thread)
+
+
+@pytest.mark.parametrize("node", ["MmBackward, seq = 7", "MmBackward, stashed seq=7"])
+def test_operators_in_and_between_nodes_of_emit_nvtx_are_of_the_nodes(node: str) -> None:
+    """Those inside have sequence numbers of the engine's thread, which begin at 0."""
+    b = TraceBuilder()
+    nvtx(b, "relu, seq = 0", 0, 10)
+    nvtx(b, "torch.nn.functional.linear, seq = 7", 20, 60)
+    nvtx(b, "mm, seq = 7", 30, 50)
+    nvtx(b, node, 100, 150, thread=2)
+    nvtx(b, "mm, seq = 0", 110, 140, thread=2)
+    nvtx(b, "sum, seq = 0", 160, 170, thread=2)  # the engine reduces the gradient of a bias
+    nvtx(b, "torch::autograd::AccumulateGrad", 180, 199, thread=2)
+    nvtx(b, "add_, seq = 0", 185, 195, thread=2)
+    nvtx(b, "ReluBackward0, seq = 0", 200, 220, thread=2)
+    for correlation, (at, thread) in enumerate([(35, 1), (120, 2), (165, 2), (190, 2), (210, 2)]):
+        launch(b, correlation, at, thread=thread)
+    trace = attribute(b.build())
+    assert paths(trace) == ["linear_0"] * 4 + ["relu_0"]
+    assert directions(trace) == ["forward"] + ["backward"] * 4
+
+
+def test_gradients_are_accumulated_for_the_layer_of_the_node_before() -> None:
+    b = TraceBuilder()
+    evaluates = "autograd::engine::evaluate_function: "
+    op(b, "aten::conv2d", 0, 10, sequence=1)
+    op(b, "aten::linear", 20, 30, sequence=2)
+    op(b, f"{evaluates}torch::autograd::AccumulateGrad", 40, 50)  # its node was not recorded
+    op(b, f"{evaluates}AddmmBackward0", 100, 110, sequence=2)
+    for start in (120, 140):  # of the bias, of the weight
+        op(b, f"{evaluates}torch::autograd::AccumulateGrad", start, start + 10)
+        op(b, "torch::autograd::AccumulateGrad", start + 2, start + 9)
+    op(b, f"{evaluates}ConvolutionBackward0", 200, 210, sequence=1)
+    op(b, f"{evaluates}torch::autograd::AccumulateGrad", 220, 230)
+    for correlation, at in enumerate((45, 105, 125, 145, 205, 225)):
+        launch(b, correlation, at)
+    trace = attribute(b.build())
+    assert paths(trace) == ["(outside all layers)", *["linear_0"] * 3, *["conv2d_0"] * 2]
+    assert directions(trace) == ["backward"] * 6
+    result = layers(trace)
+    assert any("16.7 % of the backward time is of no known layer" in note for note in result.notes)
+
+
+def _without_numbers(forward: list[str], backward: list[str], steps: int = 2) -> Trace:
+    b = TraceBuilder()
+    correlation = 0
+    for i in range(steps):
+        at = 10_000 * i
+        annotate(b, f"ProfilerStep#{i}", at, at + 9_000, "step")
+        for thread, names in ((1, forward), (2, backward)):
+            for name in names:
+                at += 100
+                op(b, name, at, at + 90, thread=thread)
+                launch(b, correlation, at + 10, thread=thread)
+                correlation += 1
+    return attribute(b.build())
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        (["aten::conv2d", "aten::relu_", "aten::conv2d"],
+         ["Conv2DBackward", "ReluBackward1", "Conv2DBackward"]),
+        (["Convolution", "Activation", "Convolution"],
+         ["_backward_Convolution", "_backward_Activation", "_backward_Convolution"]),
+    ],
+)  # fmt: skip
+def test_without_numbers_a_backward_pass_is_the_forward_pass_in_reverse(
+    forward: list[str], backward: list[str]
+) -> None:
+    trace = _without_numbers(forward, backward)
+    here = paths(trace)
+    assert here[:3] == here[5:2:-1]
+    assert here[6:] == here[:6]
+    assert len(set(here)) == 3
+    assert directions(trace) == (["forward"] * 3 + ["backward"] * 3) * 2
+
+
+def test_without_numbers_and_with_other_counts_no_backward_layer_is_guessed() -> None:
+    trace = _without_numbers(["aten::conv2d", "aten::conv2d"], ["Conv2DBackward"])
+    frame = layers(trace).frame.select("layer", *TIMES).rows()
+    assert frame == [
+        ("conv2d_0", 20, 0, 0, 0), ("conv2d_1", 20, 0, 0, 0), ("(outside all layers)", 0, 20, 0, 0),
+    ]  # fmt: skip
+    assert any("100.0 % of the backward time" in note for note in layers(trace).notes)
+
+
+def test_without_numbers_in_place_and_other_operators_are_told_apart_by_their_count() -> None:
+    forward = ["aten::add", "aten::add_", "aten::add"]
+    trace = _without_numbers(forward, ["AddBackward0"], steps=1)
+    assert paths(trace) == ["add_0", "add__0", "add_1", "add__0"]
+
+
+def _updated(*update: str, ranges: tuple[str, ...] = ()) -> Trace:
+    """Return a step whose backward pass is followed by ``update``, then by a second step."""
+    b = TraceBuilder()
+    correlation = 0
+    for i in range(2):
+        at = 10_000 * i
+        annotate(b, f"ProfilerStep#{i}", at, at + 9_000, "step")
+        for text in ranges:
+            annotate(b, text, at + 5_000, at + 8_000)
+        names = ["aten::linear", "autograd::engine::evaluate_function: AddmmBackward0"]
+        for j, name in enumerate((*names, *update)):
+            start = at + 1_000 * j
+            columns = {"sequence": i} if j < 2 else {}
+            op(b, name, start, start + 900, **columns)
+            launch(b, correlation, start + 10)
+            correlation += 1
+    return attribute(b.build())
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        ("aten::mul", "aten::sub_"),
+        ("aten::add_", "aten::zero_"),
+        ("aten::_fused_adam_",),
+        ("aten::_foreach_add_", "aten::_foreach_addcdiv_"),
+        ("sgd_mom_update",),
+        ("mp_adamw_update",),
+    ],
+)
+def test_what_updates_parameters_behind_the_backward_pass_is_the_optimizers(
+    update: tuple[str, ...],
+) -> None:
+    trace = _updated(*update)
+    assert directions(trace) == ["forward", "backward", *["optimizer"] * len(update)] * 2
+    frame = layers(trace).frame
+    assert frame.filter(role="optimizer")["optimizer_ns"].item() == 20 * len(update)
+
+
+def test_what_is_no_update_behind_the_backward_pass_stays_forward() -> None:
+    """A metric, in place or not, where an optimizer is on record; and a pass without gradients."""
+    metric = _updated("aten::add_", ranges=("Optimizer.step#SGD.step",))
+    assert directions(metric) == ["forward", "backward", "forward"] * 2
+    evaluation = _updated("aten::conv2d", "aten::add_")
+    assert directions(evaluation) == ["forward", "backward", "forward", "forward"] * 2
+
+
+def test_kernels_of_apex_without_an_operator_are_the_optimizers() -> None:
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 0, 10)
+    launch(b, 1, 5)
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=50, duration=2,
+          correlation=2)  # fmt: skip
+    b.kernel("void multi_tensor_apply_kernel<AdamFunctor>", 90, 7, correlation=2, process=9)
+    frame = layers(attribute(b.build())).frame
+    assert frame.select("layer", *TIMES).rows() == [
+        ("conv2d_0", 10, 0, 0, 0), ("(optimizer)", 0, 0, 7, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_work_launched_before_the_recording_is_of_the_first_step_only_where_that_lacks_it(
+    missing: int,
+) -> None:
+    """Three steps of twelve kernels; then the end of a step before, or the first step's begin."""
+    b = TraceBuilder()
+    names = [f"k{i}" for i in range(12)]
+    steps = 4
+    for step in range(steps):
+        at = 100_000 * step
+        annotate(b, f"ProfilerStep#{step}", at, at + 90_000, "step")
+        for i, name in enumerate(names):
+            if step == 0 and i < missing:
+                b.kernel(name, at + 30_000 + 10 * i, 5, correlation=7_000 + i, process=9)
+                continue
+            correlation = 100 * step + i
+            op(b, f"aten::op{i}", at + 100 * i, at + 100 * i + 50)
+            b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=at + 100 * i + 5,
+                  duration=2, correlation=correlation)  # fmt: skip
+            b.kernel(name, at + 30_000 + 10 * i, 5, correlation=correlation, process=9)
+    for i, name in enumerate(names[4:]):  # of the step before: they run into the first
+        b.kernel(name, 10 * i, 5, correlation=9_000 + i, process=9)
+    trace = attribute(b.build())
+    of_step = trace.activities.group_by("step", "layer").len().drop_nulls("step")
+    assert of_step.group_by("step").agg(pl.col("len").sum()).sort("step")["len"].to_list() == [
+        12 - (3 if missing else 0) + missing, 12, 12, 12,
+    ]  # fmt: skip
+    assert (of_step["len"] == 1).all()
+    before = trace.activities.tail(8)
+    assert before["step"].null_count() == 8
+    told = trace.layers["path"].gather(before["layer"]).to_list()
+    assert told == [f"op{i}_0" for i in range(4, 12)]
+
+
+def test_a_direction_that_is_not_known_is_null() -> None:
+    b = TraceBuilder()
+    conv, fc = b.layer("conv1"), b.layer("fc")
+    b.kernel("a", 0, 5, layer=conv)
+    b.kernel("b", 5, 7, layer=fc, direction="forward")
+    frame = layers(b.build()).frame
+    assert frame.select("layer", *TIMES, "time_ns").rows() == [
+        ("conv1", None, None, None, 5, 5), ("fc", 7, 0, 0, 0, 7),
+    ]  # fmt: skip
+
+
+@each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
+@pytest.mark.parametrize("width", [80, 200])
+def test_directions_add_up_and_are_all_on_the_screen(
+    want: Expected, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = layers(traceana.open(want.path), costs=False).frame
+    sums = frame.select(pl.sum_horizontal(TIMES).alias("sum"), "time_ns")
+    assert (sums["sum"] == sums["time_ns"]).all()
+    monkeypatch.setattr("traceana.cli.output._paper", lambda: _paper(width))
+    shown = CliRunner().invoke(app, ["layers", str(want.path), "--limit", "3"]).output
+    header = next(line for line in shown.splitlines() if line.startswith("layer "))
+    for column in TIMES:
+        assert (column.removesuffix("_ns") in header.split()) == bool(frame[column].sum())
+    assert {"time", "share"} <= set(header.split())
+
+
+def _paper(width: int) -> object:
+    from traceana.report.document import Paper
+
+    return Paper(width)
+
+
+def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() -> None:
+    from tests.support.manifest import TRACES
+
+    path = TRACES / "nvprof" / "language_model_pyprof_v100.sql"
+    if not path.is_file():
+        pytest.skip("no shared traces")
+    frame = layers(traceana.open(path)).frame
+    linear = frame.filter(pl.col("layer").str.starts_with("linear_"))
+    assert (linear["backward_ns"] > linear["forward_ns"]).all()
+    assert frame.filter(role="optimizer").select(TIMES).rows() == [(0, 0, 919_258, 0)]
+
+
+def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None:
+    from tests.support.manifest import TRACES
+
+    path = TRACES / "kineto" / "resnet50_train_v100_oldest_schema.json.gz"
+    if not path.is_file():
+        pytest.skip("no shared traces")
+    trace = traceana.open(path)
+    frame = layers(trace).frame
+    assert not frame["layer"].str.contains("Backward").any()
+    convolutions = frame.filter(pl.col("layer").str.starts_with("conv2d_"))
+    assert convolutions.height == 53
+    assert (convolutions["backward_ns"] > 0).all()
+    launched = trace.activities.filter(pl.col("kind") != "sync").drop_nulls("step")
+    known = launched.filter(trace.layers["role"].gather(launched["layer"]) != "unattributed")
+    calls = known.group_by("layer", "step").len()
+    assert (calls.group_by("layer").agg(pl.col("len").n_unique())["len"] == 1).all()
+
+
+@pytest.fixture(scope="module")
+def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record a step of two linear layers in a non-reentrant checkpoint."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import checkpoint
+
+    block = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+    path = tmp_path_factory.mktemp("checkpoint") / "step.json"
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        checkpoint(block, torch.randn(32, 64), use_reentrant=False).sum().backward()
+    profiler.export_chrome_trace(str(path))
+    return path
+
+
+def test_the_operator_that_a_checkpoint_leaves_is_not_counted(checkpointed: Path) -> None:
+    """The second layer's product is recomputed no further than its inputs are saved."""
+    trace = traceana.open(checkpointed)
+    product = 2 * 32 * 64 * 256
+    result = flops(trace).frame.filter(pl.col("operator") == "aten::linear")
+    # Both run forward once; of the recomputation the first alone.
+    assert result["flops"].sum() == 3 * product
+    names = trace.ops["name"].cast(pl.String)
+    added = trace.activities.filter(names.gather(trace.activities["op"]) == "aten::addmm")
+    assert added.height == 3
