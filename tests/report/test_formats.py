@@ -98,6 +98,7 @@ def test_the_meta_of_a_table() -> None:
     assert meta["units"] == {
         "forward_ns": "ns",
         "backward_ns": "ns",
+        "optimizer_ns": "ns",
         "other_ns": "ns",
         "time_ns": "ns",
         "share": "fraction of 1",
