@@ -6,16 +6,20 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import traceana
 from tests.attribute.test_attribution import annotate, launch, op, paths
-from tests.support.manifest import Expected, each
+from tests.support.manifest import TRACES, Expected, each
 from tests.support.traces import TraceBuilder
+from traceana.analyze.arrange import arrange
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.attribute import attribute
-from traceana.cli.main import app
+from traceana.cli.layers import COLUMNS, OPTIONAL
+from traceana.report.document import Document, Paper
+from traceana.report.formats import Format
+from traceana.report.render import render
+from traceana.report.source import source_of
 from traceana.trace import Trace
 
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
@@ -228,30 +232,30 @@ def test_a_direction_that_is_not_known_is_null() -> None:
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-@pytest.mark.parametrize("width", [80, 200])
-def test_directions_add_up_and_are_all_on_the_screen(
-    want: Expected, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frame = layers(traceana.open(want.path), costs=False).frame
+def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
+    trace = traceana.open(want.path)
+    result = layers(trace)
+    frame = result.frame
     sums = frame.select(pl.sum_horizontal(TIMES).alias("sum"), "time_ns")
     assert (sums["sum"] == sums["time_ns"]).all()
-    monkeypatch.setattr("traceana.cli.output._paper", lambda: _paper(width))
-    shown = CliRunner().invoke(app, ["layers", str(want.path), "--limit", "3"]).output
-    header = next(line for line in shown.splitlines() if line.startswith("layer "))
-    for column in TIMES:
-        assert (column.removesuffix("_ns") in header.split()) == bool(frame[column].sum())
-    assert {"time", "share"} <= set(header.split())
-
-
-def _paper(width: int) -> object:
-    from traceana.report.document import Paper
-
-    return Paper(width)
+    columns = tuple(column for column in COLUMNS if column in frame.columns)
+    document = Document(
+        "layers",
+        arrange(result, limit=3),
+        source_of(trace),
+        columns=columns,
+        optional=OPTIONAL,
+        bars="share",
+    )
+    for width in (80, 200):
+        lines = render(document, Format.TABLE, Paper(width)).decode().splitlines()
+        header = next(line for line in lines if line.startswith("layer ")).split()
+        for column in TIMES:
+            assert (column.removesuffix("_ns") in header) == bool(frame[column].sum())
+        assert {"time", "share"} <= set(header)
 
 
 def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() -> None:
-    from tests.support.manifest import TRACES
-
     path = TRACES / "nvprof" / "language_model_pyprof_v100.sql"
     if not path.is_file():
         pytest.skip("no shared traces")
@@ -262,8 +266,6 @@ def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() ->
 
 
 def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None:
-    from tests.support.manifest import TRACES
-
     path = TRACES / "kineto" / "resnet50_train_v100_oldest_schema.json.gz"
     if not path.is_file():
         pytest.skip("no shared traces")

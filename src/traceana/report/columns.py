@@ -79,9 +79,10 @@ def tells(values: pl.Series) -> bool:
 def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str]) -> list[Shown]:
     """Return those of ``columns`` of ``frame`` that tell something, for people.
 
+    A column tells something in rows that are not shown where its total is more than 0.
     Durations that belong beside each other share one unit: those of single calls, and the others.
     """
-    wanted = [column for column in columns if tells(frame[column])]
+    wanted = [column for column in columns if totals.get(column) or tells(frame[column])]
     times = [column for column in wanted if kind_of(column) is Kind.TIME]
     units: dict[str, human.Unit] = {}
     for group in (set(times) & PER_CALL, set(times) - PER_CALL):
