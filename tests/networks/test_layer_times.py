@@ -43,15 +43,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-WRONG = pytest.mark.xfail(
-    strict=True,
-    reason="a recomputation is on the layer whose node it runs in, not on its own range",
-)
-CASES = [
-    pytest.param(name, told, marks=[WRONG] if told == "ranges" and "checkpoint" in name else [])
-    for name in NETWORKS
-    for told in ("ranges", "modules")
-]
+CASES = [(name, told) for name in NETWORKS for told in ("ranges", "modules")]
 
 
 @pytest.mark.parametrize(("name", "told"), CASES)

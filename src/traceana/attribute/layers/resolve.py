@@ -65,7 +65,8 @@ def resolve(
     """Find the layer of every operator.
 
     The first source that answers decides: a role (optimizer, collective), the module being
-    called on the thread or named by the operator, the operator's name scope, for backward operators
+    called on the thread or named by the operator, the operator's name scope, a named range that a
+    checkpoint opened again in the backward pass, for backward operators
     the layer of their forward operator, the operators of an optimizer, the program's own named
     ranges, and the position in the step of what is not backward. Where a framework has name scopes,
     an operator without one is of no layer, whatever its position; nor is an instruction of a
@@ -91,7 +92,9 @@ def resolve(
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
-    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope)
+    again = _computed_again(ops, op_key, nesting, named, by_name)
+    by_recomputation = np.where(again, by_name, NONE)
+    own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope, by_recomputation)
     by_optimizer = number(*optimizer_layers(ops, nesting, forward, op_step, ranges))
     by_position = np.full(ops.height, NONE, dtype=np.int64)
     if scopes.table.is_empty() and not compiled:
@@ -107,6 +110,24 @@ def resolve(
         list(zip((roles, modules, named), bases, strict=False)),
         (scopes, scope_base),
     )
+
+
+def _computed_again(
+    ops: pl.DataFrame, op_key: Ints, nesting: Nesting, named: Places, by_name: Ints
+) -> npt.NDArray[np.bool_]:
+    """Return whether an operator runs a forward pass again within a node of the backward graph.
+
+    A checkpoint opens the ranges of its layers within the node that needs them; a range that only
+    nodes open is none of a layer's forward pass.
+    """
+    start = ops["start"].to_numpy()
+    around = named.nesting.innermost(op_key, start)
+    if not len(named.layer) or not len(start):
+        return np.zeros(len(start), dtype=np.bool_)
+    opened = np.where(around == NONE, NONE, named.nesting.start[around])
+    backward = (ops["direction"] == "backward").fill_null(False).to_numpy()
+    of_layers = np.isin(by_name, np.unique(by_name[~backward]))
+    return backward & (by_name != NONE) & of_layers & (opened > start[_roots(nesting)])
 
 
 def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
