@@ -76,6 +76,19 @@ def test_gradients_are_accumulated_for_the_layer_of_the_node_before() -> None:
     assert any("16.7 % of the backward time is of no known layer" in note for note in result.notes)
 
 
+def test_buckets_that_the_engine_copies_behind_the_last_node_are_of_no_layer() -> None:
+    b = TraceBuilder()
+    op(b, "aten::conv2d", 0, 10, sequence=1)
+    op(b, "autograd::engine::evaluate_function: ConvolutionBackward0", 100, 150, thread=2,
+       sequence=1)  # fmt: skip
+    op(b, "torch.distributed.ddp.reducer::copy_bucket_to_grad", 200, 220, thread=2)
+    op(b, "aten::copy_", 205, 215, thread=2)
+    for correlation, at in enumerate((110, 210)):
+        launch(b, correlation, at, thread=2)
+    frame = layers(attribute(b.build())).frame
+    assert frame.select("layer", "backward_ns").rows() == [("conv2d_0", 10), ("(collective)", 10)]
+
+
 def _without_numbers(forward: list[str], backward: list[str], steps: int = 2) -> Trace:
     b = TraceBuilder()
     correlation = 0
