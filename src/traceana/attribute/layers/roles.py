@@ -52,7 +52,10 @@ def role_places(ranges: pl.DataFrame, key: Ints) -> Places:
     return Places(nest(chosen, key[wanted]), code, layers)
 
 
-_COLLECTIVE_OP: Final = r"^c10d::|^torch\.distributed\.|^record_param_comms$|^_?c10d_functional::|^(?:nccl|gloo|mpi|ucc):"
+_COLLECTIVE_OP: Final = (
+    r"^c10d::|^torch\.distributed\.|^record_param_comms$|^_?c10d_functional::|"
+    r"^(?:nccl|gloo|mpi|ucc):"
+)
 
 
 def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
