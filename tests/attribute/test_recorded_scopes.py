@@ -19,7 +19,8 @@ from traceana.describe import Manifest
 from traceana.trace import Trace
 
 LINEN = {f"LinenNet{layer}" for layer in ("", ".Conv_0", ".Conv_1", ".Dense_0")}
-NET = {f"net.{layer}" for layer in ("conv", "bn", "relu", "fc")}
+# Keras opens each scope a second time when the model is called, and TensorFlow numbers it.
+NET = {f"net_1.{layer}_1" for layer in ("conv", "bn", "relu", "fc")}
 LOSS = "sparse_categorical_crossentropy"
 PROGRAMS = {
     "jax/linen": LINEN,
@@ -33,7 +34,7 @@ PROGRAMS = {
     "tensorflow/tape": {*NET, LOSS},
     "tensorflow/fit": {*NET, f"compile_loss.{LOSS}"},
     "tensorflow/mirrored": {*NET, LOSS},
-    "tensorflow/lstm": {"net.rnn", "net.rnn.lstm_cell", "net.fc", LOSS},
+    "tensorflow/lstm": {"net_1.rnn_1", "net_1.rnn_1.lstm_cell_1", "net_1.fc_1", LOSS},
 }
 """Program -> the layers that it names and that compute."""
 
@@ -86,13 +87,13 @@ def test_the_layers_are_those_that_the_program_names(program: str, opened: Opene
 def test_the_passes_add_up_to_the_work(program: str, opened: Opened) -> None:
     trace = opened(program)
     result = layers(trace, costs=False)
-    parts = pl.sum_horizontal("forward_ns", "backward_ns", "other_ns")
+    parts = pl.sum_horizontal("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
     assert (result.frame.select(parts == pl.col("time_ns")).to_series()).all()
     assert result.totals["time_ns"] == int(trace.activities["duration"].sum())
     of_layers = result.frame.filter(pl.col("role") == "layer")
-    assert (of_layers["forward_ns"] + of_layers["backward_ns"] > 0).all()
+    assert of_layers.select(pl.sum_horizontal("forward_ns", "backward_ns") > 0).to_series().all()
     optimizer = result.frame.filter(pl.col("role") == "optimizer")
-    assert (optimizer["other_ns"] == optimizer["time_ns"]).all()
+    assert (optimizer["optimizer_ns"] == optimizer["time_ns"]).all()
 
 
 @pytest.mark.parametrize("program", sorted(set(PROGRAMS) - {"jax/inference", "jax/nnx"}))

@@ -127,7 +127,9 @@ def _computed_again(
     opened = np.where(around == NONE, NONE, named.nesting.start[around])
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()
     of_layers = np.isin(by_name, np.unique(by_name[~backward]))
-    return backward & (by_name != NONE) & of_layers & (opened > start[_roots(nesting)])
+    inside = opened > start[_roots(nesting)]
+    again: npt.NDArray[np.bool_] = inside & backward & (by_name != NONE) & of_layers
+    return again
 
 
 def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
