@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceana.compare.resample import (
+    agreeing,
+    alpha,
+    decided,
     difference,
     family_p,
     mean_intervals,
@@ -93,7 +96,7 @@ def test_a_floor_makes_what_is_large_stand_out_from_what_hardly_varies() -> None
 def test_intervals_of_many_columns_are_those_of_each() -> None:
     rng = np.random.default_rng(4)
     a, b = rng.normal(100, 3, (9, 30)), rng.normal(104, 5, (12, 30))
-    low, high = mean_intervals(a, b, 0.95)
+    low, high, _ = mean_intervals(a, b, 0.95)
     for at in range(30):
         alone = difference(a[:, at], b[:, at], "mean", 0.95)
         width = alone.high - alone.low
@@ -212,6 +215,40 @@ def test_a_mean_that_differs_while_the_median_does_not_is_told_beside_it() -> No
 def test_a_run_is_the_same_as_itself(x: list[int]) -> None:
     a = pl.Series(x)
     assert judge_step(a, a, ANY).verdict in ("same", "not enough steps")
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize(("counts", "apart"), [((5, 5), 3.0), ((4, 9), 4.0), ((30, 30), 1.0)])
+def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(
+    level: float, counts: tuple[int, int], apart: float
+) -> None:
+    """Of steps that differ by about as much as can be told, both decide alike."""
+    rng = np.random.default_rng([*counts, round(100 * level)])
+    seen = set()
+    for _ in range(40):
+        a, b = (
+            np.rint(rng.normal(mean, 2, n))
+            for mean, n in zip((100, 100 + apart), counts, strict=True)
+        )
+        for of in ("mean", "median"):
+            interval, p = decided(a, b, of, level)  # type: ignore[arg-type]
+            excluded = interval.low > 0 or interval.high < 0
+            assert excluded == (p <= alpha(level))
+            seen.add(excluded)
+    assert seen == {True, False}
+
+
+def test_intervals_of_a_family_exclude_0_exactly_where_p_is_below_the_level() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(100, 2, (6, 60)), rng.normal(100, 2, (7, 60))
+    b[:, ::2] += np.linspace(0, 12, 30)
+    bounds = mean_intervals(a, b, 0.95)
+    # The bootstrap alone: its p is where its interval touches 0.
+    assert (((bounds[0] > 0) | (bounds[1] < 0)) == (bounds[2] <= alpha(0.95))).all()
+    low, high, p = agreeing(*bounds[:2], np.maximum(bounds[2], family_p(a, b)), 0.95)
+    excluded = (low > 0) | (high < 0)
+    assert (excluded == (p <= alpha(0.95))).all()
+    assert 5 < excluded.sum() < 35
 
 
 def test_few_relabellings_are_gone_through_all() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.compare.resample import Floats, family_p, mean_intervals
+from traceana.compare.resample import Floats, agreeing, family_p, mean_intervals
 from traceana.compare.samples import Sample
 from traceana.compare.verdict import Criteria
 
@@ -103,8 +103,8 @@ def judged(
                 "calls_b": one.b.calls.mean(axis=0),
                 "time_a_ns": one.a.times.sum(axis=0) // len(x),
                 "time_b_ns": one.b.times.sum(axis=0) // len(y),
-                "low_ns": low[cut].round(),
-                "high_ns": high[cut].round(),
+                "low_ns": _whole(low[cut]),
+                "high_ns": _whole(high[cut]),
                 "p": p[cut],
                 "_of_step": one.of_step,
                 "_identical": _identical(one, always=alike),
@@ -138,8 +138,15 @@ def _figures(
     p[~alone] = family_p(a[:, ~alone], b[:, ~alone], floor)
     for at in np.flatnonzero(alone):
         p[at] = family_p(a[:, [at]], b[:, [at]])[0]
-    low, high = mean_intervals(a, b, criteria.level)
+    low, high, own = mean_intervals(a, b, criteria.level)
+    low, high, p = agreeing(low, high, np.maximum(p, own), criteria.level)
     return p[back], low[back], high[back]
+
+
+def _whole(bounds: Floats) -> Floats:
+    """Return the bounds in whole ns; what is beside 0 stays beside it."""
+    rounded = bounds.round()
+    return np.where((rounded == 0) & (bounds != 0), np.sign(bounds), rounded)
 
 
 def _identical(one: Things, *, always: bool) -> Flags:
@@ -159,11 +166,7 @@ def _with_verdict(
         min(steps)
     )
     low, high = pl.col("low_ns"), pl.col("high_ns")
-    real = (
-        (pl.col("p") <= criteria.alpha)
-        & ((b - a).abs() >= least)
-        & (((low > 0) & (b > a)) | ((high < 0) & (b < a)))
-    )
+    real = (pl.col("p") <= criteria.alpha) & ((b - a).abs() >= least) & (b != a)
     verdict = (
         pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
         .then(pl.lit("only in b"))

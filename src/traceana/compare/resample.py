@@ -2,7 +2,9 @@
 
 An interval tells how large a difference is, the permutation test whether there is one: it is exact
 for samples of any size and shape if both are drawn alike (Fisher 1935, Pitman 1937), where the
-bootstrap of five steps is not.
+bootstrap of five steps is not. Both have to find a difference, so there is one decision: the p
+value is the larger of the two, and an interval whose p value is above the level's reaches to 0
+(:func:`agreeing`). The interval excludes 0 exactly where p is at most 1 - level.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ many columns are looked at together."""
 
 _MOST_DRAWN: Final = 20_000_000
 _ROUNDING: Final = 1e-9
+_ROUNDING_OF_LEVEL: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,32 @@ def smallest_p(a: int, b: int) -> float:
     return min(1.0, 2 / comb(a + b, a)) if a and b else 1.0
 
 
+def decided(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
+    """Return the difference of two samples with its interval, and its p value, which agree."""
+    found, own = _bootstrapped(a, b, of, level)
+    low, high, p = agreeing(
+        np.array([found.low]),
+        np.array([found.high]),
+        np.array([max(own, permutation_p(a, b, of))]),
+        level,
+    )
+    return Interval(found.difference, float(low[0]), float(high[0])), float(p[0])
+
+
+def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats, Floats]:
+    """Return bounds and p values that decide alike: those beyond the level reach to 0.
+
+    ``p`` is nowhere below the bootstrap's own.
+    """
+    beyond = p > alpha(level)
+    return np.where(beyond, np.minimum(low, 0), low), np.where(beyond, np.maximum(high, 0), high), p
+
+
+def alpha(level: float) -> float:
+    """Return the largest p value of a real difference."""
+    return 1 - level + _ROUNDING_OF_LEVEL
+
+
 def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     """Return the difference of the medians or means of two independent samples.
 
@@ -51,19 +80,23 @@ def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
     samples, so that it is as wide as Student's (Hesterberg, "What Teachers Should Know About the
     Bootstrap", Am. Stat. 2015, 3.3). Each side is drawn with replacement, from a fixed seed.
     """
+    return _bootstrapped(a, b, of, level)[0]
+
+
+def _bootstrapped(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
+    """Return :func:`difference`, and 1 less the highest level whose interval excludes 0."""
     (first, second), turned = _ordered(a, b)
     rng = np.random.default_rng(SEED)
     drawn = _resampled(second, of, rng) - _resampled(first, of, rng)
-    tail = _tail(len(a), len(b), of, level)
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+    bounds = _bounds(drawn[:, None], _tail(len(a), len(b), of, level))
+    low, high = float(bounds[0][0]), float(bounds[1][0])
     told = statistic(second, of) - statistic(first, of)
+    p = float(_own_p(drawn[:, None], np.array([told]), len(a), len(b), of)[0])
     if np.array_equal(first, second):
         # Neither order comes first: the interval is the same in both.
         high = (high - low) / 2
         low = -high
-    if turned:
-        return Interval(-told, -float(high), -float(low))
-    return Interval(told, float(low), float(high))
+    return (Interval(-told, -high, -low) if turned else Interval(told, low, high)), p
 
 
 def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[float, float]:
@@ -78,16 +111,17 @@ def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tupl
     return float(low), float(high)
 
 
-def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return the bounds of the interval of each column's difference of means, b less a.
+def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, Floats]:
+    """Return the bounds of the interval of each column's difference of means, b less a, and its p.
 
     ``a`` and ``b`` are steps by columns. Steps are drawn whole, so that all columns see the same
-    ones; otherwise as :func:`difference` does for means.
+    ones; otherwise as :func:`difference` does for means. p is 1 less the highest level whose
+    interval excludes 0.
     """
     columns = a.shape[1]
-    low, high = np.zeros(columns), np.zeros(columns)
+    low, high, p = np.zeros(columns), np.zeros(columns), np.ones(columns)
     if not columns:
-        return low, high
+        return low, high, p
     first, second = (b, a) if (turned := _place(b) < _place(a)) else (a, b)
     rng = np.random.default_rng(SEED)
     drawn = [
@@ -95,16 +129,53 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats]:
         for one in (second, first)
     ]
     tail = _tail(len(a), len(b), "mean", level)
+    told = second.mean(axis=0) - first.mean(axis=0)
     width = max(1, _MOST_DRAWN // (4 * ROUNDS))
     for at in range(0, columns, width):
         cut = slice(at, at + width)
         means = drawn[0] @ second[:, cut] / len(second) - drawn[1] @ first[:, cut] / len(first)
-        low[cut], high[cut] = np.quantile(means, [tail, 1 - tail], axis=0)
+        low[cut], high[cut] = _bounds(means, tail)
+        p[cut] = _own_p(means, told[cut], len(a), len(b), "mean")
     if len(first) == len(second):
         # Of a column that is the same in both neither order comes first.
         half = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
         low, high = np.where(np.isnan(half), low, -half), np.where(np.isnan(half), high, half)
-    return (-high, -low) if turned else (low, high)
+    return (-high, -low, p) if turned else (low, high, p)
+
+
+def _bounds(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
+    """Return the values beyond which the part ``tail`` of each column lies, on either side.
+
+    They are values that were drawn: :func:`_own_p` counts them.
+    """
+    last = len(drawn) - 1
+    place = min(int(tail * last), last)
+    ordered = np.partition(drawn, [place, last - place], axis=0)
+    return ordered[place], ordered[last - place]
+
+
+def _own_p(drawn: Floats, told: Floats, a: int, b: int, of: Statistic) -> Floats:
+    """Return 1 less the highest level at which :func:`_bounds` exclude 0, by column.
+
+    That is on the side of what is ``told``: of no difference it is 1.
+    """
+    sign = np.sign(told)
+    beyond = (drawn * sign <= 0).sum(axis=0)
+    found = np.ones(len(told))
+    for count in np.unique(beyond[sign != 0]):
+        # The bound is above 0 where at least the place of the first value above 0 is reached.
+        tail = count / (len(drawn) - 1)
+        if tail < 0.5:
+            found[(beyond == count) & (sign != 0)] = 2 * _level_of(tail, a, b, of)
+    return found
+
+
+def _level_of(tail: float, a: int, b: int, of: Statistic) -> float:
+    """Return the nominal tail whose :func:`_tail` is ``tail``."""
+    if of == "median" or not tail:
+        return tail
+    fewest = min(a, b)
+    return 1 - _student(-NormalDist().inv_cdf(tail) / sqrt(fewest / (fewest - 1)), fewest - 1)
 
 
 def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:

@@ -1,9 +1,10 @@
 """What is said of a difference: faster, slower, the same, inconclusive, or not enough steps.
 
-A difference is real where its interval is without 0, its p value is small, and it is as large as
-the least effect. Two sides are the *same* where the whole interval lies within the least effect.
-What is neither is *inconclusive*: that a difference is not proved does not prove that there is none
-(Altman and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
+A difference is real where its interval excludes 0, which is where its p value is small
+(:mod:`traceana.compare.resample`), and it is as large as the least effect. Two sides are the *same*
+where the whole interval lies within the least effect. What is neither is *inconclusive*: that a
+difference is not proved does not prove that there is none (Altman and Bland, "Absence of evidence
+is not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from traceana.compare.resample import (
     Floats,
     Interval,
     Statistic,
-    difference,
-    permutation_p,
+    alpha,
+    decided,
     smallest_p,
     statistic,
 )
@@ -53,7 +54,7 @@ class Criteria:
     @property
     def alpha(self) -> float:
         """The largest p value of a real difference."""
-        return 1 - self.level + 1e-12
+        return alpha(self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +114,16 @@ def _judged(x: Floats, y: Floats, of: Statistic, criteria: Criteria, *, alike: b
     a, b = statistic(x, of), statistic(y, of)
     if not criteria.enough(len(x), len(y)):
         return Judged(a, b, None, None, "same" if alike else "not enough steps")
-    interval = difference(x, y, of, criteria.level)
-    p = permutation_p(x, y, of)
-    return Judged(a, b, interval, p, _verdict(interval, p, np.array_equal(x, y), criteria, a, b))
+    interval, p = decided(x, y, of, criteria.level)
+    return Judged(a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b))
 
 
 def _verdict(
-    interval: Interval, p: float, identical: bool, criteria: Criteria, a: float, b: float
+    interval: Interval, identical: bool, criteria: Criteria, a: float, b: float
 ) -> Verdict:
     least = criteria.least(a, b)
     if identical or max(-interval.low, interval.high) <= least:
         return "same"
-    apart = interval.low > 0 or interval.high < 0
-    if not apart or p > criteria.alpha or abs(interval.difference) < least:
+    if interval.low <= 0 <= interval.high or abs(interval.difference) < least:
         return "inconclusive"
     return "slower" if interval.difference > 0 else "faster"

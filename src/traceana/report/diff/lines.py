@@ -85,8 +85,8 @@ def _times(facts: Compared) -> list[str]:
 
 def _verdict(one: Judged, statistic: str) -> str:
     relative = "" if one.p is None else f": {percent(one.relative)}"
-    p = "" if one.p is None else f" (p = {one.p:.3f}, {statistic})"
-    return f"{VERDICTS[one.verdict]}{relative}{p}"
+    of = "" if one.p is None else f" ({statistic})"
+    return f"{VERDICTS[one.verdict]}{relative}{of}"
 
 
 def _run(run: Mapping[str, Any]) -> str:
