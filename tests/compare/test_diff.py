@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import traceana
 from tests.support.traces import cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
+from traceana.analyze.layers.operands import operands
 from traceana.compare import Diff, diff
 from traceana.compare.rows import IDLE, REMAINDER
 from traceana.compare.views import VIEWS, By
@@ -245,6 +247,78 @@ def test_another_shape_and_batch_are_told() -> None:
     assert diff(A, B).layers["image_a_ns"].null_count() == diff(A, B).layers.height
 
 
+def _convolutions(trace: Trace, side: int, strides: str | None, batch: int = 8) -> Trace:
+    """The trace with a convolution of ``side`` x ``side`` in its first layer."""
+    row = {
+        "name": "aten::conv2d",
+        "start": 0,
+        "duration": 1,
+        "depth": 0,
+        "direction": "forward",
+        "input_shapes": f"[[{batch}, 3, 224, 224], [8, 3, {side}, {side}]]",
+        "input_strides": strides,
+        "layer": 0,
+    }
+    return trace.with_tables(ops=pl.DataFrame([row], schema_overrides={"input_strides": pl.String}))
+
+
+def test_another_weight_is_told() -> None:
+    found = diff(_convolutions(A, 3, None), _convolutions(B, 5, None))
+    row = changed(found, "weight")
+    assert (row["before"], row["after"], row["layers"]) == ("3x3x3x8", "3x5x5x8", 1)
+    assert (row["layer_a"], row["layer_b"]) == ("conv1", "conv1")
+    assert kinds(found) == {"weight"}
+    assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, None, batch=16))) == {"batch"}
+
+
+def test_another_memory_format_is_told() -> None:
+    first, last = "[[150528, 50176, 224, 1], []]", "[[150528, 1, 672, 3], []]"
+    found = diff(_convolutions(A, 3, first), _convolutions(B, 3, last))
+    row = changed(found, "memory_format")
+    assert (row["before"], row["after"], row["layers"]) == ("contiguous", "channels_last", 1)
+    assert kinds(found) == {"memory_format"}
+    assert kinds(diff(_convolutions(A, 3, last), _convolutions(B, 3, last))) == set()
+    # Without strides on a side nothing is told.
+    assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, last))) == set()
+
+
+def test_the_kernels_tell_a_memory_format_where_no_strides_are_recorded() -> None:
+    """NHWC kernels between changes of layout take NCHW tensors, without these NHWC ones."""
+    nhwc = ("sm80_xmma_fprop_nhwc", 200_000)
+    turned = training(seed=1, kernels=with_kernels(conv1=[("transpose", 9_000), nhwc]))
+    straight = training(seed=2, kernels=with_kernels(conv1=[nhwc]))
+    found = diff(turned, straight)
+    row = changed(found, "memory_format")
+    assert (row["before"], row["after"], row["layer_a"]) == ("contiguous", "channels_last", "conv1")
+    assert "memory_format" not in kinds(diff(turned, turned))
+    assert "memory_format" not in kinds(diff(A, straight))
+
+
+def test_layers_of_a_doubtful_pair_are_not_compared() -> None:
+    """Of the pairs below one half no difference is told; the rows still add up to the step."""
+    a = training(
+        seed=1,
+        layers=[(f"x.{n}", "Linear") for n in range(6)],
+        kernels={f"x.{n}": (("sgemm", 100_000),) for n in range(6)},
+    )
+    b = training(
+        seed=2,
+        layers=[(f"y{n}.q", "Linear") for n in range(9)],
+        kernels={f"y{n}.q": (("hgemm", 100_000),) for n in range(9)},
+    )
+    found = diff(a, b)
+    rows = found.layers.filter(pl.col("a").is_not_null() & pl.col("b").is_not_null())
+    unsure = rows.filter(pl.col("confidence") < 0.5)
+    assert unsure.height
+    for column in ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p"):
+        assert unsure[column].null_count() == unsure.height
+    assert set(unsure["verdict"]) == {"inconclusive"}
+    sure = rows.filter(pl.col("confidence") >= 0.5)
+    assert sure["delta_ns"].null_count() == 0
+    altered = found.changes.filter(pl.col("change") == "precision")["layers"].sum()
+    assert altered <= sure.height
+
+
 def test_collectives_that_appeared_are_told() -> None:
     found = diff(
         A, training(seed=2, kernels=with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)]))
@@ -372,3 +446,22 @@ def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:
     for wrong in ({"level": 1.5}, {"minimum_effect": -1.0}, {"statistic": "mode"}):
         with pytest.raises(ValueError, match="no criteria"):
             diff(A, B, **wrong)
+
+
+def test_a_recording_in_channels_last_has_another_memory_format(tmp_path: Path) -> None:
+    """PyTorch's own strides: the same convolution on the same image in both formats."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for name, kind in (("a", torch.contiguous_format), ("b", torch.channels_last)):
+        image = torch.rand(2, 3, 8, 8).to(memory_format=kind)
+        layer = torch.nn.Conv2d(3, 4, 3)
+        with torch.profiler.profile(record_shapes=True) as profiler, torch.no_grad():
+            for _ in range(3):
+                with torch.profiler.record_function("nn.Module: Conv2d_0"):
+                    layer(image)
+        profiler.export_chrome_trace(str(tmp_path / f"{name}.json"))
+        found.append(operands(traceana.open(tmp_path / f"{name}.json")))
+    assert [{one.memory_format for one in side.values()} for side in found] == [
+        {"contiguous"},
+        {"channels_last"},
+    ]

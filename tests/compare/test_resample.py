@@ -231,7 +231,7 @@ def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(
             for mean, n in zip((100, 100 + apart), counts, strict=True)
         )
         for of in ("mean", "median"):
-            interval, p = decided(a, b, of, level)  # type: ignore[arg-type]
+            interval, p = decided(a, b, of, level)
             excluded = interval.low > 0 or interval.high < 0
             assert excluded == (p <= alpha(level))
             seen.add(excluded)

@@ -33,6 +33,7 @@ CLASSES: Mapping[str, Mapping[str, object]] = {
     "implicit_precomp": {"category": "conv", "algorithm": "implicit_precomp_gemm"},
     "winograd": {"category": "conv", "algorithm": "winograd"},
     "implicit": {"category": "conv", "algorithm": "implicit_gemm"},
+    "sm80_xmma_fprop_nhwc": {"category": "conv", "algorithm": "implicit_precomp_gemm"},
     "relu": {"category": "activation", "function": "relu"},
     "max_pool": {"category": "pooling"},
     "sgemm": {"category": "gemm", "precision": "fp32", "batched": False, "tensor_core": False},

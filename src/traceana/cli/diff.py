@@ -205,10 +205,13 @@ def _show(output: Output, found: Diff, by: By | None) -> None:
     from traceana.report.diff.facts import COLUMNS, OPTIONAL, compared
 
     frame = found.by((by or By.LAYER).value)
+    totals = sums(frame, "time_a_ns", "time_b_ns")
+    # Rows of doubtful pairs have no difference; all rows together have one.
+    totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     facts = compared(found)
     output.show(
         "diff",
-        Result(frame, sums(frame, "time_a_ns", "time_b_ns", "delta_ns"), found.notes),
+        Result(frame, totals, found.notes),
         columns=COLUMNS[by or By.LAYER],
         optional=OPTIONAL[by or By.LAYER],
         sections={"changes": Result(found.changes)},

@@ -176,6 +176,7 @@ def diff(
         alike=alike,
     )
     batches = side_a.batch, side_b.batch
+    caveats = doubts(half_a, half_b, criteria, step, rows, alike=alike)
     notes = [
         f"{name}: {note}" for name, one in (("a", sample_a), ("b", sample_b)) for note in one.notes
     ]
@@ -196,7 +197,11 @@ def diff(
         },
         changes(altered, of_changes, (half_a, half_b), step, criteria),
         alike,
-        (*notes, *doubts(half_a, half_b, criteria, step, alike=alike), *_places(trace_a, trace_b)),
+        (
+            *notes,
+            *caveats,
+            *_places(trace_a, trace_b),
+        ),
     )
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from traceana.compare.changes.model import Half
 from traceana.compare.verdict import Criteria, Step
+from traceana.compare.views import LEAST_CONFIDENCE, doubtful
 
 
-def doubts(a: Half, b: Half, criteria: Criteria, step: Step, *, alike: bool) -> Iterator[str]:
+def doubts(
+    a: Half, b: Half, criteria: Criteria, step: Step, pairs: pl.DataFrame, *, alike: bool
+) -> Iterator[str]:
     """Yield what a reader of the verdicts has to know."""
     steps = a.sample.count, b.sample.count
+    if unsure := pairs.filter(doubtful()).height:
+        yield (
+            f"no difference told of {unsure} layer pairs: match confidence below "
+            f"{100 * LEAST_CONFIDENCE:g} %"
+        )
     if alike:
         yield "every time in a is that of b: this is one recording, and nothing differs"
     elif not a.sample.marked or not b.sample.marked:

@@ -15,6 +15,9 @@ from traceana.compare.rows import IDLE, REMAINDER, adding_up, series, whole
 from traceana.compare.samples import Sample
 
 By = Literal["layer"] | Kind
+LEAST_CONFIDENCE: Final = 0.5
+"""Layers that are paired with less are not compared."""
+
 VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
 
 
@@ -62,7 +65,8 @@ def told(
     ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
     ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is not
     known), ``bytes_per_s_a`` and ``bytes_per_s_b``. The first column names idle time and the
-    remainder.
+    remainder. Of a pair of layers with less than :data:`LEAST_CONFIDENCE` no difference is told:
+    ``delta_ns``, its bounds and ratios are null.
     """
     named = view.named
     figures = adding_up(figures, a, b)
@@ -76,7 +80,29 @@ def told(
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort("_size", *names, descending=[True, *(False for _ in names)], nulls_last=True)
         .drop("_size")
+        .with_columns(_unless_doubtful(view.by))
     )
+
+
+def doubtful() -> pl.Expr:
+    """Return whether a row of :func:`layer_rows` pairs two layers that may well be others."""
+    paired = pl.col("a").is_not_null() & pl.col("b").is_not_null()
+    return (paired & (pl.col("confidence") < LEAST_CONFIDENCE)).fill_null(value=False)
+
+
+def _unless_doubtful(by: By) -> list[pl.Expr]:
+    """Return the columns that compare two sides, null where they may be of different layers."""
+    if by != "layer":
+        return []
+    differences = ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p")
+    return [
+        *(pl.when(~doubtful()).then(column).alias(column) for column in differences),
+        pl.when(doubtful())
+        .then(pl.lit("inconclusive"))
+        .otherwise("verdict")
+        .cast(pl.String)
+        .alias("verdict"),
+    ]
 
 
 def layer_rows(
@@ -93,8 +119,10 @@ def layer_rows(
 
     Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
     without partner, that it has none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
-    ``shape_b`` (of the first input of one image, axes by size), ``flops_a``, ``flops_b`` (per
-    step). Roles (optimizer, data …) are paired by their names.
+    ``shape_b`` (of the first input of one image, axes by size), ``weight_a``, ``weight_b`` (extents
+    of its weight, by size), ``memory_format_a``, ``memory_format_b`` (``contiguous`` or
+    ``channels_last``, of its first input), ``flops_a``, ``flops_b`` (per step). Roles (optimizer,
+    data …) are paired by their names.
     """
     partner = {pair.a: pair for pair in alignment.pairs}
     paired_b = {pair.b for pair in alignment.pairs}
@@ -114,6 +142,10 @@ def layer_rows(
                 "how": None if pair is None else pair.how,
                 "shape_a": layer.takes,
                 "shape_b": None if other is None else other.takes,
+                "weight_a": layer.kernel,
+                "weight_b": None if other is None else other.kernel,
+                "memory_format_a": layer.memory_format,
+                "memory_format_b": None if other is None else other.memory_format,
                 "flops_a": flops[0].get(layer.label),
                 "flops_b": None if other is None else flops[1].get(other.label),
             }
@@ -127,6 +159,8 @@ def layer_rows(
                     "type_b": layer.type,
                     "confidence": alignment.alone_b[place],
                     "shape_b": layer.takes,
+                    "weight_b": layer.kernel,
+                    "memory_format_b": layer.memory_format,
                     "flops_b": flops[1].get(layer.label),
                 }
             )
@@ -149,6 +183,10 @@ def layer_rows(
             "how": pl.String,
             "shape_a": pl.String,
             "shape_b": pl.String,
+            "weight_a": pl.String,
+            "weight_b": pl.String,
+            "memory_format_a": pl.String,
+            "memory_format_b": pl.String,
             "flops_a": pl.Float64,
             "flops_b": pl.Float64,
         },

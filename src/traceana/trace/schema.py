@@ -171,6 +171,7 @@ OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "direction": Direction,
     "input_shapes": pl.String,  # JSON text as the trace has it: [[64, 3, 224, 224], ...]
     "input_types": pl.String,  # JSON text: ["float", ...]
+    "input_strides": pl.String,  # JSON text: [[150528, 50176, 224, 1], ...]
     "inputs": pl.String,  # JSON text of concrete scalar inputs
     "module": LABEL,  # "Module Hierarchy", where recorded
     "scope": LABEL,  # as of activities

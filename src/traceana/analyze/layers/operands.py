@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,17 +27,24 @@ _WEIGHTED: Final = (
 )
 """Operators of PyTorch, and of TensorFlow, that have a weight."""
 
+_OF_ACTIVATIONS: Final = re.compile(r"(?i)bmm$|matmul|scaled_dot_product|lstm$|gru$")
+"""Operators whose second input may be an activation, or a list of weights. A matrix of two
+dimensions is a weight all the same: activations of a batch have three."""
+
 
 class Operands(NamedTuple):
     """Of one layer: the shapes of its first input, its weight and its output.
 
-    ``weight`` is what stands in the weight's place, also of a product of two activations. What is
-    not known is None.
+    ``weight`` is what stands in the weight's place, also of a product of two activations;
+    ``parameter`` tells that it cannot be one of these. ``memory_format`` is that of the input,
+    PyTorch's ``contiguous`` or ``channels_last``. What is not known is None.
     """
 
     input: Shape | None
     weight: Shape | None
     output: Shape | None = None
+    parameter: bool = False
+    memory_format: str | None = None
 
 
 def operands(trace: Trace) -> dict[int, Operands]:
@@ -57,29 +65,66 @@ def operands(trace: Trace) -> dict[int, Operands]:
             & (pl.col("direction") == "forward").fill_null(True)
         )
         .sort("depth", "start", maintain_order=True)
-        .select("layer", name, "input_shapes", name.str.contains(_WEIGHTED).alias("weighted"))
+        .select(
+            *("layer", name, "input_shapes", "input_strides"),
+            name.str.contains(_WEIGHTED).alias("weighted"),
+        )
     )
     found = {
         layer: Operands(one.input, one.weight, one.output) for layer, one in products(trace).items()
     }
-    for row, operator, text in _first(named):
-        found[row] = Operands(_shape(operator, text, 0), None)
-    for row, operator, text in _first(named.filter("weighted")):
-        found[row] = Operands(found[row].input, _shape(operator, text, 1))
+    for row, operator, text, strides in _first(named):
+        taken = _shape(operator, text, 0)
+        found[row] = Operands(
+            taken, None, memory_format=_memory_format(taken, operator, text, strides)
+        )
+    for row, operator, text, _ in _first(named.filter("weighted")):
+        weight = _shape(operator, text, 1)
+        parameter = _OF_ACTIVATIONS.search(operator) is None or (weight and len(weight) == 2)
+        found[row] = found[row]._replace(weight=weight, parameter=bool(parameter))
     return found
 
 
-def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str]]:
+def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
     first = ops.unique("layer", keep="first", maintain_order=True)
-    return first.select("layer", "name", "input_shapes").iter_rows()
+    return first.select("layer", "name", "input_shapes", "input_strides").iter_rows()
 
 
-def _shape(operator: str, text: str, which: int) -> Shape | None:
-    """Return the shape of the input (0) or the weight (1) of a call."""
+def _memory_format(taken: Shape | None, operator: str, shapes: str, text: str | None) -> str | None:
+    """Return the memory format of an input of images, None where its strides do not tell it.
+
+    Of one channel, or one pixel, both formats have the same strides in memory.
+    """
+    if taken is None or len(taken) not in (4, 5) or text is None:
+        return None
+    strides = _shape(operator, shapes, 0, strides=text)
+    if strides is None or len(strides) != len(taken):
+        return None
+    axes = {
+        "contiguous": range(len(taken)),
+        "channels_last": (0, *range(2, len(taken)), 1),
+    }
+    fits = [name for name, order in axes.items() if _dense(taken, strides, tuple(order))]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _dense(extents: Shape, strides: Shape, order: tuple[int, ...]) -> bool:
+    """Tell whether the axes, in ``order``, lie densely in memory, the last one closest."""
+    size = 1
+    for axis in reversed(order):
+        if extents[axis] != 1 and strides[axis] != size:
+            return False
+        size *= extents[axis]
+    return True
+
+
+def _shape(operator: str, text: str, which: int, strides: str | None = None) -> Shape | None:
+    """Return the shape, or the ``strides``, of the input (0) or the weight (1) of a call."""
     try:
         call = Call.decode(operator, text)
         # TorchScript records more than the operator's own inputs, in front of them.
         beyond = max(len(call.shapes) - MOST_INPUTS.get(operator, len(call.shapes)), 0)
-        return call.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
+        told = call if strides is None else Call.decode(operator, strides)
+        return told.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
     except UncountableError:
         return None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
+from traceana.analyze.layers.operands import operands
 from traceana.analyze.layers.places import places
 from traceana.compare.align.order import execution_order
 from traceana.compare.align.vocabulary import Type, plain_word, type_of
@@ -32,8 +35,9 @@ class Layer:
 
     ``path`` is None for names that a profiler gave by counting (``Conv2d_3``): those are in
     ``number``. Shapes are of one image, without regard to the order of the axes; ``weight`` counts
-    the elements of its weight; ``flops`` are per step and image, of the forward pass: training and
-    inference have that in common, and what a compiler merges is the backward pass.
+    the elements of its weight, ``kernel`` are its extents by size, where it is a parameter;
+    ``memory_format`` is that of the input; ``flops`` are per step and image, of the forward pass:
+    training and inference have that in common, and what a compiler merges is the backward pass.
     """
 
     label: str
@@ -47,6 +51,8 @@ class Layer:
     flops: float | None = None
     category: str | None = None
     backward: bool | None = None
+    kernel: str | None = None
+    memory_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,9 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     described = {} if model is None else paired(trace, model).layer_of
     positions = {label_of[row]: one.position for row, one in described.items()}
     order = execution_order(trace, label_of, positions)
-    heaviest = {label_of[row]: size for row, size in weights(trace, described).items()}
+    taken = operands(trace)
+    weight = {label_of[row]: one for row, one in weights(taken, described).items()}
+    formats = {label_of[row]: one.memory_format for row, one in taken.items()}
     rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
     batch = _batch([row["input_shape"] for row in rows])
     steps = max(trace.steps["number"].n_unique(), 1)
@@ -98,10 +106,12 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
                 number=counted,
                 takes=_per_image(row["input_shape"], batch),
                 gives=_per_image(row["output_shape"], batch),
-                weight=heaviest.get(row["layer"]),
+                weight=prod(weight[row["layer"]][0]) if row["layer"] in weight else None,
                 flops=flops / steps / (batch or 1) if flops else None,
                 category=of_class.get(row["layer"]),
                 backward=row["backward"] if trains else None,
+                kernel=_extents(*weight.get(row["layer"], ((), False))),
+                memory_format=formats.get(row["layer"]),
             )
         )
     return Side(tuple(found), batch)
@@ -165,7 +175,15 @@ def _per_image(text: str | None, batch: int | None) -> str | None:
     first = shape[0]
     if batch and first % batch == 0:
         first //= batch
-    return "x".join(str(size) for size in sorted([first, *shape[1:]]) if size != 1) or "1"
+    return _by_size([first, *shape[1:]])
+
+
+def _extents(weight: Sequence[int], parameter: bool) -> str | None:
+    return _by_size(weight) if weight and parameter else None
+
+
+def _by_size(shape: Sequence[int]) -> str:
+    return "x".join(str(size) for size in sorted(shape) if size != 1) or "1"
 
 
 def _common_prefix(labels: list[str]) -> int:

@@ -1,26 +1,26 @@
-"""How many elements the weight of a layer has."""
+"""The weight of a layer."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
-
-from traceana.analyze.layers.operands import operands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from traceana.analyze.layers.operands import Operands
     from traceana.describe.manifest import Layer
-    from traceana.trace import Trace
 
 
-def weights(trace: Trace, described: Mapping[int, Layer]) -> dict[int, int]:
-    """Return by row of ``layers`` the number of elements of its weight, where that is known.
+def weights(
+    taken: Mapping[int, Operands], described: Mapping[int, Layer]
+) -> dict[int, tuple[tuple[int, ...], bool]]:
+    """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
 
-    ``described`` are the layers of a manifest; without one its operators tell it.
+    ``described`` are the layers of a manifest; without one the operators (``taken``) tell it, and
+    what stands in the weight's place may be an activation.
     """
-    found = {row: prod(one.weight) for row, one in operands(trace).items() if one.weight}
+    found = {row: (tuple(one.weight), one.parameter) for row, one in taken.items() if one.weight}
     for row, layer in described.items():
         if "weight" in layer.parameters:
-            found[row] = prod(layer.parameters["weight"])
+            found[row] = (tuple(layer.parameters["weight"]), True)
     return found

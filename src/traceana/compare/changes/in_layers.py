@@ -49,16 +49,62 @@ def biases(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
 
 
 def shapes(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers whose input has another shape: one change a pair of shapes."""
+    """Yield the layers whose input or weight has another shape: one change a pair of shapes."""
+    for kind in ("shape", "weight"):
+        yield from _other(kind, a, b, pairs)
+
+
+def memory_formats(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the layers whose input has another memory format: one change a pair of formats.
+
+    Where no strides are recorded the kernels of the layer tell it: a convolution that computes in
+    NHWC takes ``channels_last`` if nothing in the layer turns its input, else ``contiguous``.
+    """
+    rows = pairs.with_row_index("pair")
+    for side, half in (("a", a), ("b", b)):
+        rows = rows.join(_formats_by_kernels(half), on="pair", how="left", maintain_order="left")
+        known = pl.coalesce(f"memory_format_{side}", "format")
+        rows = rows.with_columns(known.alias(f"memory_format_{side}")).drop("format")
+    yield from _other("memory_format", a, b, rows.drop("pair"))
+
+
+def _formats_by_kernels(half: Half) -> pl.DataFrame:
+    """Return ``pair`` and ``format`` of those whose convolutions tell it by their names."""
+    name, conv = pl.col("name").str.to_lowercase(), pl.col("category") == "conv"
+    turned = (pl.col("category") == "layout") & (pl.col("function") == "nchw_to_nhwc")
+    last, first = ((conv & name.str.contains(one, literal=True)).any() for one in ("nhwc", "nchw"))
+    format_ = (
+        pl.when(last & first)
+        .then(None)
+        .when(last & ~turned.any())
+        .then(pl.lit("channels_last"))
+        .when(last | first)
+        .then(pl.lit("contiguous"))
+    )
+    return (
+        half.cells.filter(
+            pl.col("pair").is_not_null()
+            & (pl.col("role") == "layer")
+            & ~pl.col("direction").is_in(["backward", "optimizer"]).fill_null(value=False)
+        )
+        .group_by("pair")
+        .agg(format_.alias("format"))
+        .drop_nulls()
+    )
+
+
+def _other(kind: str, a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the pairs whose columns ``kind`` differ on both sides: one change a pair of values."""
+    columns = f"{kind}_a", f"{kind}_b"
     other = (
         pairs.with_row_index("pair")
-        .filter(pl.col("shape_a") != pl.col("shape_b"))
-        .sort("shape_a", "shape_b", "pair")
+        .filter(pl.col(columns[0]) != pl.col(columns[1]))
+        .sort(*columns, "pair")
     )
-    for (before, after), rows in other.group_by("shape_a", "shape_b", maintain_order=True):
+    for (before, after), rows in other.group_by(*columns, maintain_order=True):
         of = rows["pair"].to_list()
         chosen = pl.col("pair").is_in(of)
-        yield _of_layers("shape", a, b, pairs, of, chosen, None, str(before), str(after))
+        yield _of_layers(kind, a, b, pairs, of, chosen, None, str(before), str(after))
 
 
 def precisions(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from traceana.compare.changes import in_layers, of_run
 from traceana.compare.changes.model import Change, Half
 from traceana.compare.judging import SCHEMA, Series, Things, Times, step_times
 from traceana.compare.verdict import Criteria, Step
+from traceana.compare.views import doubtful
 
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,
@@ -112,6 +114,24 @@ def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
     )
 
 
+def _sure(a: Half, b: Half, pairs: pl.DataFrame) -> tuple[Half, Half, pl.DataFrame]:
+    """Return both sides and the pairs without what is told of doubtful pairs of layers."""
+    numbered = pairs.with_row_index("pair")
+    unsure = numbered.filter(doubtful())["pair"].implode()
+    halves = [
+        replace(
+            half,
+            cells=half.cells.with_columns(
+                pl.when(~pl.col("pair").is_in(unsure)).then("pair").alias("pair")
+            ),
+        )
+        for half in (a, b)
+    ]
+    told = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
+    sure = pairs.with_columns(pl.when(~doubtful()).then(one).alias(one) for one in told)
+    return halves[0], halves[1], sure
+
+
 def _all(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
     yield from of_run.batches(a, b)
     yield from of_run.idle(a, b)
@@ -123,9 +143,11 @@ def _all(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
     yield from of_run.one_sided(a, b)
     yield from of_run.compiled(a, b)
     yield from of_run.layers(a, b, pairs)
+    a, b, pairs = _sure(a, b, pairs)
     yield from in_layers.algorithms(a, b, pairs)
     yield from in_layers.biases(a, b, pairs)
     yield from in_layers.shapes(a, b, pairs)
+    yield from in_layers.memory_formats(a, b, pairs)
     yield from in_layers.precisions(a, b, pairs)
 
 

@@ -13,6 +13,7 @@ from traceana.compare.many.aligned import aligned
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import ITEM, RATIO, RUN, Table, with_ratio
 from traceana.compare.many.work import basis, comparable, unmarked
+from traceana.compare.views import LEAST_CONFIDENCE
 
 _KEYS: Final = ("layer", "type", "role")
 _TIMES: Final = (*DIRECTIONS, "time_ns")
@@ -39,11 +40,13 @@ def layers(runs: Sequence[Run]) -> Table:
         ]
     )
     time, _ = basis(runs)
+    unsure = (pl.col("confidence") < LEAST_CONFIDENCE).fill_null(value=False)
     prefix = "step_" if time == "step_ns" else ""
     frame = with_ratio(rows, labels, time, ratios=comparable(runs)).select(
         *(RUN, ITEM, *_KEYS, "path", "confidence", "calls", *_TIMES),
         *map(_of_step, ("calls", *_TIMES)),
-        *("share", RATIO),
+        "share",
+        pl.when(~unsure).then(RATIO).alias(RATIO),
     )
     shown = [f"{prefix}{column}" for column in DIRECTIONS]
     figures = (*(one for one in shown if rows[one].sum()), time, "confidence", RATIO)

@@ -60,6 +60,7 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "forward_thread": pl.Int64,
         "input_shapes": pl.String,
         "input_types": pl.String,
+        "input_strides": pl.String,
         "inputs": pl.String,
         "module": _TEXT,
     },

@@ -177,6 +177,7 @@ def _op(events: list[Event]) -> _Columns:
         "forward_thread": integers([arg.forward_thread for arg in args]),
         "input_shapes": _texts([arg.shapes or arg.shapes_old for arg in args]),
         "input_types": _texts([arg.types for arg in args]),
+        "input_strides": _texts([arg.strides for arg in args]),
         "inputs": _texts([arg.inputs for arg in args]),
         "module": pl.Series([arg.module or None for arg in args], dtype=pl.Categorical),
     }

@@ -43,6 +43,7 @@ class Args(Struct, gc=False, frozen=True):
     shapes: Raw = field(default=ABSENT, name="Input Dims")
     shapes_old: Raw = field(default=ABSENT, name="Input dims")
     types: Raw = field(default=ABSENT, name="Input type")
+    strides: Raw = field(default=ABSENT, name="Input Strides")
     inputs: Raw = field(default=ABSENT, name="Concrete Inputs")
     module: str | None = field(default=None, name="Module Hierarchy")
     # Of a collective. Other events have a "dtype" of any kind.

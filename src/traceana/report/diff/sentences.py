@@ -128,6 +128,12 @@ _SENTENCES: Final[dict[str, Callable[[Row, str], str]]] = {
     "bias_apart": lambda row, _: f"The bias is a kernel of its own {_where(row)}",
     "bias_fused": lambda row, _: f"The bias is no kernel of its own any more {_where(row)}",
     "shape": lambda row, _: f"Another input, {row['before']} -> {row['after']}, {_where(row)}",
+    "weight": lambda row, _: (
+        f"Weight shape changed, {row['before']} -> {row['after']}, {_where(row)}"
+    ),
+    "memory_format": lambda row, _: (
+        f"Memory format changed, {row['before']} -> {row['after']}, {_where(row)}"
+    ),
     "precision": _precision,
     "tensor_cores": _tensor_cores,
 }
