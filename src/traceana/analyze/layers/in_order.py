@@ -68,7 +68,7 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
     if model is None:
         return trace
     seen = _positional(trace)
-    calls = _sequence(model)
+    calls = _sequence(model, most=len(seen) + 1)
     anchors = _anchors([one for one in seen if one.weighted], calls)
     if not anchors:
         return trace
@@ -110,16 +110,16 @@ def _positional(trace: Trace) -> list[_Seen]:
     ]
 
 
-def _sequence(model: Manifest) -> list[Layer]:
+def _sequence(model: Manifest, most: int) -> list[Layer]:
     """Return the calls of a forward pass in their order.
 
     Of a manifest that does not tell the order of shared layers, the calls of a layer stand
-    together.
+    together, ``most`` of them: more than the trace has rows agree with nothing.
     """
     placed = {place: layer for layer in model.layers for place in layer.order}
     ordered = sorted(model.layers, key=lambda layer: layer.position)
     if not placed:
-        return [layer for layer in ordered for _ in range(max(layer.calls, 1))]
+        return [layer for layer in ordered for _ in range(min(max(layer.calls, 1), most))]
     calls: list[Layer] = []
     once = iter([layer for layer in ordered if not layer.order])
     total = len(placed) + sum(not layer.order for layer in ordered)
