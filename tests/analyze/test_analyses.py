@@ -134,10 +134,10 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
     builder.sync(0, 1000)
     builder.kernel("k", 0, 7, device=1)
     result = busy(builder.build())
-    columns = ("device", "span_ns", "busy_ns", "kernel_ns", "copy_only_ns", "idle_ns", "sum_ns")
+    columns = ("device", "span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns", "sum_ns")
     assert result.frame.select(columns).rows() == [
-        (0, 160, 100, 80, 20, 60, 140),
-        (1, 7, 7, 7, 0, 0, 7),
+        (0, 1000, 100, 80, 20, 900, 140),
+        (1, 1000, 7, 7, 0, 993, 7),
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_graph_recorded_whole_counts_as_a_kernel_wherever_busy_time_is_told() 
     row = {"name_id": builder.name("graph"), "kind": "graph", "device": 0}
     builder.row("activities", start=50, duration=100, **row)
     trace = builder.build()
-    columns = ("busy_ns", "kernel_ns", "copy_only_ns")
+    columns = ("busy_ns", "kernel_ns", "memops_only_ns")
     assert busy(trace).frame.select(columns).rows() == [(150, 100, 50)]
     assert devices(trace).frame.select(columns).rows() == [(150, 100, 50)]
     assert transfers(trace).totals["exposed_ns"] == 50

@@ -37,7 +37,7 @@ def test_busy_and_idle_add_up(trace: Trace) -> None:
     places = devices(trace, found=found).frame
     assert places.height
     assert (places["busy_ns"] + places["idle_ns"] == places["span_ns"]).all()
-    assert (places["kernel_ns"] + places["copy_only_ns"] == places["busy_ns"]).all()
+    assert (places["kernel_ns"] + places["memops_only_ns"] == places["busy_ns"]).all()
     by_device = {
         (rank, device): idle_ns
         for rank, device, idle_ns in places.select("rank", "device", "idle_ns").iter_rows()

@@ -113,7 +113,7 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     assert row["span_ns"] == END
     assert row["busy_ns"] == sum(inside(t, work, *KINDS) for t in every)
     assert row["kernel_ns"] == sum(inside(t, work, "kernel", "collective") for t in every)
-    assert row["copy_only_ns"] == row["copy_exposed_ns"]
+    assert row["memops_only_ns"] == row["copy_exposed_ns"]
     assert row["copy_exposed_ns"] == sum(
         inside(t, work, "memcpy") and not inside(t, work, "kernel", "collective") for t in every
     )

@@ -78,7 +78,7 @@ def test_the_figures_of_the_device(file: Path) -> None:
     assert place["span_ns"] == 4_000_000
     assert place["busy_ns"] == 2 * (100_000 + 2 * 2_000 + 1_000_000)
     assert place["kernel_ns"] == 2 * (2 * 2_000 + 1_000_000)
-    assert place["copy_ns"] == place["copy_exposed_ns"] == place["copy_only_ns"] == 200_000
+    assert place["copy_ns"] == place["copy_exposed_ns"] == place["memops_only_ns"] == 200_000
     assert (place["collective_ns"], place["collective_exposed_ns"]) == (400_000, 200_000)
     assert (place["launches"], place["step_launches"]) == (10, 5.0)
     assert (place["launch_bound"], place["launch_bound_ns"]) == (4, 8_000)

@@ -85,7 +85,7 @@ class Figures:
     def window_ns(self) -> int:
         """How long the measured steps lasted, times their devices, or the devices' spans."""
         if not self.stepped:
-            return int(self.busy["span_ns"].sum())
+            return int(self.busy["work_span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
 
     @cached_property

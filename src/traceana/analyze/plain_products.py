@@ -23,7 +23,7 @@ def plain_products(computed: Units) -> pl.DataFrame:
     plain fp32; ``bytes``, what it has to move at least, null where shapes or types do not tell.
     Kernels of no operator that is counted are one row a category, without bytes.
     """
-    rows, charged = computed
+    rows, charged = computed.work, computed.charged
     plain = rows.filter(
         pl.col("category").is_in(_PRODUCTS)
         & (pl.col("precision") == "fp32")

@@ -8,42 +8,53 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SEARCH, SOURCE, classified, described
+from traceana.analyze.costs.charges import Charges, charges, on_flops
 from traceana.analyze.costs.frame import COUNTS, whole_sum
+from traceana.analyze.costs.gaps import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.costs.instructions import executions, flops_by_run
 from traceana.analyze.costs.machine import machine
-from traceana.analyze.costs.operators import priced, selected_operators
-from traceana.analyze.flops import MACS
+from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.layers.rates import rate_columns
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
-from traceana.attribute.nesting import NONE, from_rows, to_rows
+from traceana.attribute.nesting import to_rows
 from traceana.flops.coverage import Tree
-from traceana.flops.operators import operator_costs
 
 if TYPE_CHECKING:
+    from traceana.describe import Manifest
     from traceana.flops.peaks import Peaks
     from traceana.trace import Trace
 
 _GRADIENTS: Final = ("dgrad", "wgrad")
 _CLASS: Final = ("category", "part")
-_NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", SEARCH)
+_LINKS: Final = ("memcpy", "memset", "collective", SEARCH)
 """Bound by links and other devices: the roofline of one device's memory says nothing of them.
 Trials compute again what their operator computes."""
+_UNTOLD: Final = ("other", "fused", "fft")
+"""Categories that may compute anything."""
 
 
-def roofline(trace: Trace, peaks: Peaks | None = None, computed: Units | None = None) -> Result:
+def roofline(
+    trace: Trace,
+    peaks: Peaks | None = None,
+    computed: Units | None = None,
+    model: Manifest | None = None,
+) -> Result:
     """Return one row a category and part of it, as of ``breakdown``, with what it computes.
 
-    The FLOPs and bytes of an operator, or instruction of a compiled program, are those of the class
-    that most of its time is of (of a gradient, of the kernels of that gradient, where they tell):
-    ``flops_per_s`` is over the time of just these kernels. Columns: ``category``, ``part``,
+    The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer are those of
+    the kernels inside its operator, or instruction of a compiled program, that compute products
+    (of a gradient, of that gradient's, where they tell); those of other operators of their other
+    kernels. Of several classes the one with most time has them. ``flops_per_s`` is over the time of
+    just these kernels. Columns: ``category``, ``part``,
     ``calls``, ``time_ns``, ``share``, ``flops``, ``executed_flops``, ``flops_per_s``, ``of_peak``,
     ``over_peak``, ``bytes``, ``intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most
-    time first. ``computed`` is what :func:`units` says of ``trace``, where somebody has it already.
+    time first. ``computed`` is what :func:`units` says of ``trace``, where somebody has it already;
+    ``model`` is the layer manifest.
     """
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
-    rows, charged = computed or units(trace)
+    rows, charged, notes = computed or units(trace, model)
     of_class, over = _of_classes(charged, rows)
     of_trace, whose = machine(trace)
     frame = (
@@ -58,12 +69,12 @@ def roofline(trace: Trace, peaks: Peaks | None = None, computed: Units | None = 
         ["time_ns", *_CLASS], descending=[True, False, False], nulls_last=True
     )
     totals = sums(frame, "calls", "time_ns", "flops")
-    homeless = int(charged["flops"].sum()) - totals["flops"]
+    homeless = int(charged["flops"].sum()) - (totals.get("flops") or 0)
     return Result(
         frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         totals,
         (
-            MACS,
+            *notes,
             *_on_homeless(homeless),
             whose if of_trace is not None or peaks is None else peaks.source,
         ),
@@ -75,22 +86,33 @@ class Units(NamedTuple):
 
     A unit is a counted operator, or an instruction of a compiled program. Columns of ``work``:
     ``category``, ``part``, ``duration``, ``unit`` (null: of none), ``gradient`` (``dgrad``,
-    ``wgrad``, null), ``precision``, ``tensor_core``; of ``charged`` ``unit``, ``gradient``,
-    ``flops``, ``executed_flops``, ``bytes`` (compulsory).
+    ``wgrad``, null), ``precision``, ``tensor_core``, ``alone`` (whether its row stands
+    for all that is inside it); of ``charged`` ``unit``, ``gradient``,
+    ``product`` (whether it is a convolution, matrix product, attention or recurrent layer),
+    ``flops``, ``executed_flops``, ``bytes`` (compulsory), ``partial`` (whether the count is a
+    partial one). ``notes`` are those on the FLOPs.
     """
 
     work: pl.DataFrame
     charged: pl.DataFrame
+    notes: tuple[str, ...]
 
 
-def units(trace: Trace) -> Units:
-    """Return the work of ``trace`` by the units that compute it."""
-    activities, tree = work(trace), Tree.of(trace.ops)
-    costs = priced(trace, tree, operator_costs(trace.ops))
-    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
-    rows = _rows(trace, activities, tree, costs["op"])
-    parts = [_of_operators(costs, rows, tree, activities), _of_instructions(trace, activities)]
-    return Units(rows, pl.concat(parts))
+def units(trace: Trace, model: Manifest | None = None) -> Units:
+    """Return the work of ``trace`` by the units that compute it.
+
+    What the layer manifest ``model`` counts of a layer is a unit, one each direction.
+    """
+    trace = with_names_of(trace, model)
+    activities = work(trace)
+    known = charges(trace, model)
+    rows = _rows(trace, activities, known)
+    parts = [
+        _of_operators(trace, known, rows, activities),
+        _of_instructions(trace, activities.filter(known.coverage["reason"].ne_missing(BY_MODEL))),
+        _of_model(trace, known),
+    ]
+    return Units(rows, pl.concat(parts), (*known.notes, *on_flops(trace, known)))
 
 
 def _on_homeless(flops: int) -> tuple[str, ...]:
@@ -120,25 +142,26 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-def _rows(
-    trace: Trace, activities: pl.DataFrame, tree: Tree, priced_ops: pl.Series
-) -> pl.DataFrame:
-    """Return the work with its class, the unit that tells what it computes, and its gradient.
+def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFrame:
+    """Return the work with its class, the unit that it is part of, and its gradient.
 
     A unit is the counted operator around the work; where there is none the operator that the work
-    is of, which on a CPU may have counted ones inside; or, numbered behind the operators, the
-    instruction of a compiled program.
+    is of, which on a CPU may have counted ones inside; numbered behind the operators, the
+    instruction of a compiled program; behind these, a direction of a layer of the manifest.
     """
     told = described(activities.select(SOURCE), trace)
-    counted = np.zeros(trace.ops.height, dtype=np.bool_)
-    counted[priced_ops.to_numpy()] = True
-    own, nearest = from_rows(activities["op"]), tree.nearest(counted)
-    around = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
-    unit = to_rows(np.where(around == NONE, own, around)).cast(pl.Int64)
+    by_model = known.coverage["reason"].eq_missing(BY_MODEL)
     return classified(activities.select(*SOURCE, "duration"), trace).select(
         *_CLASS,
         "duration",
-        _unit_of_instruction(trace, activities["instruction"]).fill_null(unit).alias("unit"),
+        # An instruction, or an operator of a CPU, stands for all that is inside it.
+        (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
+        pl.when(by_model)
+        .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
+        .when(activities["instruction"].is_not_null())
+        .then(_unit_of_instruction(trace, activities["instruction"]))
+        .otherwise(known.coverage["op"].cast(pl.Int64))
+        .alias("unit"),
         pl.when(pl.lit(told["direction"]).is_in(_GRADIENTS))
         .then(pl.lit(told["direction"]))
         .alias("gradient"),
@@ -151,26 +174,35 @@ def _unit_of_instruction(trace: Trace, instruction: pl.Series) -> pl.Series:
     return instruction.cast(pl.Int64) + trace.ops.height
 
 
+def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Series:
+    first = trace.ops.height + trace.instructions.height
+    return first + 2 * layer.cast(pl.Int64) + backward.fill_null(False).cast(pl.Int64)
+
+
 def _of_operators(
-    costs: pl.DataFrame, rows: pl.DataFrame, tree: Tree, activities: pl.DataFrame
+    trace: Trace, known: Charges, rows: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return ``unit``, ``gradient`` and counts of what operators compute."""
+    """Return what operators compute, by ``unit`` and ``gradient``."""
+    costs, tree = known.operators, Tree.of(trace.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
     at_work[activities["op"].drop_nulls().to_numpy()] = True
     around = to_rows(tree.nearest(at_work)).cast(pl.Int64)
-    op, part = pl.col("op").cast(pl.Int64), pl.col("part").cast(pl.String)
-    return costs.select(
+    partly = known.coverage.filter(pl.col("reason") == PARTLY)["op"].cast(pl.Int64).unique()
+    op = pl.col("op").cast(pl.Int64)
+    return costs.with_columns(
         pl.when(op.is_in(rows["unit"].drop_nulls().unique().implode()))
         .then(op)
         .otherwise(pl.lit(around.gather(costs["op"])))
-        .alias("unit"),
-        pl.when(part.is_in(_GRADIENTS)).then(part).alias("gradient"),
-        *COUNTS,
+        .alias("unit")
+    ).select(
+        "unit",
+        *_CHARGED,
+        pl.col("unit").is_in(partly.implode()).fill_null(False).alias("partial"),
     )
 
 
 def _of_instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return ``unit``, ``gradient`` and counts of what instructions of compiled programs compute.
+    """Return what instructions of compiled programs compute, by ``unit`` and ``gradient``.
 
     The elementwise part of an instruction is not counted, nor what it moves.
     """
@@ -179,44 +211,114 @@ def _of_instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     return runs.select(
         _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         pl.lit(None, pl.String).alias("gradient"),
+        pl.lit(True).alias("product"),
         (pl.col("flops") * pl.col("count")).alias("flops"),
         pl.lit(None, pl.Int64).alias("executed_flops"),
         pl.lit(None, pl.Int64).alias("bytes"),
+        pl.col("at_least").alias("partial"),
     )
+
+
+def _of_model(trace: Trace, known: Charges) -> pl.DataFrame:
+    """Return what the manifest counts, by ``unit`` and ``gradient``."""
+    costs = known.of_model
+    backward = costs["part"].cast(pl.String) != "forward"
+    unit = _unit_of_layer(trace, costs["layer"], backward).alias("unit")
+    return costs.select(unit, *_CHARGED, pl.lit(False).alias("partial"))
+
+
+_PRODUCT: Final = r"^(?:convolution|recurrent)\.(?:forward|dgrad|wgrad)$|^matmul$|^attention\."
+"""Formulas of products."""
+_CHARGED: Final = (
+    pl.when(pl.col("part").cast(pl.String).is_in(_GRADIENTS))
+    .then(pl.col("part").cast(pl.String))
+    .alias("gradient"),
+    pl.col("formula").str.contains(_PRODUCT).alias("product"),
+    *COUNTS,
+)
 
 
 def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the counts by class, and the time of the kernels that they are of (``_over``).
 
-    A gradient of which no kernel is known to be is of the class that most of all time of its unit
-    is of.
+    A gradient of which no kernel is known to be is of the kernels of its whole unit. The time is
+    null where a count is a partial one.
     """
     exact, whole = ["unit", "gradient"], ["unit"]
-    by_gradient = charged.join(_heaviest(rows, exact), on=exact, how="left", nulls_equal=True)
-    told = by_gradient.filter(pl.col("category").is_not_null())
-    rest = by_gradient.filter(pl.col("category").is_null()).drop(_CLASS)
-    untold = rest.join(_heaviest(rows, whole), on=whole)
-    computed = (
-        pl.concat([told, untold])
+    charged = charged.with_columns((pl.col("flops") > 0).alias("computes"))
+    told, their_time = _chosen(charged, rows, exact)
+    rest = charged.join(told, on=[*exact, "product", "computes"], how="anti", nulls_equal=True)
+    untold, rest_time = _chosen(rest, rows, whole)
+    computed = pl.concat([told, untold])
+    partial = pl.col("partial").any()
+    over = (
+        pl.concat([their_time, rest_time])
+        .unique(["row", *_CLASS])
         .group_by(_CLASS)
-        .agg(pl.col("flops").sum(), whole_sum("executed_flops"), whole_sum("bytes"))
-    )
-    numbered = rows.with_row_index("row")
-    theirs = [
-        numbered.join(told, on=[*exact, *_CLASS], how="semi", nulls_equal=True),
-        numbered.join(untold, on=[*whole, *_CLASS], how="semi", nulls_equal=True),
-    ]
-    over = pl.concat(theirs).unique("row").group_by(_CLASS).agg(pl.col("duration").sum())
-    return computed, over.rename({"duration": "_over"})
-
-
-def _heaviest(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the class that most time of each unit, or of each of its gradients, is of."""
-    return (
-        rows.filter(pl.col("unit").is_not_null() & ~pl.col("category").is_in(_NO_ARITHMETIC))
-        .group_by(*keys, *_CLASS)
         .agg(pl.col("duration").sum())
-        .sort(["duration", *_CLASS], descending=[True, False, False], nulls_last=True)
-        .unique(keys, keep="first", maintain_order=True)
-        .drop("duration")
+    )
+    counts = computed.group_by(_CLASS).agg(
+        pl.col("flops").sum(), whole_sum("executed_flops"), whole_sum("bytes"), partial
+    )
+    over = over.join(counts.select(*_CLASS, "partial"), on=_CLASS, nulls_equal=True).select(
+        *_CLASS, pl.when(~pl.col("partial")).then("duration").alias("_over")
+    )
+    return counts.drop("partial"), over
+
+
+def _chosen(
+    charged: pl.DataFrame, rows: pl.DataFrame, keys: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return those of ``charged`` with kernels that compute them, with the class of these.
+
+    Of several classes the one with most time of the unit (of its gradient, with that among the
+    ``keys``). Beside them ``row``, class and ``duration`` of the kernels: of a product all that
+    compute products, of others those of the class.
+    """
+    kernels = (
+        rows.filter(pl.col("unit").is_not_null())
+        .group_by("unit", "gradient", "alone", *_CLASS)
+        .agg(pl.col("duration").sum())
+        .sort("unit", "gradient", "alone", *_CLASS)
+        .with_row_index("row")
+    )
+    wanted = [*keys, "product", "computes"]
+    category, product = pl.col("category"), pl.col("product")
+    is_product, moves = category.is_in(PRODUCTS), category.is_in(NO_ARITHMETIC)
+    rank = (
+        pl.when(category.is_in(_LINKS))
+        .then(None)
+        .when(product)
+        .then(
+            pl.when(is_product)
+            .then(0)
+            .when(category.is_in(_UNTOLD))
+            .then(1)
+            .when(pl.col("alone") & ~moves)
+            .then(2)
+        )
+        .when(pl.col("computes"))
+        .then(pl.when(is_product).then(1).when(~moves).then(0))
+        .otherwise(0)
+    )
+    able = (
+        charged.select(wanted)
+        .unique(maintain_order=True)
+        .join(kernels, on=keys, nulls_equal=True)
+        .with_columns(rank.alias("rank"))
+        .filter(pl.col("rank") == pl.col("rank").min().over(wanted))
+    )
+    time = pl.col("duration").sum().over(*wanted, *_CLASS)
+    first = (
+        able.with_columns(time.alias("time"))
+        .sort(["time", *_CLASS], descending=[True, False, False], nulls_last=True)
+        .unique(wanted, keep="first", maintain_order=True)
+        .select(*wanted, *_CLASS)
+    )
+    theirs = able.drop(_CLASS).with_columns(able.select(*_CLASS).rename(lambda name: f"own_{name}"))
+    theirs = theirs.join(first, on=wanted, nulls_equal=True)
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"own_{name}")) for name in _CLASS)
+    return (
+        charged.join(first, on=wanted, nulls_equal=True, maintain_order="left"),
+        theirs.filter(product | same).select("row", *_CLASS, "duration"),
     )

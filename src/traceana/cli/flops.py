@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.opening import exit_code, layer_manifest, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 COLUMNS = (
-    *("operator", "part", "kind", "calls", "flops", "share", "bytes", "time_ns"),
+    *("operator", "part", "kind", "calls", "flops", "share", "executed_flops", "bytes", "time_ns"),
     *("formula", "reason"),
 )
-OPTIONAL = ("bytes", "kind", "formula", "calls", "share")
+OPTIONAL = ("executed_flops", "bytes", "kind", "formula", "calls", "share")
 BY_CLASS = (
     *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
     *("flops_per_s", "of_peak", "intensity", "bound", "of_attainable"),
@@ -56,8 +56,9 @@ def flops(
     """FLOPs and compulsory bytes of each operator, and the operators that are not counted.
 
     1 multiply-accumulate is 2 FLOPs. Shapes are the trace's own: record_shapes=True in
-    torch.profiler, HLO in XPlane. (Those of a layer manifest are in traceana layers.) Of nested
-    operators the outermost counts.
+    torch.profiler, HLO in XPlane; where it has none, those of a layer manifest. Of nested operators
+    the outermost counts. Of causal attention flops is the full square, executed_flops what the mask
+    keeps.
     """
     from traceana.analyze.flops import flops as analysis
     from traceana.analyze.formulas import formulas
@@ -65,10 +66,12 @@ def flops(
 
     output = Output(tabling, writing, reads=files, screenful=40)
     trace = open_trace(files, reading)
+    model = layer_manifest(files, reading)
     if by is By.CLASS and not explain:
-        output.show("flops", roofline(trace), trace, columns=BY_CLASS, optional=OPTIONAL_BY_CLASS)
+        by_class = roofline(trace, model=model)
+        output.show("flops", by_class, trace, columns=BY_CLASS, optional=OPTIONAL_BY_CLASS)
         return exit_code(trace, reading)
-    result = analysis(trace)
+    result = analysis(trace, model)
     if explain:
         output.show("flops", formulas(result), trace, records=True)
     else:

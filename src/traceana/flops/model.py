@@ -40,7 +40,8 @@ class Cost:
 
     ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
     or an operand's shape is not known. ``formula`` names the entry of
-    :data:`traceana.flops.registry.FORMULAS` that says how it was derived.
+    :data:`traceana.flops.registry.FORMULAS` that says how it was derived. ``skipped`` counts those
+    of ``flops`` that a mask makes unnecessary, ``None`` where it is not known whether there is one.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Cost:
     flops: int
     bytes: int | None
     formula: str
+    skipped: int | None = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.flops <= LARGEST or not 0 <= (self.bytes or 0) <= LARGEST:

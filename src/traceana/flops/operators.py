@@ -25,6 +25,7 @@ COSTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "flops": pl.Int64,  # a multiply-accumulate is two
     "bytes": pl.Int64,  # compulsory; null where a type or a shape is not known
     "formula": pl.String,
+    "skipped": pl.Int64,  # of `flops`, what a causal mask leaves out; null where not known
 }
 GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "op": pl.UInt32,  # row of `ops`
@@ -85,6 +86,10 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         .join(priced, on="_call", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTS.items())
     )
+    # The products of the composite implementation compute the square, and mask it afterwards.
+    math = (rows["name"] == "aten::_scaled_dot_product_attention_math").to_numpy()
+    square = pl.Series(math | tree.holding(math)).gather(costs["op"])
+    costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     never_ran = np.zeros(ops.height, dtype=np.bool_)
     never_ran[stopped(costs, rows, tree).to_numpy()] = True
     costs = costs.filter(~pl.Series(never_ran).gather(costs["op"]))
@@ -99,7 +104,7 @@ def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     readers = operators()
     parts: list[int] = []
     reasons: list[str | None] = []
-    costs: list[tuple[int, str, str, int, int | None, str]] = []
+    costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
     for number, recorded, *told in calls.iter_rows():
         name = recorded if recorded in readers else _ATEN.sub("aten::", recorded, count=1)
         if name not in readers:
@@ -113,7 +118,10 @@ def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             continue
         parts.append(len(result))
         reasons.append(None)
-        costs += ((number, one.part, one.kind, one.flops, one.bytes, one.formula) for one in result)
+        costs += (
+            (number, one.part, one.kind, one.flops, one.bytes, one.formula, one.skipped)
+            for one in result
+        )
     schema = {"_call": pl.UInt32, **{name: COSTS[name] for name in COSTS if name != "op"}}
     return (
         calls.with_columns(

@@ -56,7 +56,8 @@ PASSIVE: Final = frozenset(
 
 _WRAPPERS: Final = (
     r"^autograd::engine::evaluate_function: |^torch::autograd::AccumulateGrad$|Backward\d+$|"
-    r"(?:^|:|\.)CheckpointFunction(?:Backward)?$|^Torch-Compiled Region|"
+    r"(?:^|:|\.)CheckpointFunction(?:Backward)?$|^BackwardHookFunction(?:Backward)?$|"
+    r"^Torch-Compiled Region|"
     r"^TorchDynamo Cache Lookup$|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode$|"
     r"^Optimizer\.|^ProfilerStep|^enumerate\(DataLoader\)|^nn\.Module: "
 )
@@ -68,6 +69,7 @@ def passive(name: pl.Expr) -> pl.Expr:
     Nodes of autograd's graph, optimizers, annotations and what torch.compile does around a compiled
     function count by the operators inside them.
     A node whose name ends without a number is a program's own, or of PyTorch before 1.9: it may
-    launch kernels itself, and is no such operator. A reentrant checkpoint launches none.
+    launch kernels itself, and is no such operator. A reentrant checkpoint launches none, nor does
+    the node that calls a module's backward hooks.
     """
     return name.is_in(sorted(PASSIVE)) | name.str.contains(_WRAPPERS)

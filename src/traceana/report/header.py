@@ -95,10 +95,12 @@ def _busy(overview: Overview) -> list[Text]:
     totals = overview.busy.totals
     line = Text(f"{overview.place}      ", style="dim")
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
+    selected = "selected_steps" in overview.facts["properties"]
+    looked_at = "selected steps" if selected else "capture"
     line.append(f"busy {human.share(share)}", style="bold")
     line.append(
-        f": {human.duration(totals['busy_ns'])} of {human.duration(totals['span_ns'])}, "
-        f"first to last work; durations sum to {human.duration(totals['sum_ns'])}",
+        f" of the {looked_at}: {human.duration(totals['busy_ns'])} of "
+        f"{human.duration(totals['span_ns'])}; durations sum to {human.duration(totals['sum_ns'])}",
         style="not bold",
     )
     if frame.height == 1:

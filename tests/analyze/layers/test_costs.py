@@ -189,10 +189,7 @@ def test_self_time_around_counted_operators_has_its_reason(also: bool) -> None:
     assert reason is not None
     assert ("others have no count" in reason) is also
     notes = flops(attribute(b.build())).notes
-    assert (
-        any("40.0 % of the time is of operators that are counted in part" in n for n in notes)
-        is also
-    )
+    assert ("time with partial FLOP counts: 40.0 %" in notes) is also
 
 
 def test_self_time_around_operators_without_a_count_has_its_reason() -> None:
@@ -201,9 +198,9 @@ def test_self_time_around_operators_without_a_count_has_its_reason() -> None:
     b.row("ops", name="aten::mkldnn_rnn_layer_backward", process=9, thread=1, start=100,
           duration=300)  # fmt: skip
     assert _reasons(b)["Optimizer.step#SGD.step"] == "operators inside it have no count"
-    _, no_flops, share = flops(attribute(b.build())).notes
+    no_flops, share = flops(attribute(b.build())).notes
     assert no_flops.startswith("no FLOPs")
-    assert share == "100.0 % of the time is of work without a count"
+    assert share == "time without FLOP counts: 100.0 %"
 
 
 def test_the_rate_of_a_layer_is_over_the_time_of_what_is_counted() -> None:
@@ -215,7 +212,7 @@ def test_the_rate_of_a_layer_is_over_the_time_of_what_is_counted() -> None:
               correlation=number)  # fmt: skip
         b.kernel("k", 1000 * (number + 1), time, correlation=number, process=9, stream=7)
     result = layers(attribute(b.build()), by="type")
-    assert "75.0 % of the time is of work without a count" in result.notes
+    assert "time without FLOP counts: 75.0 %" in result.notes
     row = result.frame.filter(pl.col("flops") > 0).row(0, named=True)
     assert row["flops_per_s"] == pytest.approx(2 * 4 * 5 * 6 / 100e-9)
 
@@ -317,3 +314,149 @@ def test_a_manifest_counts_the_steps_in_which_a_layer_ran_on_the_selected_device
     for devices, steps in ((None, 4), ([1], 3), ([2], 1)):
         chosen = select(trace, devices=devices)
         assert layers(chosen, model=model).totals["flops"] == steps * once
+
+
+def _launches(b: TraceBuilder, at: int, *kernels: tuple[str, int]) -> None:
+    """Launch ``kernels`` (name, time) from the host at ``at``, one after the other."""
+    for number, (name, time) in enumerate(kernels):
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=at + 2 * number,
+              duration=1, correlation=at + number)  # fmt: skip
+        b.kernel(name, 100_000 * at + 10_000 * number, time, correlation=at + number, process=9,
+                 stream=7)  # fmt: skip
+
+
+def _refined(b: TraceBuilder) -> Trace:
+    built, rules = attribute(b.build()), rules_in_use(None)
+    named = built.with_tables(names=classify_names(built.names["name"], rules))
+    return refine(named, rules)
+
+
+BIAS = "void bias_activation_kernel<float, 4>(float*)"
+TRANSPOSE = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false>(int)"
+GEMM = "volta_sgemm_128x64_nn"
+
+
+@pytest.mark.parametrize("beside", [BIAS, TRANSPOSE, "void at::native::elementwise_kernel<1>()"])
+def test_the_flops_of_a_product_are_of_its_product_kernel_however_short(beside: str) -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    _launches(b, 20, (beside, 900), (GEMM, 100))
+    rows = {row["category"]: row for row in roofline(_refined(b)).frame.to_dicts()}
+    assert rows["gemm"]["flops"] == 240
+    assert rows["gemm"]["flops_per_s"] == pytest.approx(240 / 100e-9)
+    (other,) = (row for category, row in rows.items() if category != "gemm")
+    assert (other["flops"], other["flops_per_s"], other["bytes"]) == (None, None, None)
+
+
+def test_a_product_whose_kernel_was_not_recorded_is_in_no_class() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    _launches(b, 20, (TRANSPOSE, 900))
+    result = roofline(_refined(b))
+    assert result.frame["flops"].null_count() == 1
+    assert any("240 FLOPs are in no class" in note for note in result.notes)
+
+
+BACKWARD = {
+    "input_shapes": json.dumps(
+        [[8, 64, 56, 56], [8, 32, 56, 56], [64, 32, 3, 3], [], [], [], [], [], [], [], []]
+    ),
+    "input_types": json.dumps(["float", "float", "float", *[""] * 8]),
+    "inputs": json.dumps(
+        ["", "", "", "[64]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1",
+         "[True, True, True]"]
+    ),
+}  # fmt: skip
+
+
+def test_gradients_whose_time_stands_together_have_no_time_of_their_own() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::convolution_backward", process=9, thread=1, start=10, duration=500,
+          **BACKWARD)  # fmt: skip
+    rows = flops(attribute(b.build())).frame
+    parts = rows.filter(pl.col("flops") > 0)
+    assert parts["part"].sort().to_list() == ["bias_grad", "dgrad", "wgrad"]
+    assert parts["time_ns"].null_count() == 3
+    assert rows.filter(pl.col("flops").is_null())["time_ns"].to_list() == [500]
+    assert flops(attribute(b.build())).totals["time_ns"] == 500
+
+
+def _recurrent_step(recurrent: dict[str, str]) -> TraceBuilder:
+    """Return a step of a layer that ran a product of 100 ns and a recurrent kernel of 900 ns."""
+    b = TraceBuilder()
+    b.row("ranges", text="ProfilerStep#1", kind="step", process=9, thread=1, start=0,
+          duration=900)  # fmt: skip
+    b.row("ranges", text="nn.Module: LSTM_0", kind="module", process=9, thread=1, start=5,
+          duration=500)  # fmt: skip
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    b.row("ops", name="mine::lstm", process=9, thread=1, start=100, duration=50, **recurrent)
+    _launches(b, 20, (GEMM, 100))
+    _launches(b, 110, ("lstm_cell_kernel", 900))
+    return b
+
+
+def test_a_layer_that_is_counted_in_part_has_no_rate() -> None:
+    trace = attribute(_recurrent_step({}).build())
+    row = layers(trace).frame.filter(pl.col("role") == "layer").row(0, named=True)
+    assert (row["flops"], row["flops_per_s"], row["of_attainable"]) == (240, None, None)
+    shares = [
+        note
+        for result in (layers(trace), flops(trace), roofline(trace))
+        for note in result.notes
+        if "without FLOP counts" in note
+    ]
+    assert shares == ["time without FLOP counts: 90.0 %"] * 3
+
+
+def test_the_manifest_counts_a_layer_that_the_trace_counts_in_part() -> None:
+    trace = attribute(_recurrent_step({}).build())
+    layer = Layer(path="LSTM_0", type="Linear", framework_type="Linear", position=0,
+                  inputs=((40, 50),), outputs=((40, 60),),
+                  parameters={"weight": (60, 50)})  # fmt: skip
+    model = manifest(network="n", framework=None, inputs=(), layers=(layer,))
+    whole = 2 * 40 * 50 * 60
+    found = layers(trace, model=model)
+    row = found.frame.filter(pl.col("role") == "layer").row(0, named=True)
+    assert row["flops"] == whole
+    assert row["flops_per_s"] == pytest.approx(whole / 1e-6)
+    results = (found, flops(trace, model), roofline(trace, model=model))
+    assert {result.totals["flops"] for result in results} == {whole}
+    assert not any("without FLOP counts" in note for one in results for note in one.notes)
+    assert flops(trace, model).totals["time_ns"] == 1000
+
+
+def test_work_of_no_operator_has_no_flop_count_in_any_command() -> None:
+    b = TraceBuilder()
+    b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
+    _launches(b, 20, (GEMM, 100))
+    b.kernel("k", 9_000_000, 300, process=9, stream=7)
+    b.row("activities", kind="memcpy", start=9_100_000, duration=100, process=9, device=0,
+          stream=7)  # fmt: skip
+    trace = _refined(b)
+    for result in (layers(trace), flops(trace), roofline(trace)):
+        assert "time without FLOP counts: 60.0 %" in result.notes
+
+
+def _attention(causal: str | None) -> Trace:
+    b = TraceBuilder()
+    shape = [2, 4, 16, 8]
+    recorded = {} if causal is None else {
+        "inputs": json.dumps(["", "", "", "", "0.", causal, "", "False"])
+    }  # fmt: skip
+    b.row("ops", name="aten::scaled_dot_product_attention", process=9, thread=1, start=10,
+          duration=50, input_shapes=json.dumps([shape, shape, shape, [], [], [], [], []]),
+          input_types=json.dumps(["float"] * 3 + [""] * 5), **recorded)  # fmt: skip
+    _launches(b, 20, ("flash_fwd_kernel", 100))
+    return _refined(b)
+
+
+def test_causal_attention_has_the_count_of_the_square_and_of_what_the_mask_keeps() -> None:
+    square = 2 * 2 * 4 * 16 * 16 * (8 + 8)
+    kept = square * (16 * 17 // 2) // (16 * 16)
+    for causal, executed in (("True", kept), ("False", square), (None, None)):
+        trace = _attention(causal)
+        for result in (flops(trace), layers(trace), roofline(trace)):
+            row = result.frame.filter(pl.col("flops") > 0).row(0, named=True)
+            assert (row["flops"], row["executed_flops"]) == (square, executed)
+            told = any(note.startswith("causal attention:") for note in result.notes)
+            assert told is (causal == "True")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.gaps import without_count
+from traceana.analyze.costs.gaps import BY_MODEL, coverage, incomplete, notes
 from traceana.analyze.costs.instructions import instruction_charges
 from traceana.analyze.costs.models import model_charges
-from traceana.analyze.costs.operators import operator_charges
+from traceana.analyze.costs.operators import operator_charges, selected_costs
 from traceana.analyze.work import work
 from traceana.flops.coverage import Tree
 from traceana.flops.operators import operator_costs
@@ -35,15 +35,19 @@ CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """What was computed, and how it is known.
+    """What the selected work computes, and how it is known.
 
-    ``frame`` has the columns of :data:`CHARGES`, a row a layer, part, kind and formula.
-    ``without_count`` tells of each row of ``work(trace)`` whether it is known to be of work that
-    is not in it. ``notes`` say where the shapes are from.
+    ``frame`` has the columns of :data:`CHARGES`, a row a layer, part, kind and formula: of the
+    counted ``operators`` (columns of :func:`traceana.analyze.costs.operators.priced` and
+    ``layer``), of instructions, and of the layers that the manifest counts (``of_model``).
+    ``coverage`` has a row for each of ``work(trace)``, with ``op`` and ``reason`` as of
+    :func:`traceana.analyze.costs.gaps.coverage`. ``notes`` say where the shapes are from.
     """
 
     frame: pl.DataFrame
-    without_count: pl.Series
+    operators: pl.DataFrame
+    of_model: pl.DataFrame
+    coverage: pl.DataFrame
     notes: tuple[str, ...]
 
 
@@ -51,15 +55,45 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     """Return what the selected work of ``trace`` computes.
 
     Shapes are those of the trace's operators; of a compiled program (XLA) those of its
-    instructions; for layers of which neither tells, those of ``model``.
+    instructions; for layers of which neither tells, or tells a part alone, those of ``model``.
     """
     tree, costs = Tree.of(trace.ops), operator_costs(trace.ops)
-    told = pl.concat([operator_charges(trace, tree, costs), instruction_charges(trace)])
-    missing = without_count(trace, tree, costs)
-    notes: tuple[str, ...] = ()
+    operators = selected_costs(trace, tree, costs)
+    told = pl.concat([operator_charges(operators), instruction_charges(trace)])
+    covered = coverage(trace, tree, costs)
+    of_model = told.clear()
+    on_shapes: tuple[str, ...] = ()
     if model is not None:
-        of_model, notes = model_charges(trace, model, told)
-        told = pl.concat([told, of_model])
-        by_model = work(trace)["layer"].is_in(of_model["layer"].unique().implode())
-        missing = missing & ~by_model.fill_null(False)
-    return Charges(told, missing, notes)
+        layer = work(trace, "layer")["layer"]
+        partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
+        of_model, on_shapes = model_charges(trace, model, told, set(partial.drop_nulls().unique()))
+        replaced = of_model["layer"].unique().implode()
+        kept = ~pl.col("layer").is_in(replaced).fill_null(False)
+        told, operators = told.filter(kept), operators.filter(kept)
+        by_model = layer.is_in(replaced).fill_null(False)
+        reason = pl.when(by_model).then(pl.lit(BY_MODEL)).otherwise("reason")
+        covered = covered.with_columns(reason.alias("reason"))
+    return Charges(pl.concat([told, of_model]), operators, of_model, covered, on_shapes)
+
+
+MACS: Final = "1 multiply-accumulate is 2 FLOPs"
+NO_SHAPES: Final = "no FLOPs: neither the trace nor a layer manifest has shapes (--model)"
+
+
+def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
+    """Return the notes on the FLOPs of ``trace``, the same in every command that prints them."""
+    if charged.coverage.is_empty():
+        return ()
+    frame, flops = charged.frame, pl.col("flops")
+    masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
+    return (
+        MACS if (frame["flops"] > 0).any() else NO_SHAPES,
+        *([CAUSAL] if masked.height else []),
+        *notes(charged.coverage["reason"], work(trace, "duration")["duration"]),
+    )
+
+
+CAUSAL: Final = (
+    "causal attention: flops and rates count the full square of scores, executed_flops the "
+    "scores that the mask keeps"
+)

@@ -1,4 +1,4 @@
-"""Work without a count: which operators it is of, and why they have none."""
+"""Which work has a count of FLOPs, and why the rest has none."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from traceana.analyze.classes import SOURCE, category_of
+from traceana.analyze.costs.instructions import flops_by_run, holders
 from traceana.analyze.work import work
-from traceana.attribute.nesting import to_rows
+from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
-from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import OperatorCosts
 
 if TYPE_CHECKING:
@@ -23,8 +24,19 @@ PARTLY: Final = (
 )
 HOLDING: Final = "operators inside it have no count"
 
-COUNTED: Final = (PASSIVE, AROUND, PARTLY)
+BY_MODEL: Final = "counted by the layer manifest, in rows of their own"
+MOVES: Final = "copies, memsets, collectives and layout changes compute nothing that is counted"
+NOT_TOLD: Final = "launched by no operator that is in the trace"
+NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
+
+COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
 """Reasons that leave out no work, or not all of it."""
+
+PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+"""Categories of what most FLOPs are of."""
+
+NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", "layout")
+"""Categories of what moves data."""
 
 
 def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
@@ -54,13 +66,76 @@ def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
     ).to_series()
 
 
-def without_count(trace: Trace, tree: Tree, costs: OperatorCosts) -> pl.Series:
-    """Tell for each row of ``work(trace)`` whether what launched it is known and has no count."""
+def coverage(trace: Trace, tree: Tree, costs: OperatorCosts) -> pl.DataFrame:
+    """Return for each row of ``work(trace)`` whether its FLOPs are counted.
+
+    Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
+    null where it has one. The only source of these, for every command.
+    """
     rows = work(trace)
-    of_operator = ~reasons(tree, costs).is_in(COUNTED).fill_null(True)
-    counted = instruction_flops(trace.instructions)["instruction"]
+    counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    counted[costs.costs["op"].to_numpy()] = True
+    own, nearest = from_rows(rows["op"]), tree.nearest(counted)
+    around = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
+    op = to_rows(np.where(around == NONE, own, around))
+    known = flops_by_run(trace)
+    part = known.filter("at_least")["instruction"]
+    instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
+    of_operator = (
+        pl.when(pl.col("op").is_null())
+        .then(pl.lit(NOT_TOLD))
+        .otherwise(pl.lit(reasons(tree, costs).gather(rows["op"])))
+    )
+    reason = (
+        pl.when(instruction.is_null())
+        .then(of_operator)
+        .when(instruction.is_in(part.implode()))
+        .then(pl.lit(PARTLY))
+        .when(instruction.is_in(holders(trace).implode()))
+        .then(pl.lit(AROUND))
+        .when(instruction.is_in(known["instruction"].implode()))
+        .then(None)
+        .otherwise(pl.lit(NO_PRODUCT))
+    )
+    left = reason.is_not_null() & ~reason.is_in(COUNTED)
+    known_class = ~category.cast(pl.String).is_in([*PRODUCTS, "other"])
     return rows.select(
-        pl.when(pl.col("instruction").is_not_null())
-        .then(~pl.col("instruction").is_in(counted.implode()))
-        .otherwise(pl.lit(of_operator.gather(rows["op"])).fill_null(False))
-    ).to_series()
+        pl.lit(op).alias("op"),
+        pl.when(left & category.cast(pl.String).is_in(NO_ARITHMETIC))
+        .then(pl.lit(MOVES))
+        # Of XLA the products alone are counted, in whatever table their kernels are.
+        .when(left & known_class & pl.col("op").is_not_null() & bool(trace.instructions.height))
+        .then(pl.lit(NO_PRODUCT))
+        .otherwise(reason)
+        .alias("reason"),
+    )
+
+
+def counted(reason: pl.Expr) -> pl.Expr:
+    """Tell of which work the FLOPs are counted: rates are over its time."""
+    return reason.is_null() | reason.is_in([PASSIVE, AROUND, BY_MODEL])
+
+
+def without_count(reason: pl.Expr) -> pl.Expr:
+    """Tell which work has no FLOP count, though it may compute."""
+    return reason.is_not_null() & ~reason.is_in(COUNTED)
+
+
+def incomplete(reason: pl.Expr) -> pl.Expr:
+    """Tell which work makes the count of the layer around it a partial one.
+
+    What the launch is not known of is missing in the count and in its time alike; what holds no
+    product adds little to the count of the products.
+    """
+    return (without_count(reason) & ~reason.is_in([NOT_TOLD, NO_PRODUCT])) | (reason == PARTLY)
+
+
+def notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
+    """Return how much of the time has no FLOP count, and how much a partial one."""
+    rows, total = pl.DataFrame({"reason": reason, "time": time}), int(time.sum())
+    told = (
+        ("time without FLOP counts", without_count(pl.col("reason"))),
+        ("time with partial FLOP counts", pl.col("reason") == PARTLY),
+    )
+    found = [(label, int(rows.filter(which)["time"].sum())) for label, which in told]
+    return tuple(f"{label}: {100 * part / total:.1f} %" for label, part in found if part)

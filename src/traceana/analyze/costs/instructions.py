@@ -70,12 +70,14 @@ def holders(trace: Trace) -> pl.Series:
     return found
 
 
-def executions(ran: pl.DataFrame) -> pl.DataFrame:
+def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
     """Return how often each instruction ran, by layer and direction, and the time of its work.
+
+    The columns ``more`` tell its work further apart.
 
     One that runs as several kernels ran as often as the rarest of them.
     """
-    keys = ("instruction", "layer", "direction")
+    keys = ("instruction", "layer", "direction", *more)
     return (
         ran.group_by(*keys, "name_id")
         .agg(pl.len().alias("count"), pl.col("duration").sum().alias("time_ns"))

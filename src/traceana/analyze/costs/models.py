@@ -36,9 +36,12 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 def model_charges(
-    trace: Trace, model: Manifest, told: pl.DataFrame
+    trace: Trace, model: Manifest, told: pl.DataFrame, partial: set[int]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return the costs of layers that ``told`` has none of, and notes.
+
+    Of ``partial`` layers ``told`` counts a part of the work: the manifest's count stands for them
+    where it is the larger one.
 
     A layer runs its forward pass once in each step, and in each replica of ``tf.distribute``, in
     which it has selected work of that direction, and its backward pass likewise; ``model``
@@ -48,9 +51,14 @@ def model_charges(
     seen = _seen(trace)
     found = paired(trace, model)
     partner = found.layer_of
-    known = set(told.filter(pl.col("flops") > 0)["layer"].drop_nulls())
+    counts = told.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
+    known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
     rows: list[tuple[object, ...]] = []
-    wanted = {row: layer for row, layer in partner.items() if row not in known and row in seen}
+    wanted = {
+        row: layer
+        for row, layer in partner.items()
+        if row in seen and (row not in known or row in partial)
+    }
     if wanted and not trace.steps.height:
         return pl.DataFrame(schema=_SCHEMA), (
             "the layer manifest is not used: without steps it is not known how often a layer ran",
@@ -61,6 +69,8 @@ def model_charges(
         costs = layer_costs(_shapes(layer, layer.position == first), backward=True)
         if isinstance(costs, Refusal):
             continue
+        own: list[tuple[object, ...]] = []
+        flops = 0
         for cost in costs:
             if times := directions.get("forward" if cost.part == "forward" else "backward"):
                 count = times * layer.calls
@@ -68,10 +78,13 @@ def model_charges(
                     continue
                 size = None if cost.bytes is None else cost.bytes * count
                 executed = None if cost.kind.startswith("conv") else cost.flops * count
-                rows.append(
+                flops += cost.flops * count
+                own.append(
                     (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
                      size)
                 )  # fmt: skip
+        if flops > known.get(row, 0):
+            rows += own
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
     note = [f"the shapes of {layers} are from the layer manifest"] if used else []

@@ -25,22 +25,21 @@ CONVOLUTION: Final = r"^conv"
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
-def operator_charges(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
-    """Return the costs of the operators that the selected work was launched by.
+def operator_charges(costs: pl.DataFrame) -> pl.DataFrame:
+    """Return what operators compute, of :func:`selected_costs`, by layer."""
+    return summed(costs.with_columns(pl.lit(1, pl.Int64).alias("count")))
 
-    ``tree`` and ``told`` are those of all operators.
 
-    An operator counts if work is of it, or of one inside or around it: around, on a CPU, where
-    an operator's time can stand for all that is inside it.
+def selected_costs(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
+    """Return the costs of the operators that the selected work was launched by, and ``layer``.
+
+    ``tree`` and ``told`` are those of all operators. An operator counts if work is of it, or of
+    one inside or around it: around, on a CPU, where an operator's time can stand for all that is
+    inside it.
     """
     costs = priced(trace, tree, told)
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
-    return summed(
-        costs.with_columns(
-            _layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"),
-            pl.lit(1, pl.Int64).alias("count"),
-        )
-    )
+    return costs.with_columns(_layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"))
 
 
 def priced(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
@@ -58,10 +57,10 @@ def priced(trace: Trace, tree: Tree, told: OperatorCosts) -> pl.DataFrame:
         .with_columns(
             pl.when(pl.col("kind").str.contains(CONVOLUTION))
             .then(pl.col("flops") + pl.col("saved"))
-            .otherwise("flops")
+            .otherwise(pl.col("flops") - pl.col("skipped"))
             .alias("executed_flops")
         )
-        .drop("saved")
+        .drop("saved", "skipped")
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 COLUMNS: Final = (
-    *("rank", "device", "span_ns", "busy_ns", "kernel_ns", "copy_only_ns", "idle_ns"),
+    *("rank", "device", "span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns"),
     *("idle_share", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
     *("launch_bound_share", "queue_median_ns", "queue_p95_ns", "copy_ns", "copy_exposed_ns"),
     *("collective_ns", "collective_exposed_ns"),
@@ -37,7 +37,7 @@ def devices(trace: Trace, *, found: Moments | None = None) -> Result:
     ``span_ns``, ``busy_ns``, ``idle_ns``, ``idle_share``
         How long it is looked at (:func:`traceana.analyze.idle.windows.windows`), the union of all
         work in that time, of whatever step, and what is left; ``busy_ns + idle_ns == span_ns``.
-    ``kernel_ns``, ``copy_only_ns``
+    ``kernel_ns``, ``memops_only_ns``
         The union of kernels (and of CUDA graphs recorded whole); busy without a kernel: copies and
         sets of memory.
     ``launches`` … ``queue_p95_ns``
@@ -67,7 +67,7 @@ def devices(trace: Trace, *, found: Moments | None = None) -> Result:
             pl.when(on_gpu).then("kernel_ns").otherwise("busy_ns").alias("kernel_ns")
         )
         .with_columns(
-            (busy_ns - pl.col("kernel_ns")).alias("copy_only_ns"),
+            (busy_ns - pl.col("kernel_ns")).alias("memops_only_ns"),
             (span - busy_ns).alias("idle_ns"),
             pl.when(span > 0).then((span - busy_ns) / span).alias("idle_share"),
             pl.when(on_gpu).then("copy_ns").alias("copy_ns"),
@@ -87,7 +87,7 @@ def devices(trace: Trace, *, found: Moments | None = None) -> Result:
     return Result(frame, sums(frame, *_SUMMED), notes)
 
 
-_SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "copy_only_ns", "idle_ns")
+_SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns")
 
 
 def _unions(trace: Trace, found: Moments) -> dict[str, Busy]:

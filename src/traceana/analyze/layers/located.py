@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
+from traceana.analyze.costs.gaps import counted, incomplete
 from traceana.analyze.measured import measured_sums
 from traceana.analyze.work import work
 
@@ -41,28 +42,27 @@ def by_direction() -> list[pl.Expr]:
     ]
 
 
-def located(trace: Trace, without_count: pl.Series | None = None) -> pl.DataFrame:
+def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
 
-    ``without_count`` tells of each row of ``work(trace)`` whether it is known to have no count of
-    FLOPs. Columns: ``direction`` (forward, backward, optimizer or null), ``pass`` (of
-    :data:`PASSES`, or null), ``category``, ``part``, ``precision``, ``tensor_core``, ``calls``,
-    ``time_ns``, ``launched_ns`` (of what an operator or instruction is known of), ``uncounted_ns``
-    (of these, what has no count) and those of
+    ``reason`` tells of each row of ``work(trace)`` why its FLOPs are not counted
+    (:func:`traceana.analyze.costs.gaps.coverage`). Columns: ``direction`` (forward, backward,
+    optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
+    ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of what is counted),
+    ``incomplete`` (whether some of it has no count) and those of
     :func:`traceana.analyze.measured.measured_sums`.
     """
     keys = (*SOURCE, "layer", "direction")
-    launched = pl.col("op").is_not_null() | pl.col("instruction").is_not_null()
-    missing = pl.lit(False) if without_count is None else pl.col("missing")
-    rows = work(trace)
+    why = pl.col("reason")
     by_source = (
-        (rows if without_count is None else rows.with_columns(missing=without_count))
+        work(trace)
+        .with_columns(pl.lit(None, pl.String).alias("reason") if reason is None else reason)
         .group_by(keys)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.col("duration").sum().alias("time_ns"),
-            pl.col("duration").filter(launched).sum().alias("launched_ns"),
-            pl.col("duration").filter(launched & missing).sum().alias("uncounted_ns"),
+            pl.col("duration").filter(counted(why)).sum().alias("counted_ns"),
+            incomplete(why).any().alias("incomplete"),
         )
         .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col("direction").cast(pl.String))

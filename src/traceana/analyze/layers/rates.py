@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from traceana.analyze.costs.frame import COUNTS, whole_sum
+from traceana.analyze.costs.gaps import PRODUCTS
 from traceana.analyze.layers.located import PASSES
 from traceana.flops.peaks import Peaks, peak_for
 from traceana.flops.roofline import attainable_percent, bound, intensity
@@ -19,7 +20,8 @@ COLUMNS: Final = (
 
 ``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: what the
 algorithms of the convolutions execute instead, null where one is not known; ``flops_per_s``:
-``flops`` over the time of the work that they are known of; ``of_peak``: that over the device's peak
+``flops`` over the time of the work that they are counted of, null where some of the row's work
+has no count; ``of_peak``: that over the device's peak
 for the precision of most of the work; ``over_peak``: of rows above it, whether the algorithm
 executes fewer (``executed fewer``) or nothing explains it (``unexplained``); ``bytes``: each
 operand read and each result written once; ``intensity``: FLOPs per byte; ``bound``: ``compute`` or
@@ -39,8 +41,6 @@ _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
 """The rows that a part of the work may be in, the first that there is. What runs forward inside a
 backward pass is computed anew. All rows are there, so that no count is lost."""
 
-_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
-
 
 def with_costs(
     frame: pl.DataFrame,
@@ -56,10 +56,8 @@ def with_costs(
     if "direction" in keys:
         charged = _with_pass(charged, frame, [key for key in keys if key != "direction"])
     sums = charged.group_by(keys).agg(whole_sum(column) for column in COUNTS)
-    launched, time = pl.col("launched_ns").sum(), pl.col("time_ns").sum()
-    counted = launched - pl.col("uncounted_ns").sum()
     over = work.group_by(keys).agg(
-        pl.when(launched > 0).then(counted).otherwise(time).alias("_over")
+        pl.when(~pl.col("incomplete").any()).then(pl.col("counted_ns").sum()).alias("_over")
     )
     joined = frame.join(sums, on=keys, how="left", nulls_equal=True).join(
         over, on=keys, how="left", nulls_equal=True
@@ -104,7 +102,7 @@ def _peaks(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataF
     Where it is not known whether the tensor cores worked, the higher of both peaks; where no
     precision is known, that of float32 arithmetic.
     """
-    product = pl.col("category").is_in(_PRODUCTS)
+    product = pl.col("category").is_in(PRODUCTS)
     known = pl.col("precision").is_not_null()
     most = (
         work.with_columns(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.charges import charges
+from traceana.analyze.costs.charges import charges, on_flops
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.costs.pairing import with_names_of
-from traceana.analyze.flops import MACS
 from traceana.analyze.layers.located import DIRECTIONS, by_direction, located
 from traceana.analyze.layers.places import KEYS, OUTSIDE, By, placed, places
 from traceana.analyze.layers.rates import COLUMNS as COSTS
@@ -64,7 +63,7 @@ def layers(
     told, on_shapes = shapes(trace, model) if costs else (None, ())
     names = places(_described(trace.layers, told), by, depth)
     charged = charges(trace, model) if costs else None
-    work = placed(located(trace, None if charged is None else charged.without_count), names)
+    work = placed(located(trace, None if charged is None else charged.coverage["reason"]), names)
     keys = [*KEYS, *(["direction"] if direction else [])]
     if direction:
         work = work.with_columns(pl.col("pass").alias("direction"))
@@ -89,7 +88,12 @@ def layers(
         notes = (
             ()
             if frame.is_empty()
-            else (*on_shapes, *charged.notes, *_on_costs(frame, work, of_trace, whose, peaks))
+            else (
+                *on_shapes,
+                *charged.notes,
+                *on_flops(trace, charged),
+                *_on_rates(frame, of_trace, whose, peaks),
+            )
         )
     frame = with_rates(with_share(frame), trace).sort(
         "position", "layer", "role", *keys[len(KEYS) :], nulls_last=True, maintain_order=True
@@ -145,21 +149,14 @@ def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     return placed(charged.rename({"layer": "layer_row"}), names)
 
 
-def _on_costs(
-    frame: pl.DataFrame, work: pl.DataFrame, of_trace: Peaks | None, whose: str, peaks: Peaks | None
+def _on_rates(
+    frame: pl.DataFrame, of_trace: Peaks | None, whose: str, peaks: Peaks | None
 ) -> tuple[str, ...]:
-    """Return the notes on FLOPs and rates."""
+    """Return the notes on rates."""
     if not (frame["flops"] > 0).any():
-        return ("no FLOPs: neither the trace nor a layer manifest tells shapes (--model)",)
+        return ()
     over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].to_list()
-    missing, time = int(work["uncounted_ns"].sum()), int(work["time_ns"].sum())
     return (
-        MACS,
-        *(
-            [f"{100 * missing / time:.1f} % of the time is of work without a count"]
-            if missing
-            else []
-        ),
         whose if of_trace is not None or peaks is None else peaks.source,
         *([f"above the peak, unexplained: {', '.join(over)}"] if over else []),
     )

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 from traceana.flops.call import Call
 from traceana.flops.model import Cost, UncountableError
-from traceana.flops.neutral.attention import Attention, backward, forward
+from traceana.flops.neutral.attention import Attention, Causal, backward, forward
 from traceana.flops.registry import operator
+
+CAUSAL_AT: Final = {
+    "aten::scaled_dot_product_attention": 5,
+    "aten::_scaled_dot_product_flash_attention": 4,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
+    "aten::_scaled_dot_product_efficient_attention": 6,
+    "aten::_scaled_dot_product_cudnn_attention": 6,
+    "aten::_scaled_dot_product_fused_attention_overrideable": 5,
+    "aten::_scaled_dot_product_attention_math": 5,
+    "aten::_scaled_dot_product_flash_attention_backward": 11,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "aten::_scaled_dot_product_efficient_attention_backward": 11,
+    "aten::_scaled_dot_product_cudnn_attention_backward": 14,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 13,
+    "aten::_flash_attention_forward": 8,
+    "aten::_flash_attention_backward": 11,
+    "aten::_efficient_attention_forward": 9,
+    "aten::_efficient_attention_backward": 14,
+    "flash_attn::_flash_attn_forward": 5,
+    "flash_attn::_flash_attn_backward": 11,
+}
+"""The input ``is_causal`` of each operator; of ``_efficient_attention`` ``custom_mask_type``."""
+
+_MASK_TYPES: Final[dict[int, Causal]] = {0: "no", 1: "top left", 2: "bottom right"}
 
 
 @operator(
@@ -83,6 +108,7 @@ def _heads_first(call: Call, at: int) -> Attention:
         keys=key[-2],
         width=query[-1],
         value_width=value[-1],
+        causal=_causal(call),
     )
 
 
@@ -93,4 +119,18 @@ def _heads_last(call: Call, at: int, packed: int | None) -> Attention:
     (batch, queries, heads, width), (_, keys, key_heads, key_width) = query, key
     if key_width != width or value[:3] != key[:3] or key[0] != batch:
         raise UncountableError("the extents of query, key and value do not agree")
-    return Attention(batch, heads, key_heads, queries, keys, width, value[3])
+    return Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+
+
+def _causal(call: Call) -> Causal | None:
+    """Return whether the mask is causal, None where that was not recorded."""
+    at = CAUSAL_AT[call.name]
+    try:
+        if "_efficient_attention_" in call.name and "scaled_dot" not in call.name:
+            return _MASK_TYPES.get(call.integer(at))
+        if not call.flag(at):
+            return "no"
+    except UncountableError:
+        return None
+    # flash-attn aligns its mask to the last key since version 2.1.
+    return "bottom right" if call.name.startswith("flash_attn::") else "top left"

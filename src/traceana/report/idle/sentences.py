@@ -38,8 +38,8 @@ def _busy(row: Row) -> str:
     if not span:
         return ""
     says = f"{_name(row)}: busy {human.share(row['busy_ns'] / span)} of {human.duration(span)}"
-    if row["copy_only_ns"]:
-        says += f", {human.share(row['copy_only_ns'] / span)} of it with copies alone"
+    if row["memops_only_ns"]:
+        says += f", {human.share(row['memops_only_ns'] / span)} of it with copies and memsets alone"
     return f"{says}; idle {human.duration(row['idle_ns'])}"
 
 

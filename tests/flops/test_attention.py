@@ -1,0 +1,28 @@
+"""Causal attention: which scores its mask keeps, and where each operator is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from traceana.flops.aten.attention import CAUSAL_AT
+from traceana.flops.neutral.attention import Attention, Causal
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1)])
+@pytest.mark.parametrize("causal", ["no", "top left", "bottom right"])
+def test_the_masked_scores_are_those_of_the_mask(queries: int, keys: int, causal: Causal) -> None:
+    shift = {"no": keys, "top left": 0, "bottom right": keys - queries}[causal]
+    masked = sum(key > query + shift for query in range(queries) for key in range(keys))
+    attention = Attention(2, 3, 3, queries, keys, 8, 8, causal)
+    assert attention.masked == 2 * 3 * masked
+
+
+def test_the_causal_input_is_where_pytorch_has_it() -> None:
+    torch = pytest.importorskip("torch")
+    schemas = {}
+    for schema in torch._C._jit_get_all_schemas():
+        if schema.overload_name == "":
+            schemas[schema.name] = [argument.name for argument in schema.arguments]
+    ours = {name: at for name, at in CAUSAL_AT.items() if name.startswith("aten::")}
+    names = {name: schemas[name][at] for name, at in ours.items()}
+    assert set(names.values()) == {"is_causal", "custom_mask_type"}
