@@ -41,7 +41,7 @@ def arrange(result: Result, *, sort: str | None = None, limit: int | None = None
         result.totals,
         result.notes,
         frame.height - shown.height,
-        {column: total - in_shown[column] for column, total in result.totals.items()},
+        {column: total - in_shown.get(column, 0) for column, total in result.totals.items()},
     )
 
 

@@ -23,7 +23,9 @@ def occupancy(trace: Trace) -> Result:
     part of the multiprocessors that had no block: duration x (1 - blocks / multiprocessors)). Null
     where grid or device are not known. Most time without a block first.
     """
-    sms = trace.devices.select("rank", "device", "multiprocessors").unique(["rank", "device"])
+    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+        ["rank", "device"], keep="first"
+    )
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     count, time = pl.col("multiprocessors").cast(pl.Int64), pl.col("duration")
     short = pl.col("blocks") < count

@@ -81,7 +81,9 @@ def _in_order(trace: Trace) -> pl.DataFrame:
 
 def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return the products added up by what makes them one shape."""
-    sms = trace.devices.select("rank", "device", "multiprocessors").unique(["rank", "device"])
+    sms = trace.devices.select("rank", "device", "multiprocessors").unique(
+        ["rank", "device"], keep="first"
+    )
     in_run = pl.col("length") >= RUN
     return (
         each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)

@@ -13,7 +13,7 @@ class Result:
     """A frame with the figures that hold for the whole of it.
 
     ``totals`` maps a column to its sum over all rows, or to what the analysis says it is of all of
-    them together; ``notes`` are sentences a reader of the figures has to know (what is left out,
+    them together, without columns of which nothing is known; ``notes`` are sentences a reader of the figures has to know (what is left out,
     what is not in the file); an empty ``frame`` always has a note that says why it is empty.
     """
 
@@ -30,5 +30,6 @@ def with_share(frame: pl.DataFrame, of: str = "time_ns") -> pl.DataFrame:
 
 
 def sums(frame: pl.DataFrame, *columns: str) -> dict[str, int]:
-    """Return the sum of each of ``columns``."""
-    return {column: int(frame[column].sum()) for column in columns}
+    """Return the sum of each of ``columns``, without those of which no row has a value."""
+    known = [name for name in columns if frame.is_empty() or frame[name].count()]
+    return {column: int(frame[column].sum()) for column in known}

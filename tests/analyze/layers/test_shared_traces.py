@@ -24,9 +24,9 @@ def test_no_rate_is_above_the_peak_unexplained(want: Expected) -> None:
     work = trace.activities.filter(pl.col("kind") != "sync")
     assert flops(trace).totals["time_ns"] == work["duration"].sum()
     assert roofline(trace).totals["time_ns"] == work["duration"].sum()
-    total = flops(trace).totals["flops"]
-    assert layers(trace).totals["flops"] == total
-    assert layers(trace, direction=True).totals["flops"] == total
+    total = flops(trace).totals.get("flops")
+    assert layers(trace).totals.get("flops") == total
+    assert layers(trace, direction=True).totals.get("flops") == total
     by_class = roofline(trace)
     if not any("in no class" in note for note in by_class.notes):
-        assert by_class.totals["flops"] == total
+        assert by_class.totals.get("flops") == total

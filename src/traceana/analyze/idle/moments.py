@@ -59,7 +59,7 @@ def moments(trace: Trace) -> Moments:
     bounds = recording(whole)
     steps = step_windows(trace)
     looked_at = windows(trace, bounds, steps)
-    places = set(looked_at.select("rank", "device").iter_rows())
+    places = dict.fromkeys(looked_at.select("rank", "device").iter_rows())
     found = lanes(whole, places)
     limits = {rank: (begin, finish) for rank, begin, finish in bounds.iter_rows()}
     parts = []
