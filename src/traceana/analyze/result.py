@@ -13,8 +13,9 @@ class Result:
     """A frame with the figures that hold for the whole of it.
 
     ``totals`` maps a column to its sum over all rows, or to what the analysis says it is of all of
-    them together, without columns of which nothing is known; ``notes`` are sentences a reader of the figures has to know (what is left out,
-    what is not in the file); an empty ``frame`` always has a note that says why it is empty.
+    them together, without columns of which nothing is known; ``notes`` are sentences a reader of
+    the figures has to know (what is left out, what is not in the file); an empty ``frame`` always
+    has a note that says why it is empty.
     """
 
     frame: pl.DataFrame
