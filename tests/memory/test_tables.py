@@ -52,6 +52,16 @@ def test_devices_come_in_their_order_and_the_unknown_last(by: Any) -> None:
     assert frame["device"].to_list() == [0, 1, 3, None]
 
 
+def test_the_peak_of_a_device_is_in_its_step_whenever_that_of_the_device_before_was() -> None:
+    builder = TraceBuilder()
+    for step in range(5):
+        builder.step(step, 100 * step, 100, process=1)
+    peaks = [450, 150, 350, 50, 250]
+    for time, device in sorted((time, device) for device, time in enumerate(peaks)):
+        builder.row("memory", time=time, bytes=8, process=1, thread=1, device=device, address=time)
+    assert memory(builder.build()).frame["step"].to_list() == [4, 1, 3, 0, 2]
+
+
 def training() -> Recording:
     """Return two steps in a convolution and a linear layer, after which 50 bytes more are held.
 

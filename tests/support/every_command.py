@@ -75,7 +75,7 @@ def printed(command: str, *files: Path, form: str) -> bytes:
     return result.stdout_bytes
 
 
-def digests(files: list[Path], forms: tuple[str, ...] = ("table", "json")) -> dict[str, str]:
+def digests(files: list[Path], forms: tuple[str, ...] = ("json",)) -> dict[str, str]:
     """Return a digest of what each command prints of each file in each form."""
     found = {}
     with opened_once():
@@ -84,7 +84,7 @@ def digests(files: list[Path], forms: tuple[str, ...] = ("table", "json")) -> di
                 for command in (*COMMANDS, *OF_TWO):
                     given = (file, file) if command in OF_TWO else (file,)
                     text = printed(command, *given, form=form)
-                    found[f"{file.name} {command} {form}"] = hashlib.sha256(text).hexdigest()
+                    found[f"{file} {command} {form}"] = hashlib.sha256(text).hexdigest()
     return found
 
 

@@ -35,9 +35,12 @@ def in_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     # Ranks may be null, which no join by groups would take for equal.
     number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
     return (
-        events.with_columns(number)
+        # Peaks of several devices are in the order of the devices.
+        events.with_row_index("of_event")
+        .with_columns(number)
+        .sort("time", maintain_order=True)
         .join_asof(
-            steps.with_columns(number).drop("rank").sort("start"),
+            steps.with_columns(number).drop("rank").sort("start", "step_row"),
             left_on="time",
             right_on="start",
             by="of_rank",
@@ -45,7 +48,8 @@ def in_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .with_columns(pl.when(pl.col("time") < pl.col("until")).then("step_row").alias("step_row"))
-        .drop("of_rank", "until", "start")
+        .sort("of_event")
+        .drop("of_event", "of_rank", "until", "start")
     )
 
 
