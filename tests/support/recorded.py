@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import polars as pl
 import pytest
 
 FRAMEWORKS: Final = ("pytorch", "keras", "jax")
@@ -36,3 +37,11 @@ def tiny(folder: Path, network: str) -> Path:
         pytest.importorskip(module)
     axis = f"framework={','.join(FRAMEWORKS)}"
     return recorded_sweep(folder, "--sweep", axis, "--network", network, *TINY)
+
+
+def unnumbered(paths: pl.Series) -> pl.Series:
+    """Return layers' paths without the numbers that TensorFlow gives to the scopes of a model.
+
+    A trace opened without its manifest shows scopes as they were recorded: ``alexnet_1.conv1_1``.
+    """
+    return paths.str.replace_all(r"_1(\.|$)", "$1")

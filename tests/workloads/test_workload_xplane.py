@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.support.recorded import FRAMEWORKS, tiny
+from tests.support.recorded import FRAMEWORKS, tiny, unnumbered
 from traceana.trace import Trace
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
@@ -42,7 +42,8 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
 
 def time_of_layers(trace: Trace, network: str) -> dict[tuple[str, str], int]:
     """Return the time by name of the layer and direction; scopes begin with the network's name."""
-    paths = trace.layers["path"].str.strip_prefix(f"{network}.").gather(trace.activities["layer"])
+    named = unnumbered(trace.layers["path"]).str.strip_prefix(f"{network}.")
+    paths = named.gather(trace.activities["layer"])
     rows = trace.activities.select(
         paths.alias("layer"), pl.col("direction").cast(pl.String), "duration"
     )
@@ -73,7 +74,7 @@ def multiplied(trace: Trace, network: str) -> set[str]:
     ids = trace.names.with_row_index("name_id").filter(product)
     rows = trace.activities.filter(pl.col("name_id").is_in(ids["name_id"].implode()))
     paths = trace.layers["path"].gather(rows["layer"].drop_nulls()).unique()
-    return set(paths.str.strip_prefix(f"{network}."))
+    return set(unnumbered(paths).str.strip_prefix(f"{network}."))
 
 
 def test_three_frameworks_name_the_same_weighted_layers(recorded: Recorded) -> None:
