@@ -62,9 +62,9 @@ def batches():
     random = np.random.default_rng(0)
     for _ in range(steps + 2):
         time.sleep(sleep)
-        yield random.standard_normal((8, 64, 64, 3), dtype=np.float32), np.zeros(8, np.int64)
+        yield random.standard_normal((8, 24, 24, 3), dtype=np.float32), np.zeros(8, np.int64)
 
-signature = (tf.TensorSpec((8, 64, 64, 3)), tf.TensorSpec((8,), tf.int64))
+signature = (tf.TensorSpec((8, 24, 24, 3)), tf.TensorSpec((8,), tf.int64))
 data = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
 model = tf.keras.Sequential([
     tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Flatten(),
