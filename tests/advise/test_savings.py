@@ -10,6 +10,8 @@ from tests.advise.building import STEPS, WALL, Run, run_of
 from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
+from traceana.advise.figures import Figures
+from traceana.advise.metrics import METRICS
 from traceana.flops.executed import executed
 from traceana.flops.neutral.convolution import Convolution
 from traceana.report.findings import sentence
@@ -178,3 +180,20 @@ def test_what_is_not_known_is_left_out_of_the_sentence(tmp_path: Path) -> None:
 def test_hidden_copies_are_no_finding(tmp_path: Path) -> None:
     hidden = advise(copies(1, 4_000_000, 1_000_000, "pageable", hidden=True)(tmp_path))
     assert "pageable_copies" not in {finding.rule.id for finding in hidden.findings}
+
+
+def test_a_saving_is_at_most_the_step_where_the_host_runs_ahead() -> None:
+    """Steps of 10 us on the host launch convolutions of 700 us that change the layout for 300."""
+    run = Run()
+    for _ in range(STEPS):
+        begin = run.end
+        run.step_row = run.step(run.number + 1, begin, 10_000)
+        run.number, run.end, run.at = run.number + 1, begin + 10_000, max(run.at, begin)
+        run.convolution("implicit_gemm", layout=300_000)
+        run.put_copy("h2d", 500_000, bytes=100)
+    advice = advise(run.build())
+    layout = found(advice, "layout_changes")
+    assert layout.saving_share == pytest.approx(300 / 1500)
+    assert all(finding.saving_share <= 1 for finding in advice.findings)
+    shares = [one.of(Figures(run.build())) for one in METRICS if one.unit == "share"]
+    assert all(share is None or 0 <= share <= 1 for share in shares)

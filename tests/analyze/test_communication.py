@@ -11,7 +11,7 @@ import traceana
 from tests.ingest.kineto.writing import Event, annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
 from tests.support.traces import TraceBuilder
-from traceana.analyze.communication import communication
+from traceana.analyze.communication import by_message, communication
 from traceana.trace import Trace
 
 ALL_REDUCE = {"category": "collective", "function": "all_reduce"}
@@ -40,14 +40,26 @@ def test_overlapping_collectives_count_once_and_what_kernels_hide_is_not_exposed
     }  # fmt: skip
 
 
-def test_a_collective_counts_in_the_step_that_launched_it_wherever_it_runs() -> None:
+def test_time_is_of_the_windows_of_the_steps_and_counts_of_what_they_launched() -> None:
     b = TraceBuilder()
     b.name("reduce", **ALL_REDUCE)
     b.step(1, 0, 1000)
     b.step(2, 1000, 1000)
     b.kernel("reduce", 900, 400, stream=2, step=0)
     b.kernel("gemm", 1000, 100, stream=1, step=1)
-    assert figures(b.build(), "communication_ns", "exposed_ns") == [(400, 300), (0, 0)]
+    columns = ("collectives", "communication_ns", "exposed_ns", "exposed_share")
+    assert figures(b.build(), *columns) == [(1, 100, 100, 0.1), (0, 300, 200, 0.2)]
+
+
+def test_a_share_of_a_step_is_at_most_1_where_the_host_runs_ahead() -> None:
+    """Steps of 100 ns on the host launch collectives of 1000 ns, on two devices."""
+    b = TraceBuilder()
+    b.name("reduce", **ALL_REDUCE)
+    for number in range(10):
+        b.step(number, 100 * number, 100)
+        for device in (0, 1):
+            b.kernel("reduce", 1000 * number, 1000, step=number, device=device, stream=2)
+    assert figures(b.build(), "communication_ns", "exposed_share") == [(200, 1.0)] * 10
 
 
 def test_ranks_are_apart_although_their_devices_have_the_same_number() -> None:
@@ -95,6 +107,101 @@ def test_the_message_of_an_nccl_kernel(
     ]
     trace = traceana.open(write(tmp_path / "t.json", events))
     assert figures(trace, "step", "communication_ns", "reduced_bytes") == [(1, 30_000, size)]
+
+
+def test_bandwidths_are_those_of_nccls_tests() -> None:
+    """Eight ranks, 1 MB each in 1 ms: 1 GB/s, of an all-gather 8 MB in 1 ms."""
+    b = TraceBuilder(world_size=8)
+    factors = {
+        "all_reduce": 2 * 7 / 8,
+        "reduce_scatter": 7 / 8,
+        "all_gather": 8 * 7 / 8,
+        "all_to_all": 7 / 8,
+        "broadcast": 1,
+        "reduce": 1,
+        "send_recv": 1,
+    }
+    for at, function in enumerate(factors):
+        b.name(function, category="collective", function=function)
+        for again in range(2):
+            start = 4_000_000 * at + 2_000_000 * again
+            b.kernel(function, start, 1_000_000, stream=2, bytes=1_000_000)
+    b.kernel("gemm", 500_000, 1_000_000, stream=1)  # hides half of the first all-reduce
+    result = by_message(b.build())
+    rows = {row["collective"]: row for row in result.frame.to_dicts()}
+    assert {name: row["busbw_bytes_per_s"] for name, row in rows.items()} == {
+        name: pytest.approx(1e9 * factor) for name, factor in factors.items()
+    }
+    assert rows["all_gather"]["message_bytes"] == 8_000_000
+    assert rows["all_gather"]["bytes"] == 2_000_000
+    assert rows["all_reduce"]["algbw_bytes_per_s"] == pytest.approx(1e9)
+    assert rows["all_reduce"]["exposed_ns"] == 1_500_000
+    assert sum(row["time_ns"] for row in rows.values()) == result.totals["time_ns"] == 14_000_000
+
+
+def test_the_group_of_a_kernel_is_its_own_and_null_where_nothing_tells_it(tmp_path: Path) -> None:
+    name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    own = {
+        "Collective name": "all_to_all", "In msg nelems": 1000, "Out msg nelems": 1000,
+        "dtype": "Float", "Group size": 4,
+    }  # fmt: skip
+    for args, ranks, bus in ((own, 4, 100e6 * 3 / 4), ({**own, "Group size": None}, None, None)):
+        events = [
+            call("cudaLaunchKernelExC", 5, 2, correlation=5),
+            kernel(name, 20, 40, correlation=5, **args),
+        ]
+        path = write(tmp_path / f"{ranks}.json", events)
+        (row,) = by_message(traceana.open(path)).frame.to_dicts()
+        assert (row["collective"], row["message_bytes"], row["ranks"]) == (
+            "all_to_all",
+            4000,
+            ranks,
+        )
+        assert row["algbw_bytes_per_s"] == pytest.approx(100e6)
+        assert row["busbw_bytes_per_s"] == (None if bus is None else pytest.approx(bus))
+
+
+def test_sizes_are_the_operators_where_the_kernel_has_none(tmp_path: Path) -> None:
+    """PyTorch before 2.1: the annotation around the launch, or the operator, has the tensor."""
+    reduce = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
+    gather = "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
+    listed: dict[str, Any] = {"Input Dims": [[], []], "Input type": ["TensorList", "Scalar"]}
+    tensor = {"Input Dims": [[25, 10]], "Input type": ["float"]}
+    both: dict[str, Any] = {
+        "Input Dims": [[400], [100], []],
+        "Input type": ["c10::Half", "c10::Half", ""],
+    }
+    events = [
+        op("c10d::allreduce_", 10, 40, **listed),
+        op("record_param_comms", 12, 36, **listed),
+        annotation("nccl:all_reduce", 14, 30) | {"args": tensor},
+        call("cudaLaunchKernel", 20, 2, correlation=5),
+        kernel(reduce, 30, 10, correlation=5),
+        op("c10d::_allgather_base_", 60, 20, **both),
+        call("cudaLaunchKernel", 65, 2, correlation=6),
+        kernel(gather, 70, 20, correlation=6),
+    ]
+    path = write(
+        tmp_path / "t.json", events, distributedInfo={"rank": 0, "world_size": 8, "backend": "nccl"}
+    )
+    frame = by_message(traceana.open(path)).frame
+    columns = ("collective", "message_bytes", "bytes", "ranks")
+    # The all-gather is of four ranks of the eight: of how many the all-reduce is, nothing tells.
+    assert frame.select(columns).rows() == [
+        ("all_gather", 800, 200, 4),
+        ("all_reduce", 1000, 1000, None),
+    ]
+
+
+def test_kernels_of_one_launch_share_its_message_in_unknown_parts(tmp_path: Path) -> None:
+    name = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
+    tensor = {"Input Dims": [[25]], "Input type": ["float"]}
+    events = [annotation("nccl:all_reduce", 10, 30) | {"args": tensor}]
+    for number in (5, 6):
+        events.append(call("cudaLaunchKernel", 4 * number, 2, correlation=number))
+        events.append(kernel(name, 20 * number, 10, correlation=number))
+    frame = by_message(traceana.open(write(tmp_path / "t.json", events))).frame
+    assert frame.select("count", "message_bytes").rows() == [(2, None)]
 
 
 def gloo(ts: int, dur: int, dims: list[list[int]], types: list[str], tid: int = 9) -> Event:
@@ -153,3 +260,18 @@ def test_resnet50_of_two_gpus_reduces_four_bytes_a_parameter() -> None:
     frame = communication(trace).frame
     assert frame["reduced_bytes"].to_list() == [4 * 25_557_032] * 3
     assert (frame["exposed_ns"] < frame["communication_ns"]).all()
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
+def test_messages_of_recorded_runs() -> None:
+    """The gradients of ResNet-50, and tensors of DLRM that only annotations have the sizes of."""
+    trace = traceana.open(TRACES / "kineto" / "cnn_train_nccl_a100.json.gz")
+    frame = by_message(trace).frame
+    reduced = frame.filter(collective="all_reduce")
+    assert int(reduced["bytes"].sum()) == 3 * 4 * 25_557_032
+    # Of two ranks an all-reduce moves its size once.
+    assert reduced["busbw_bytes_per_s"].to_list() == reduced["algbw_bytes_per_s"].to_list()
+    dlrm = by_message(traceana.open(TRACES / "kineto" / "dlrm_8xv100" / "rank0.json.gz")).frame
+    assert dlrm["message_bytes"].null_count() == 0
+    assert set(dlrm["ranks"]) == {8}
+    assert set(dlrm.filter(collective="all_reduce")["message_bytes"]) == {4 * 394_241, 448, 907_840}

@@ -110,7 +110,7 @@ def test_communication_stands_beside_the_parameters(make: Make) -> None:
 def test_means_over_ranks_and_measured_steps() -> None:
     steps = pl.DataFrame(
         {
-            "wall_ns": [900, 100, 100],
+            "available_ns": [900, 100, 100],
             "communication_ns": [900, 20, 40],
             "exposed_ns": [900, 10, 0],
             "reduced_bytes": [7, 8, 10],

@@ -114,3 +114,18 @@ def test_the_report_shows_the_same_table() -> None:
     builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
     trace = builder.build()
     assert overview(trace).transfers.frame.equals(transfers(trace).frame)
+
+
+def test_a_share_of_a_step_is_at_most_1_where_the_host_runs_ahead() -> None:
+    """Steps of 100 ns on the host launch copies of 1000 ns, two at a time."""
+    b = TraceBuilder()
+    for number in range(10):
+        b.step(number, 100 * number, 100)
+        for stream in (1, 2):
+            b.copy("h2d", 1000 * number + 10, 1000, step=number, stream=stream, bytes=8)
+    (row,) = transfers(b.build()).frame.to_dicts()
+    # All steps have passed when the first copies end.
+    assert row["step_share"] == 0.99
+    assert row["step_ns"] == 2000
+    by_step = transfers(b.build(), by="step").frame["step_share"].to_list()
+    assert by_step == [0.9, *[0.0] * 9]

@@ -42,7 +42,7 @@ def advised(figures: Figures) -> Advice:
         Finding(
             rule,
             figures.each(one.saving_ns),
-            one.saving_ns / figures.window_ns if figures.window_ns else 0.0,
+            one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0,
             one.figures,
             one.evidence,
         )

@@ -13,6 +13,7 @@ from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.idle import devices, idle
 from traceana.analyze.idle.moments import moments
+from traceana.analyze.intervals import Busy
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.occupancy import occupancy
@@ -20,9 +21,11 @@ from traceana.analyze.plain_products import plain_products
 from traceana.analyze.products import products
 from traceana.analyze.roofline import roofline, units
 from traceana.analyze.selection import select
-from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.steps import measured_steps, step_windows, steps
 from traceana.analyze.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.transfers import transfers
+from traceana.analyze.transfers.copies import copies
+from traceana.analyze.transfers.exposed import computing, exposed, exposed_within
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
@@ -87,6 +90,16 @@ class Figures:
         if not self.stepped:
             return int(self.busy["work_span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
+
+    @cached_property
+    def paced_ns(self) -> int:
+        """``window_ns``, or how long the devices worked for what the steps launched, if longer.
+
+        Where the host runs ahead the devices still work when the last step has returned: a saving
+        in what was launched is a part of that.
+        """
+        launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
+        return max(self.window_ns, sum(launched.total(place) for place in launched.by_place))
 
     @cached_property
     def busy_ns(self) -> int:
@@ -166,10 +179,21 @@ class Figures:
         """Return the copies: :func:`traceana.analyze.transfers.transfers`."""
         return self._copies(by).frame
 
-    @property
+    @cached_property
     def exposed_copies_ns(self) -> int:
-        """Time in which a copy ran and no kernel."""
-        return self._copies("direction").totals["exposed_ns"]
+        """Time of ``window_ns`` in which a copy ran and no kernel."""
+        return self._exposed(copies(self._part))
+
+    @cached_property
+    def exposed_pageable_ns(self) -> int:
+        """The same, of copies from or to pageable host memory."""
+        return self._exposed(copies(self._part).filter(pl.col("host_memory") == "pageable"))
+
+    def _exposed(self, chosen: pl.DataFrame) -> int:
+        kernels = computing(self._part.whole.activities)
+        if not self.stepped:
+            return int(exposed(chosen, kernels, ())["exposed_ns"].sum())
+        return exposed_within(chosen, kernels, step_windows(self._part))
 
     def _copies(self, by: By) -> Result:
         if by not in self._transfers:

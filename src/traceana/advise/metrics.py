@@ -42,8 +42,7 @@ def _of_work(*categories: str) -> Callable[[Figures], float | None]:
 
 
 def _pageable(figures: Figures) -> float | None:
-    rows = figures.transfers().filter(pl.col("host_memory") == "pageable")
-    return _share(int(rows["exposed_ns"].sum()), figures.window_ns)
+    return _share(figures.exposed_pageable_ns, figures.window_ns)
 
 
 def _plain_fp32(figures: Figures) -> float | None:

@@ -72,6 +72,17 @@ class Busy:
             {place: union(starts[rows], ends[rows]) for place, rows in rows_by_place(columns)}
         )
 
+    def with_also(self, activities: pl.DataFrame) -> Busy:
+        """Return when each device was busy, or did one of ``activities`` (as of :meth:`of`)."""
+        more = Busy.of(activities).by_place
+        nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        both = {}
+        for place in {**self.by_place, **more}:
+            one, other = self.by_place.get(place, nothing), more.get(place, nothing)
+            starts, ends = (np.concatenate(sides) for sides in zip(one, other, strict=True))
+            both[place] = union(starts, ends)
+        return Busy(both)
+
     def total(self, place: Place) -> int:
         """Return the busy time of the device; 0 for one that did nothing."""
         return length(self.by_place[place]) if place in self.by_place else 0

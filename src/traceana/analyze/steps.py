@@ -104,12 +104,10 @@ def steps(trace: Trace) -> Result:
             pl.col("duration").sum().alias("work_ns"),
         )
     )
-    used = devices_used(activities)
-    windows = table.select("row", "start", pl.col("start").add(pl.col("duration")).alias("end"))
-    pairs = used.join(windows, left_on="step", right_on="row", how="inner")
+    windows = step_windows(trace)
     busy = (
-        pairs.with_columns(Busy.of(activities).within(pairs))
-        .group_by("step")
+        windows.with_columns(Busy.of(activities).within(windows))
+        .group_by(pl.col("row").alias("step"))
         .agg(pl.col("busy_ns").sum(), pl.len().cast(pl.Int64).alias("devices"))
     )
     measured = measured_steps(trace)
@@ -131,6 +129,22 @@ def steps(trace: Trace) -> Result:
         none = "no steps: the trace marks no iterations"
         return Result(frame, {}, (f"{none}; ranges that repeat: {told}" if told else none,))
     return Result(frame, {}, measured.notes)
+
+
+def step_windows(trace: Trace) -> pl.DataFrame:
+    """Return from when to when each step lasts on each device that it used.
+
+    Every share of a step is of what ran in these windows, whichever step launched it: neither can
+    be more than the other. Columns: ``row`` (of ``steps``), ``rank``, ``device``, ``start``,
+    ``end``.
+    """
+    steps_of = trace.steps.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+        "start",
+        pl.col("start").add(pl.col("duration")).alias("end"),
+    )
+    used = devices_used(work(trace, "step", "rank", "device"))
+    return used.join(steps_of, left_on="step", right_on="row", how="inner").rename({"step": "row"})
 
 
 def available_ns(trace: Trace) -> pl.Series:

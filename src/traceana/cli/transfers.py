@@ -12,7 +12,14 @@ from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
-from traceana.report.transfers.columns import COLUMNS, OPTIONAL, OPTIONAL_SIZES, SIZES
+from traceana.report.transfers.columns import (
+    COLLECTIVES,
+    COLUMNS,
+    OPTIONAL,
+    OPTIONAL_COLLECTIVES,
+    OPTIONAL_SIZES,
+    SIZES,
+)
 
 
 class By(StrEnum):
@@ -37,23 +44,46 @@ Told = Annotated[
 ]
 
 
+Collectives = Annotated[
+    bool,
+    typer.Option(
+        "--collectives",
+        help="One row a collective and message size: algorithm and bus bandwidth, exposed time.",
+    ),
+]
+
+
 def transfers(
     files: TraceFiles,
     reading: Reading,
     tabling: Tabling,
     writing: Writing,
     by: Told = By.DIRECTION,
+    collectives: Collectives = False,
 ) -> ExitCode:
     """Copies by direction and host memory: count, bytes, throughput, and what no kernel hides.
 
     Exposed time is that in which a copy runs and no kernel on its device. --by tells apart who
     asked for the copies, the steps, or sizes in powers of two, with bars of their counts.
+    --collectives shows what ranks exchange in place of the copies.
     """
     from traceana.analyze import transfers as analysis
+    from traceana.analyze.communication import by_message
     from traceana.report.transfers.sentences import sentences
 
+    if collectives and by is not By.DIRECTION:
+        raise typer.BadParameter("--by is of copies", param_hint="--collectives")
     output = Output(tabling, writing, reads=files, screenful=40)
     trace = open_trace(files, reading)
+    if collectives:
+        output.show(
+            "transfers",
+            by_message(trace),
+            trace,
+            columns=COLLECTIVES,
+            optional=OPTIONAL_COLLECTIVES,
+        )
+        return exit_code(trace, reading)
     result = analysis.transfers(trace, by.value)
     if by is By.SIZE:
         output.show(

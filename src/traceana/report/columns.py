@@ -23,6 +23,8 @@ _ZERO_TELLS: Final = frozenset({"exposed_ns"})
 """Durations that are worth their width when all of them are 0."""
 
 _CALLED: Final = {
+    "algbw_bytes_per_s": "algbw",
+    "busbw_bytes_per_s": "busbw",
     "bytes_per_s": "throughput",
     "flops_per_s": "FLOP/s",
     "executed_flops": "executed",

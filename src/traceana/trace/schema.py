@@ -115,6 +115,8 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "graph_node": pl.Int64,
     "event_stream": pl.Int64,  # of a wait for an event: the stream that it was recorded on
     "event_correlation": pl.Int64,  # and the correlation of the call that recorded it
+    "collective": LABEL,  # of a collective's kernel, as the profiler names it: "allreduce"
+    "group_size": pl.Int32,  # of a collective's kernel: how many ranks take part
     "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
     "instruction": ROW,  # row of `instructions`: the compiled program's instruction that it ran
     # Filled in by traceana.attribute; null as a reader leaves them.
@@ -217,6 +219,8 @@ RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "duration": NANOSECONDS,
     "parent": ROW,  # innermost range around it on its thread
     "depth": pl.Int32,
+    "input_shapes": pl.String,  # as of `ops`: of c10d's annotations around a collective's launch
+    "input_types": pl.String,
     "rank": pl.Int32,  # of a distributed run
 }
 

@@ -1,9 +1,9 @@
-"""What a rank gives to each collective, in bytes."""
+"""What each collective is, what a rank gives to it in bytes, and how many ranks take part."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -11,51 +11,185 @@ import polars as pl
 from traceana.flops.types import element_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traceana.trace import Trace
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
 """Operators that carry a collective out, and whose inputs are what the rank gives. ``c10d::``'s
 operators around them have outputs among their inputs, and lists of tensors without a type."""
 
-_SHAPES: Final = msgspec.json.Decoder(list[list[int]])
-_TYPES: Final = msgspec.json.Decoder(list[str])
+_LAUNCHES: Final = r"^(?:nccl:|record_param_comms$|c10d::)"
+"""PyTorch's operators around the launch of a collective's kernel, outermost last."""
+
+_OUTPUT_FIRST: Final = r"^c10d::.*(?:_base_?|_tensor\w*)$"
+"""Of these the first input is the output, the second what the rank gives."""
+
+_NAMES: Final = (
+    ("reduce_scatter", r"(?i)reduce_?scatter"),
+    ("all_reduce", r"(?i)all_?reduce"),
+    ("all_gather", r"(?i)all_?gather"),
+    ("all_to_all", r"(?i)all_?to_?all"),
+    ("broadcast", r"(?i)broadcast|:bcast"),
+    ("reduce", r"(?i)(?:^|:)_?reduce_?$"),
+    ("gather", r"(?i)(?:^|:)gather_?$"),
+    ("scatter", r"(?i)(?:^|:)scatter_?$"),
+    ("send_recv", r"(?i)(?:^|:)(?:send|recv|batch_isend_irecv)\b|coalesced_send_recv"),
+)
+
+_JSON: Final = msgspec.json.Decoder()
 
 
 def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return ``carries`` and ``bytes`` for each row of ``collectives``, activities of ``trace``.
+    """Return what each row of ``collectives`` carries; they are activities of ``trace``.
 
-    ``carries``: the row is the collective itself, a kernel or a backend's operator, and not an
-    operator that asks for it. ``bytes``: of a kernel what the trace says of it (``bytes`` of the
-    activity), of an operator its inputs', where shapes and types are recorded; null: not told.
+    ``carries``
+        The row is the collective itself, a kernel or a backend's operator, and not an operator
+        that asks for it.
+    ``collective``
+        ``all_reduce``, ``all_gather``, …: of a kernel as its own arguments name it, else as the
+        annotation or the operators around its launch are named, else ``part``, what the kernel's
+        name tells.
+    ``bytes``
+        What the rank gives to it. Of a kernel as its own arguments tell (``bytes`` of the
+        activity), else the input of the annotation or the operators around its launch; of a
+        backend's operator its inputs, where shapes and types are recorded; else null.
+    ``ranks``
+        How many ranks take part: of the kernel's arguments, else by the operator's input and
+        output, else those of the run; null where a collective of the run is of fewer ranks than
+        all, and this one does not tell its own.
     """
     ops = trace.ops.select(
-        "name", "input_shapes", "input_types", op=pl.int_range(pl.len(), dtype=pl.UInt32)
+        pl.col("name").cast(pl.String),
+        *("input_shapes", "input_types", "parent"),
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("op"),
     )
-    asked = collectives.select("kind", "bytes", "op").join(
-        ops, on="op", how="left", maintain_order="left"
-    )
+    ranges = trace.ranges.select(
+        pl.col("text").cast(pl.String).alias("name"),
+        *("input_shapes", "input_types"),
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("range"),
+    ).filter(pl.col("name").str.starts_with("nccl:"))
     is_kernel = pl.col("kind") == "kernel"
-    of_backend = pl.col("name").cast(pl.String).str.contains(_OF_BACKEND).fill_null(value=False)
-    inputs = asked.filter(of_backend).select("input_shapes", "input_types").drop_nulls().unique()
-    sizes = [_size(shapes, types) for shapes, types in inputs.iter_rows()]
-    return asked.join(
-        inputs.with_columns(pl.Series("input_bytes", sizes, pl.Int64)),
-        on=["input_shapes", "input_types"],
+    of_backend = pl.col("name").str.contains(_OF_BACKEND).fill_null(value=False)
+    known = _sized(ops, "op")
+    annotated = ranges.select("range", _named(pl.col("name")).alias("annotated")).join(
+        _sized(ranges, "range").select("range", pl.col("first_input").alias("annotated_bytes")),
+        on="range",
         how="left",
-        maintain_order="left",
-    ).select(
+    )
+    asked = (
+        collectives.select("kind", "bytes", "op", "range", "part", "collective", "group_size")
+        .join(ops.select("op", "name"), on="op", how="left", maintain_order="left")
+        .join(known.select("op", "all_inputs"), on="op", how="left", maintain_order="left")
+        .join(_launches(ops, known), on="op", how="left", maintain_order="left")
+        .join(annotated, on="range", how="left", maintain_order="left")
+    )
+    # Several kernels of one launch share its message in ways that are not recorded.
+    alone = pl.len().over("op", "range", "kind") == 1
+    told = pl.when(alone).then(pl.coalesce("annotated_bytes", "message"))
+    named = pl.coalesce(
+        _named(pl.col("collective").cast(pl.String)), "annotated", "launched", "part"
+    )
+    named = pl.when(of_backend).then(pl.coalesce(_named(pl.col("name")), "part")).otherwise(named)
+    group = pl.coalesce("group_size", pl.when(alone).then("group"))
+    every = pl.lit(trace.meta.world_size, pl.Int32)
+    ranks = asked.select(
+        pl.coalesce(group, pl.when((group == every).fill_null(value=True).all()).then(every))
+    ).to_series()
+    return asked.select(
         (is_kernel | of_backend).alias("carries"),
-        pl.when(is_kernel).then("bytes").when(of_backend).then("input_bytes").alias("bytes"),
+        pl.when(is_kernel | of_backend).then(named).otherwise("part").alias("collective"),
+        pl.when(is_kernel)
+        .then(pl.coalesce("bytes", told))
+        .when(of_backend)
+        .then("all_inputs")
+        .alias("bytes"),
+        ranks.cast(pl.Int32).alias("ranks"),
     )
 
 
-def _size(shapes: str, types: str) -> int | None:
-    """Return the bytes of tensors of ``shapes`` and ``types``, JSON lists of one length."""
+def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Return by ``op`` the ``message``, the ``group`` and the name (``launched``) of its launch.
+
+    They are those of the operator, of its only child, or of the operator around it: the first that
+    tells one.
+    """
+    told = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(known, on="op", how="left")
+    told = told.with_columns(_named(pl.col("name")).alias("launched")).rename(
+        {"first_input": "message"}
+    )
+    figures = ("message", "group", "launched")
+    child = (
+        told.drop_nulls("parent")
+        .filter(pl.len().over("parent") == 1)
+        .select(pl.col("parent").alias("op"), *(pl.col(f).alias(f"child_{f}") for f in figures))
+    )
+    around = told.select(
+        pl.col("op").alias("parent"), *(pl.col(f).alias(f"around_{f}") for f in figures)
+    )
+    return (
+        told.join(child, on="op", how="left")
+        .join(around, on="parent", how="left")
+        .select(
+            "op",
+            *(pl.coalesce(f, f"child_{f}", f"around_{f}").alias(f) for f in figures),
+        )
+    )
+
+
+def _named(column: pl.Expr) -> pl.Expr:
+    """Return the collective that a name tells."""
+    return pl.coalesce(
+        *(pl.when(column.str.contains(pattern)).then(pl.lit(name)) for name, pattern in _NAMES)
+    )
+
+
+def _sized(rows: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Return by ``key`` what operators or annotations are given, null where it is not recorded.
+
+    ``all_inputs`` (bytes), ``first_input`` (bytes of what the rank gives), ``group`` (how many
+    ranks, by the sizes of input and output).
+    """
+    name = pl.col("name")
+    wanted = rows.filter(name.str.contains(f"{_LAUNCHES}|{_OF_BACKEND}")).drop_nulls(
+        ["input_shapes", "input_types"]
+    )
+    output_first = pl.when(name.str.contains(_OUTPUT_FIRST)).then(_named(name)).alias("base")
+    is_base = name.str.contains(_OUTPUT_FIRST).alias("output_first")
+    keys = ["output_first", "base", "input_shapes", "input_types"]
+    wanted = wanted.select(key, is_base, output_first, "input_shapes", "input_types")
+    distinct = wanted.select(keys).unique()
+    sizes = [_sizes(*row) for row in distinct.iter_rows()]
+    schema = {"all_inputs": pl.Int64, "first_input": pl.Int64, "group": pl.Int32}
+    told = distinct.hstack(pl.DataFrame(sizes, schema=schema, orient="row"))
+    return wanted.join(told, on=keys, nulls_equal=True).select(key, *schema)
+
+
+def _sizes(
+    output_first: bool, base: str | None, shapes: str, types: str
+) -> tuple[int | None, int | None, int | None]:
+    """Return the figures of :func:`_sized` of tensors of ``shapes`` and ``types`` (JSON)."""
     try:
-        extents, names = _SHAPES.decode(shapes), _TYPES.decode(types)
+        extents, names = _JSON.decode(shapes), _JSON.decode(types)
     except msgspec.DecodeError:
+        return None, None, None
+    if not isinstance(extents, list) or not isinstance(names, list) or len(extents) != len(names):
+        return None, None, None
+    each = [_bytes(extent, name) for extent, name in zip(extents, names, strict=True)]
+    known = [size for size in each if size is not None]
+    every = sum(known) if len(known) == len(each) else None
+    if not output_first:
+        return every, each[0] if each else None, None
+    output, given = (*each, None, None)[:2]
+    pair = {"all_gather": (output, given), "reduce_scatter": (given, output)}.get(base or "")
+    group = None
+    if pair and pair[0] and pair[1] and pair[0] % pair[1] == 0:
+        group = pair[0] // pair[1]
+    return every, given, group
+
+
+def _bytes(extent: Sequence[Any], name: str) -> int | None:
+    size = element_size(name) if isinstance(name, str) else None
+    if size is None or not isinstance(extent, list):
         return None
-    sizes = [element_size(name) for name in names]
-    if len(extents) != len(names) or None in sizes:
-        return None
-    return sum(prod(extent) * size for extent, size in zip(extents, sizes, strict=True) if size)
+    return prod(extent) * size if all(isinstance(one, int) for one in extent) else None

@@ -10,36 +10,34 @@ from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.communication.messages import messages
 from traceana.analyze.intervals import Busy
 from traceana.analyze.result import Result, sums
-from traceana.analyze.steps import measured_steps
-from traceana.analyze.transfers.exposed import COMPUTING, exposed
+from traceana.analyze.steps import measured_steps, step_windows
+from traceana.analyze.transfers.exposed import COMPUTING
 from traceana.analyze.work import why_no_work, work
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-COLUMNS: Final = (
-    *("step", "rank", "process", "wall_ns", "collectives", "communication_ns", "exposed_ns"),
-    *("exposed_share", "bytes", "reduced_bytes", "warm_up"),
-)
 REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
 
 def communication(trace: Trace) -> Result:
     """Return one row a step of each rank, in order of rank and time.
 
-    ``step``, ``rank``, ``process``, ``wall_ns``, ``warm_up``
-        The step, how long it took, and whether per-step figures leave it out
-        (:func:`traceana.analyze.steps.measured_steps`). ``rank`` is null where the trace is of one
-        process and says none.
+    ``step``, ``rank``, ``process``, ``wall_ns``, ``available_ns``, ``warm_up``
+        The step, how long it took, that times the devices it used, and whether per-step figures
+        leave it out (:func:`traceana.analyze.steps.measured_steps`). ``rank`` is null where the
+        trace is of one process and says none.
     ``collectives``
         Activities of class ``collective`` that the step launched.
     ``communication_ns``
-        The union of these, added up over the rank's devices. On a GPU they are kernels; on the CPU
-        the operators that ask for them and those that carry them out, on a thread of the backend.
-        Both last while they wait for other ranks.
+        The union of all collectives that ran in the step's window, whichever step launched them,
+        added up over the devices that the step used. On a GPU they are kernels; on the CPU the
+        operators that ask for them and those that carry them out, on a thread of the backend. Both
+        last while they wait for other ranks.
     ``exposed_ns``, ``exposed_share``
         What of ``communication_ns`` nothing else of that device runs beside; its part of
-        ``wall_ns``.
+        ``available_ns``. Both are of one window (:func:`step_windows`), so it is at
+        most 1.
     ``bytes``, ``reduced_bytes``
         What the rank gives to them all, and to those that reduce (all-reduce, reduce-scatter,
         reduce): null where the size of one is not recorded. In data parallelism the latter are
@@ -49,11 +47,7 @@ def communication(trace: Trace) -> Result:
     ``totals``: ``ranks``, how many ranks the run has by what its files say, else how many the
     trace holds; the sums of ``collectives``, ``communication_ns`` and ``exposed_ns``.
     """
-    whole = trace.whole
-    found = _collectives(trace)
-    computing = work(whole).filter(pl.col("kind").is_in(COMPUTING))
-    beside = Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
-    alone = exposed(found, Busy({}), ["step"]).rename({"exposed_ns": "communication_ns"})
+    found = collectives(trace).filter(pl.col("step").is_not_null())
     size, reduces = pl.col("bytes"), pl.col("part").is_in(REDUCTIONS)
     sizes = found.group_by("step").agg(
         pl.len().cast(pl.Int64).alias("collectives"),
@@ -66,10 +60,12 @@ def communication(trace: Trace) -> Result:
     frame = (
         trace.steps.with_row_index("row")
         .join(sizes, left_on="row", right_on="step", how="left")
-        .join(alone, left_on="row", right_on="step", how="left")
-        .join(exposed(found, beside, ["step"]), left_on="row", right_on="step", how="left")
+        .join(_in_windows(trace), on="row", how="left")
         .sort("rank", "start", "row", nulls_last=True)
-        .with_columns(pl.col("collectives", "communication_ns", "exposed_ns").fill_null(0))
+        .with_columns(
+            pl.col("collectives", "communication_ns", "exposed_ns").fill_null(0),
+            (pl.col("duration") * pl.col("devices").fill_null(1)).alias("available_ns"),
+        )
         .with_columns(
             pl.when(pl.col("collectives") > 0).then(column).otherwise(0).alias(column)
             for column in ("bytes", "reduced_bytes")
@@ -79,11 +75,12 @@ def communication(trace: Trace) -> Result:
             pl.coalesce("rank", pl.lit(trace.meta.rank, pl.Int32)),
             "process",
             pl.col("duration").alias("wall_ns"),
+            "available_ns",
             "collectives",
             "communication_ns",
             "exposed_ns",
-            pl.when(pl.col("duration") > 0)
-            .then(pl.col("exposed_ns") / pl.col("duration"))
+            pl.when(pl.col("available_ns") > 0)
+            .then(pl.col("exposed_ns") / pl.col("available_ns"))
             .alias("exposed_share"),
             "bytes",
             "reduced_bytes",
@@ -97,15 +94,45 @@ def communication(trace: Trace) -> Result:
     return Result(frame, totals, (*measured.notes, *_notes(trace, frame, found)))
 
 
-def _collectives(trace: Trace) -> pl.DataFrame:
-    """Return the collectives that steps launched, with their messages.
+def _in_windows(trace: Trace) -> pl.DataFrame:
+    """Return by ``row`` of the steps what ran in their windows, and their ``devices``."""
+    windows = step_windows(trace)
+    found = _of_collectives(trace.whole)
+    computing = beside_collectives(trace)
+    both = computing.with_also(found)
+    return (
+        windows.with_columns(
+            Busy.of(found).within(windows).alias("communication_ns"),
+            (both.within(windows) - computing.within(windows)).alias("exposed_ns"),
+        )
+        .group_by("row")
+        .agg(
+            pl.col("communication_ns", "exposed_ns").sum(),
+            pl.len().cast(pl.Int64).alias("devices"),
+        )
+    )
 
-    Columns beside those of activities: ``part``, what they do, and ``carries`` of
-    :func:`~traceana.analyze.communication.messages.messages`; ``bytes`` is of that, too.
+
+def beside_collectives(trace: Trace) -> Busy:
+    """Return when each device computed: what hides a collective, of whatever step."""
+    whole = trace.whole
+    computing = work(whole).filter(pl.col("kind").is_in(COMPUTING))
+    return Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
+
+
+def collectives(trace: Trace) -> pl.DataFrame:
+    """Return the collectives of ``trace``, with their messages.
+
+    Columns beside those of activities: ``part``, what their names tell, and those of
+    :func:`~traceana.analyze.communication.messages.messages`, which ``bytes`` and ``collective``
+    are of, too.
     """
-    activities = work(trace).filter(pl.col("step").is_not_null())
-    found = activities.join(_classes(trace), on=SOURCE, how="inner", nulls_equal=True)
+    found = _of_collectives(trace)
     return found.with_columns(messages(found, trace))
+
+
+def _of_collectives(trace: Trace) -> pl.DataFrame:
+    return work(trace).join(_classes(trace), on=SOURCE, how="inner", nulls_equal=True)
 
 
 def _classes(trace: Trace) -> pl.DataFrame:

@@ -51,3 +51,12 @@ def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.Data
         if keys
         else windows.select((end - begin - hidden).sum().alias("exposed_ns"))
     )
+
+
+def exposed_within(copies: pl.DataFrame, kernels: Busy, windows: pl.DataFrame) -> int:
+    """Return the time inside ``windows`` in which one of ``copies`` ran and no kernel.
+
+    Each device's copies and windows are apart, and windows that overlap count each. ``windows`` has
+    ``rank``, ``device``, ``start`` and ``end``; the rest as of :func:`exposed`.
+    """
+    return int((kernels.with_also(copies).within(windows) - kernels.within(windows)).sum())

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.intervals import Busy
 from traceana.analyze.result import Result, sums, with_share
-from traceana.analyze.steps import available_ns, measured_steps
+from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.analyze.transfers.askers import By, asker
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, STAGED, SYNCHRONOUS, WAITS, copies
 from traceana.analyze.transfers.exposed import computing, exposed
@@ -15,7 +16,6 @@ from traceana.analyze.transfers.links import peaks
 from traceana.analyze.transfers.notes import notes
 
 if TYPE_CHECKING:
-    from traceana.analyze.intervals import Busy
     from traceana.trace import Trace
 
 SMALL_BYTES: Final = 64 * 1024
@@ -61,8 +61,9 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
     ``synchronous``, ``staged``, ``asynchronous``
         How many copies are of each kind; what ``count`` has besides them is not known.
     ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
-        Means over the measured steps (bytes and time rounded down), and the part of the steps' wall
-        time, times the devices they used, that the copies take. By step, of the row's own step.
+        Means over the measured steps of what they launched (bytes and time rounded down), and the
+        part of the steps' wall time, times the devices they used, in which a copy of the row ran
+        (:func:`traceana.analyze.steps.step_windows`): at most 1. By step, of the row's own step.
     ``small``
         Whether they are a hundred copies or more, of fewer than 64 KiB on average.
 
@@ -81,7 +82,8 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
         .agg(_figures(measured_steps(trace).rows))
         .join(exposed(each, kernels, keys), on=keys, how="left", nulls_equal=True)
     )
-    frame = _ordered(_per_step(trace, with_share(_rates(frame)), by), by)
+    frame = _with_step_share(trace, _per_step(trace, with_share(_rates(frame)), by), each, keys)
+    frame = _ordered(frame, by)
     frame = frame.select(*keys[:-2], *COLUMNS).with_columns(pl.col(pl.Categorical).cast(pl.String))
     return Result(frame, _totals(frame, each, kernels), notes(trace, each, frame))
 
@@ -146,13 +148,31 @@ def _per_step(trace: Trace, frame: pl.DataFrame, by: By) -> pl.DataFrame:
         steps = len(rows)
         of_all = int(time["available_ns"].gather(rows).sum()) if rows else None
         frame = frame.with_columns(pl.lit(of_all, pl.Int64).alias("available_ns"))
-    available = pl.col("available_ns")
     means = pl.when(pl.lit(steps > 0))
     return frame.with_columns(
-        pl.when(available > 0).then(time_ns / available).alias("step_share"),
         means.then(count / steps).alias("step_count"),
         means.then(size // steps).alias("step_bytes"),
         means.then(time_ns // steps).alias("step_ns"),
+    )
+
+
+def _with_step_share(
+    trace: Trace, frame: pl.DataFrame, each: pl.DataFrame, keys: tuple[str, ...]
+) -> pl.DataFrame:
+    """Return ``frame`` with ``step_share``: what of the steps' windows a copy of the row ran in."""
+    rows = measured_steps(trace).rows
+    windows = step_windows(trace)
+    own = "step" in keys
+    found = []
+    for copied in each.partition_by(keys, maintain_order=True):
+        of = windows.filter(pl.col("row").is_in([*copied["step_row"].unique()] if own else rows))
+        ran = int(Busy.of(copied).within(of).sum())
+        found.append(copied.select(keys).head(1).with_columns(pl.lit(ran).alias("ran_ns")))
+    if not found:
+        return frame.with_columns(pl.lit(None, pl.Float64).alias("step_share"))
+    available = pl.col("available_ns")
+    return frame.join(pl.concat(found), on=keys, how="left", nulls_equal=True).with_columns(
+        pl.when(available > 0).then(pl.col("ran_ns") / available).alias("step_share")
     )
 
 

@@ -60,6 +60,8 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         .then("event_stream")
         .alias("event_stream"),
         pl.when(pl.col("event_correlation") > 0).then("event_correlation"),
+        "collective",
+        pl.col("group_size").cast(pl.Int32, strict=False),
         _direction(copy).alias("copy_kind"),
         _memory(copy[2], copy[0]).alias("source_memory"),
         _memory(copy[3], copy[1]).alias("destination_memory"),

@@ -44,4 +44,6 @@ def ranges(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(on_device).then("pid").alias("device"),
         "start",
         "duration",
+        "input_shapes",
+        "input_types",
     )

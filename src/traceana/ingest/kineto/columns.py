@@ -46,6 +46,8 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "graph_node": pl.Int64,
         "event_stream": pl.Int64,
         "event_correlation": pl.Int64,
+        "collective": _TEXT,
+        "group_size": pl.Int64,
     },
     "call": {
         **_COMMON,
@@ -64,7 +66,8 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
         "inputs": pl.String,
         "module": _TEXT,
     },
-    "range": dict(_COMMON),
+    # Shapes are of c10d's annotations alone.
+    "range": {**_COMMON, "input_shapes": pl.String, "input_types": pl.String},
     # Operators of c10d's backends on the host, printed among the annotations.
     "host_collective": {
         **_COMMON,

@@ -14,7 +14,7 @@ from msgspec import Raw
 from traceana.ingest.kineto.collectives import message_bytes, split_annotations
 from traceana.ingest.kineto.columns import FRAMES, Columns
 from traceana.ingest.kineto.event_decoder import EventDecoder
-from traceana.ingest.kineto.events import Args, Event
+from traceana.ingest.kineto.events import NO_ARGS, Args, Event
 from traceana.ingest.kineto.integers import integers
 from traceana.ingest.kineto.times import to_nanoseconds
 
@@ -140,6 +140,13 @@ def _device(events: list[Event]) -> _Columns:
         "graph_node": integers([arg.graph_node for arg in args]),
         "event_stream": integers([arg.event_stream for arg in args]),
         "event_correlation": integers([arg.event_correlation for arg in args]),
+        "collective": pl.Series(
+            [arg.collective if isinstance(arg.collective, str) else None for arg in args],
+            dtype=pl.Categorical,
+        ),
+        "group_size": integers(
+            [arg.group_size if isinstance(arg.group_size, int) else None for arg in args]
+        ),
         **{
             f"{what}_{axis}": integers(
                 [
@@ -180,6 +187,15 @@ def _op(events: list[Event]) -> _Columns:
         "input_strides": _texts([arg.strides for arg in args]),
         "inputs": _texts([arg.inputs for arg in args]),
         "module": pl.Series([arg.module or None for arg in args], dtype=pl.Categorical),
+    }
+
+
+def _range(events: list[Event]) -> _Columns:
+    shaped = [event.args if event.name.startswith("nccl:") else NO_ARGS for event in events]
+    return {
+        **_complete(events),
+        "input_shapes": _texts([arg.shapes for arg in shaped]),
+        "input_types": _texts([arg.types for arg in shaped]),
     }
 
 
@@ -228,7 +244,7 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "device": _device,
     "call": _call,
     "op": _op,
-    "range": _complete,
+    "range": _range,
     "host_collective": _host_collective,
     "flow": _flow,
 }

@@ -49,6 +49,8 @@ class Args(Struct, gc=False, frozen=True):
     # Of a collective. Other events have a "dtype" of any kind.
     message_elements: object = field(default=None, name="In msg nelems")
     message_type: object = field(default=None, name="dtype")
+    collective: object = field(default=None, name="Collective name")
+    group_size: object = field(default=None, name="Group size")
     device_type: Number = field(default=None, name="Device Type")
     device_id: Number = field(default=None, name="Device Id")
     address: Number = field(default=None, name="Addr")

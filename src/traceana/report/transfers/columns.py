@@ -31,3 +31,16 @@ SIZES: Final = (
     "bytes_per_s",
 )
 OPTIONAL_SIZES: Final = ("bar", "exposed_ns", "host_memory")
+COLLECTIVES: Final = (
+    "collective",
+    "message_bytes",
+    "ranks",
+    "count",
+    "time_ns",
+    "mean_ns",
+    "share",
+    "exposed_ns",
+    "algbw_bytes_per_s",
+    "busbw_bytes_per_s",
+)
+OPTIONAL_COLLECTIVES: Final = ("share", "mean_ns", "ranks")

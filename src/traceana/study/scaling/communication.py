@@ -30,8 +30,8 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
     Null where it has no measured step, or none that lasts.
     """
     measured = steps.filter(~pl.col("warm_up"))
-    wall = int(measured["wall_ns"].sum())
-    if not wall:
+    available = int(measured["available_ns"].sum())
+    if not available:
         return None
     time, exposed = (int(measured[name].sum()) for name in ("communication_ns", "exposed_ns"))
     told = measured["reduced_bytes"]
@@ -39,7 +39,7 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
     return Communication(
         time // count,
         exposed // count,
-        time / wall,
-        exposed / wall,
+        time / available,
+        exposed / available,
         None if told.null_count() else int(told.sum()) // count,
     )
