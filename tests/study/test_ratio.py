@@ -44,6 +44,13 @@ def test_other_batches_and_places_are_not_compared(make: Make) -> None:
     assert "traceana record" in study.missing[0]
 
 
+def test_the_reference_is_exactly_as_fast_as_itself(make: Make) -> None:
+    for step_ns in range(10_000_001, 10_000_041):
+        runs = [make(steps_ns=(step_ns,)), make(framework="JAX", steps_ns=(2 * step_ns,))]
+        speeds = ratio_study(runs).result.frame["relative_speed"]
+        assert speeds[0] == 1, step_ns
+
+
 def test_a_run_that_died_has_no_speed(make: Make) -> None:
     dead = make(framework="JAX", complete=False, reason="out of memory", steps_ns=())
     frame = ratio_study([make(), dead]).result.frame

@@ -60,7 +60,9 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
     frame = (
         frame.drop("reference", "relative_speed")
         .join(chosen, on=alike, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns((pl.col("images_per_s") / pl.col("_of_reference")).alias("relative_speed"))
+        .with_columns(
+            _over(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
+        )
         .select(list(SCHEMA))
         .sort("network", "batch", "place", maintain_order=True)
     )
@@ -74,6 +76,14 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         Result(frame, {}, tuple(notes)),
         missing=tuple(_missing(frame)),
     )
+
+
+def _over(speed: pl.Expr, reference: pl.Expr) -> pl.Expr:
+    """Return the ratio of two speeds, exactly 1 where they are equal.
+
+    polars divides by a column that holds one value by multiplying with its reciprocal.
+    """
+    return pl.when(speed == reference).then(1.0).otherwise(speed / reference)
 
 
 def _row(run: Recorded, name: str) -> dict[str, object]:
