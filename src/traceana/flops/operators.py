@@ -14,7 +14,7 @@ from traceana.flops.call import Call
 from traceana.flops.coverage import Tree
 from traceana.flops.hints import OUTPUT, WANTED, with_hints
 from traceana.flops.model import Cost, Refusal, Shape, UncountableError
-from traceana.flops.parts import PART, stopped, with_parts
+from traceana.flops.parts import PART, with_parts
 from traceana.flops.passive import passive
 from traceana.flops.registry import NO_FORMULA, cost, operators
 
@@ -90,11 +90,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     math = (rows["name"] == "aten::_scaled_dot_product_attention_math").to_numpy()
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
-    never_ran = np.zeros(ops.height, dtype=np.bool_)
-    never_ran[stopped(costs, rows, tree).to_numpy()] = True
-    costs = costs.filter(~pl.Series(never_ran).gather(costs["op"]))
-    settled = (known & ~has_cost) | never_ran | tree.inside(never_ran)
-    gaps = _gaps(rows, tree, counted & ~never_ran, settled)
+    gaps = _gaps(rows, tree, counted, known & ~has_cost)
     return OperatorCosts(with_parts(costs, rows, tree), gaps, _uncounted(gaps, rows["name"]))
 
 

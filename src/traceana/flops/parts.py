@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from traceana.attribute.nesting import to_rows
@@ -74,44 +73,6 @@ def with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFra
             .alias("kind"),
         )
         .select(costs.columns)
-    )
-
-
-def stopped(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.Series:
-    """Return the rows of ``ops`` that a checkpoint began to run again and stopped before they ran.
-
-    A checkpoint that is not reentrant recomputes until the last tensor that the backward pass
-    needs is there: the operator after it is entered, saves its inputs, and raises. It is told by
-    what it called, which lacks something that the same call always called in the forward pass.
-    """
-    layers = costs.filter(
-        (pl.col("part").cast(pl.String) == "forward") & ~pl.col("kind").is_in(_GENERIC)
-    )
-    again = _nodes(layers, ops, tree)["op"] if layers.height else pl.Series(dtype=pl.UInt32)
-    if again.is_empty():
-        return pl.Series(dtype=pl.UInt32)
-    same = ("name", "input_shapes", "input_types", "inputs")
-    calls = ops.select("op", *same).filter(pl.col("op").is_in(layers["op"].implode()))
-    calls = calls.with_columns(pl.col("op").is_in(again.implode()).alias("_again"))
-    is_call = np.zeros(ops.height, dtype=np.bool_)
-    is_call[calls["op"].to_numpy()] = True
-    inside = pl.DataFrame(
-        {"op": to_rows(tree.nearest(is_call)), "inner": ops["name"], "_row": ops["op"]}
-    )
-    called = inside.filter(pl.col("op") != pl.col("_row")).select("op", "inner").unique()
-    first = calls.filter(~pl.col("_again")).with_columns(pl.len().over(same).alias("_calls"))
-    always = (
-        first.join(called, on="op")
-        .group_by(*same, "inner", "_calls")
-        .len("_with")
-        .filter(pl.col("_with") == pl.col("_calls"))
-        .select(*same, "inner")
-    )
-    return (
-        calls.filter("_again")
-        .join(always, on=same, nulls_equal=True)
-        .join(called, on=["op", "inner"], how="anti")["op"]
-        .unique()
     )
 
 
