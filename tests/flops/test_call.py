@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traceana.flops.call import Call
@@ -113,6 +113,7 @@ types = st.lists(st.sampled_from(["float", "long int", "", "Scalar", "TensorList
 
 
 @given(st.sampled_from(sorted(operators())), extents, types, scalars)
+@example("aten::floor_divide", [[], [0]], ["float"], [])
 def test_no_reader_raises_whatever_its_inputs(
     name: str, shapes: list[list[int]], kinds: list[str], values: list[str]
 ) -> None:

@@ -136,6 +136,8 @@ def _result_size(call: Call, function: Function, tensors: tuple[int, ...]) -> in
         tensors = tensors[1:] or tensors
     # A tensor of no dimensions does not widen the others.
     deciding = [one for one in tensors if call.shape(one)] or list(tensors)
+    if any(one >= len(call.types) for one in deciding):
+        return None
     name = promoted(call.types[one] for one in deciding)
     if name is None:
         return None
