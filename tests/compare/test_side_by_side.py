@@ -16,6 +16,7 @@ from tests.support.training import KERNELS, training
 from traceana.compare import many
 from traceana.compare.keys import NO_TILE, OTHER
 from traceana.compare.many import Run
+from traceana.compare.many.table import ITEM, RATIO, RUN, with_ratio
 
 PLAIN = "maxwell_sgemm_128x64_nn"
 BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
@@ -231,3 +232,9 @@ def test_python_gives_frames_and_needs_two_runs() -> None:
         assert frame["run"].unique().sort().to_list() == ["built", "built (2)"]
     with pytest.raises(ValueError, match="two or more"):
         traceana.compare([training(seed=1)])
+
+
+def test_the_first_run_is_exactly_as_slow_as_itself() -> None:
+    for time in range(1000, 1040):
+        rows = pl.DataFrame({RUN: ["a", "b"], ITEM: ["x", "x"], "time": [time, 2 * time + 1]})
+        assert with_ratio(rows, ["a", "b"], "time", ratios=True)[RATIO][0] == 1, time

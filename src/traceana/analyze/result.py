@@ -30,6 +30,15 @@ def with_share(frame: pl.DataFrame, of: str = "time_ns") -> pl.DataFrame:
     return frame.with_columns(share.alias("share"))
 
 
+def ratio(value: pl.Expr, reference: pl.Expr) -> pl.Expr:
+    """Return ``value`` over ``reference``, exactly 1 where they are equal.
+
+    polars divides by a column that holds one value by multiplying with its reciprocal, which gives
+    0.9999999999999999 for some.
+    """
+    return pl.when((value == reference) & (reference != 0)).then(1.0).otherwise(value / reference)
+
+
 def sums(frame: pl.DataFrame, *columns: str) -> dict[str, int]:
     """Return the sum of each of ``columns``, without those of which no row has a value."""
     known = [name for name in columns if frame.is_empty() or frame[name].count()]

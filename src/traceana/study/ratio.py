@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import Result
+from traceana.analyze.result import Result, ratio
 from traceana.study.conditions import conditions
 from traceana.study.labels import labels
 from traceana.study.missing import command
@@ -61,7 +61,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         frame.drop("reference", "relative_speed")
         .join(chosen, on=alike, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
-            _over(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
+            ratio(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
         )
         .select(list(SCHEMA))
         .sort("network", "batch", "place", maintain_order=True)
@@ -76,14 +76,6 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
         Result(frame, {}, tuple(notes)),
         missing=tuple(_missing(frame)),
     )
-
-
-def _over(speed: pl.Expr, reference: pl.Expr) -> pl.Expr:
-    """Return the ratio of two speeds, exactly 1 where they are equal.
-
-    polars divides by a column that holds one value by multiplying with its reciprocal.
-    """
-    return pl.when(speed == reference).then(1.0).otherwise(speed / reference)
 
 
 def _row(run: Recorded, name: str) -> dict[str, object]:

@@ -8,6 +8,8 @@ from typing import Final
 
 import polars as pl
 
+from traceana.analyze.result import ratio
+
 RUN: Final = "run"
 ITEM: Final = "item"
 RATIO: Final = "to_first"
@@ -106,8 +108,9 @@ def with_ratio(
     ``ratios``."""
     summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
-    ratio = pl.when((pl.col("_first") > 0) & ratios).then(pl.col("_sum") / "_first")
-    by_item = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, ratio.alias(RATIO))
+    known = (pl.col("_first") > 0) & ratios
+    to_first = pl.when(known).then(ratio(pl.col("_sum"), pl.col("_first")))
+    by_item = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
     place = {label: at for at, label in enumerate(labels)}
     order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
     return rows.join(by_item, on=[RUN, ITEM], how="left", maintain_order="left").sort(
