@@ -46,51 +46,69 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 CASES = [(name, told) for name in NETWORKS for told in ("ranges", "modules")]
 
 
-@pytest.mark.parametrize(("name", "told"), CASES)
-def test_the_times_of_layers_are_those_of_the_hooks(name: str, told: str, tmp_path: Path) -> None:
-    """Within 5 % in sum, of each pass, every layer in the step of three in which it comes closest.
-
-    Another process can take the processor between an operator and its hook, in one step or the
-    other; work on a wrong layer is wrong in all three.
-    """
-    torch.manual_seed(0)
-    model, inputs = (make() for make in NETWORKS[name])
-    path = tmp_path / "trace.json"
-    steps = clocked(model, inputs, path, ranges=told == "ranges")
-    trace = traceana.open(path)
-    numbers = trace.steps["number"].to_list()
-    assert len(numbers) == len(steps)
-    named = None if told == "ranges" else class_names(model)
-    # What a checkpoint runs again is of the one pass here and of the other there.
-    whole = "checkpoint" in name
-    mine = [
-        by_pass(layers(select(trace, steps=[number])).frame, named, whole) for number in numbers
-    ]
-    theirs = [of_hooks(measured, named, whole) for measured in steps]
-    for which in ("both",) if whole else ("forward", "backward"):
-        total = sum(sum(times[which].values()) for times in theirs)
-        matter = {
-            layer
-            for layer in theirs[0][which]
-            if sum(times[which][layer] for times in theirs) > MATTERS * total
-        }
-        assert matter
-        closest = [
-            min(
-                (
-                    (own[which][layer], hook[which][layer])
-                    for own, hook in zip(mine, theirs, strict=True)
-                ),
-                key=lambda pair: abs(pair[0] - pair[1]) / pair[1],
-            )
-            for layer in sorted(matter)
-        ]
-        own, hooks = (sum(times) for times in zip(*closest, strict=True))
-        assert own == pytest.approx(hooks, rel=0.05), (which, closest)
-
-
 Times = dict[str, defaultdict[str, int]]
 """The time of each layer, by pass."""
+
+
+@pytest.mark.parametrize(("name", "told"), CASES)
+def test_the_times_of_layers_are_those_of_the_hooks(name: str, told: str, tmp_path: Path) -> None:
+    """Within 5 % in sum, of each pass, every layer in the step in which it comes closest.
+
+    Another process can take the processor between an operator and its hook, in one step or the
+    other: up to three recordings of three steps. Work on a wrong layer is wrong in all of them.
+    """
+    torch.manual_seed(0)
+    # What a checkpoint runs again is of the one pass here and of the other there.
+    whole = "checkpoint" in name
+    steps: list[tuple[Times, Times]] = []
+    apart: dict[str, float] = {}
+    for attempt in range(3):
+        model, inputs = (make() for make in NETWORKS[name])
+        steps += timed(model, inputs, tmp_path / f"{attempt}.json", told == "ranges", whole)
+        apart = {
+            which: distance(steps, which)
+            for which in (("both",) if whole else ("forward", "backward"))
+        }
+        if max(apart.values()) <= 0.05:
+            return
+    pytest.fail(f"the times of layers and of hooks are apart: {apart}")
+
+
+def timed(
+    model: Any, inputs: Any, path: Path, ranges: bool, whole: bool
+) -> list[tuple[Times, Times]]:
+    """Record three steps; return the times of layers and of hooks of each."""
+    measured = clocked(model, inputs, path, ranges=ranges)
+    trace = traceana.open(path)
+    numbers = trace.steps["number"].to_list()
+    assert len(numbers) == len(measured)
+    named = None if ranges else class_names(model)
+    return [
+        (
+            by_pass(layers(select(trace, steps=[number])).frame, named, whole),
+            of_hooks(hooks, named, whole),
+        )
+        for number, hooks in zip(numbers, measured, strict=True)
+    ]
+
+
+def distance(steps: list[tuple[Times, Times]], which: str) -> float:
+    """Return how far apart the two sums are, relative, of each layer's closest step."""
+    first = steps[0][1][which]
+    total = sum(sum(hooks[which].values()) for _, hooks in steps)
+    matter = [
+        layer for layer in first if sum(hooks[which][layer] for _, hooks in steps) > MATTERS * total
+    ]
+    assert matter
+    closest = [
+        min(
+            ((own[which][layer], hooks[which][layer]) for own, hooks in steps),
+            key=lambda pair: abs(pair[0] - pair[1]) / pair[1],
+        )
+        for layer in matter
+    ]
+    own, hooks = (sum(times) for times in zip(*closest, strict=True))
+    return abs(own - hooks) / hooks
 
 
 def by_pass(frame: pl.DataFrame, named: dict[str, str] | None, whole: bool) -> Times:
