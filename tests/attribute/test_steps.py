@@ -172,6 +172,15 @@ def test_without_an_optimizer_ranges_around_a_small_part_are_no_steps_at_all() -
     )
 
 
+def test_ranges_around_work_that_the_clock_gives_no_time_are_steps() -> None:
+    b = TraceBuilder()
+    b.row("calls", name="cudaLaunchKernel", process=9, thread=MAIN, start=10, duration=2,
+          correlation=0)  # fmt: skip
+    b.kernel("k", 20, 0, correlation=0, process=9)
+    mark(b, "step 0", 0, 100, kind="nvtx")
+    assert told(attribute(b.build())) == [(0, 0, 100)]
+
+
 def test_named_iterations_on_the_training_thread_go_before_the_optimizer() -> None:
     b = training()
     for i in range(COUNT):

@@ -5,27 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.backward import forward_of
 from traceana.attribute.cpu import DEVICE_WORK, operator_activities, range_activities
 from traceana.attribute.launches import with_calls
 from traceana.attribute.layers.places import Layer
-from traceana.attribute.layers.repetition import Bools, repeated
+from traceana.attribute.layers.repetition import repeated
 from traceana.attribute.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.attribute.layers.roles import MULTI_TENSOR, OPTIMIZER
 from traceana.attribute.layers.scopes import ScopeLayers
 from traceana.attribute.layers.tree import DEEPEST_PATH
 from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, thread_keys, to_rows
+from traceana.attribute.nesting import NONE, Flags, Ints, Nesting, from_rows, thread_keys, to_rows
 from traceana.attribute.operators import from_nvtx, with_nesting
 from traceana.attribute.ranges import Surroundings
 from traceana.attribute.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, Direction, conform
-
-Flags = npt.NDArray[np.bool_]
 
 
 def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
@@ -138,9 +135,7 @@ def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger
     by_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
     around = ranges.filter(holds & by_program)
     at = step_of(step_table, around["process"], around["start"])
-    begins = pl.Series(at).replace_strict(
-        pl.int_range(step_table.height, eager=True), step_table["start"], default=None
-    )
+    begins = step_table["start"].gather(to_rows(at))
     unclosed = around.filter((pl.lit(begins) < pl.col("start")).fill_null(False))
     ledger.add(
         "unclosed",
@@ -249,13 +244,13 @@ def _by_repetition(
         time_ns=int(activities["duration"].filter(found).sum()),
     )
     return (
-        np.where(any_source == NONE, layer, layer[any_source]),
+        told_layer,
         direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
         np.where(surplus, NONE, step),
     )
 
 
-def _surplus(place: Ints, step: Ints, told: Bools, start: pl.Series) -> Bools:
+def _surplus(place: Ints, step: Ints, told: Flags, start: pl.Series) -> Flags:
     """Return which of the work that was ``told`` its place is more than any other step has there.
 
     What was launched in a step counts first, then what was told, the latest first.

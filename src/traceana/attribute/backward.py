@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Ints, Nesting, inherit, thread_keys
-from traceana.attribute.operators import Bools, is_node
+from traceana.attribute.nesting import NONE, Flags, Ints, Nesting, inherit, thread_keys
+from traceana.attribute.operators import is_node
 
 _EVALUATES: Final = "^autograd::engine::evaluate_function: "
 _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
@@ -70,7 +70,7 @@ def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
     return forward
 
 
-def _by_sequence(ops: pl.DataFrame, node: Bools) -> Ints:
+def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
     numbered = (
         ops.lazy()
         .with_row_index("op")
@@ -106,7 +106,7 @@ def _by_sequence(ops: pl.DataFrame, node: Bools) -> Ints:
 _KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
 
 
-def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Bools, forward: Ints, step: Ints) -> Ints:
+def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints) -> Ints:
     """Return the forward operator of each node of processes in which no node has one yet.
 
     A node is called after the operator that created it: ``CudnnConvolutionBackward`` after
@@ -171,7 +171,7 @@ def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
     ).select("row", "forward")
 
 
-def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Bools, forward: Ints) -> Ints:
+def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints) -> Ints:
     """Give outermost backward operators that no forward one created what the node before them has.
 
     These are AccumulateGrad and what the engine runs between nodes.

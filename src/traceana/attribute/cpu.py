@@ -28,10 +28,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints, Nesting
+from traceana.attribute.nesting import NONE, Flags, Ints, Nesting
 from traceana.attribute.operators import Left
 from traceana.attribute.ranges import DIRECTION_ALONE
 from traceana.attribute.steps import STEP_TEXT, WARM_UP_TEXT
@@ -55,8 +54,6 @@ _DISPATCHERS: Final = (
 )
 
 _MOVE, _COMPUTE, _MULTIPLY = 1, 2, 3
-
-Flags = npt.NDArray[np.bool_]
 
 
 def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from traceana.attribute.nesting import Flags
 
-def matching(column: pl.Series, pattern: str) -> npt.NDArray[np.bool_]:
+
+def matching(column: pl.Series, pattern: str) -> Flags:
     """Tell which values of a categorical ``column`` match ``pattern``; null does not."""
     values = column.unique()
     found = values.filter(values.cast(pl.String).str.contains(pattern).fill_null(value=False))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 NONE: Final = -1
 """The row number that stands for no row within numpy arrays."""
@@ -163,7 +164,7 @@ def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: 
         around.append((i, finish))
 
 
-def _outermost(start: Ints, end: Ints, rest: Ints) -> npt.NDArray[np.bool_]:
+def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
     """Tell which of ``rest`` begin when none of the outermost before them runs any more."""
     begins, ends = start[rest], end[rest].copy()
     for _ in range(_PATIENCE):
@@ -191,6 +192,12 @@ def inherit(nesting: Nesting, value: Ints) -> Ints:
         lacking = rows[result[rows] == NONE]
         result[lacking] = result[nesting.parent[lacking]]
     return result
+
+
+def roots(nesting: Nesting) -> Ints:
+    """Return the row of the outermost interval around each, itself where there is none."""
+    rows = np.arange(len(nesting.parent))
+    return inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
 
 
 def to_rows(rows: Ints) -> pl.Series:

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Nesting, from_rows, inherit, to_rows
-
-Bools = npt.NDArray[np.bool_]
+from traceana.attribute.nesting import NONE, Flags, Nesting, from_rows, inherit, to_rows
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
 # In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".
@@ -103,7 +100,7 @@ def _quoted(text: pl.Expr) -> pl.Expr:
     return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
-def is_node(names: pl.Series) -> Bools:
+def is_node(names: pl.Series) -> Flags:
     """Return which operators are nodes of the backward graph, by their ``names``."""
     return matching(names, _NODE)
 
@@ -130,7 +127,7 @@ def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     )
 
 
-def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Bools) -> Bools:
+def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
     """Return which outermost operators the autograd engine ran itself, outside its nodes.
 
     A thread is the engine's if it runs nodes and creates none: no other outermost operator on it
@@ -168,8 +165,8 @@ class Left:
     forward pass hold others.
     """
 
-    innermost: Bools
-    around: Bools
+    innermost: Flags
+    around: Flags
 
     @classmethod
     def of(cls, ops: pl.DataFrame) -> Left:

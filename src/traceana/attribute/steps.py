@@ -153,7 +153,8 @@ def candidates(ranges: pl.DataFrame) -> str:
 class _Work:
     """When and by which thread work was launched: ``process``, ``thread``, ``time``, ``weight``.
 
-    The work of a device, its weight the duration; without any, operators; without any, ranges.
+    The work of a device, its weight the duration (at least 1 ns); without any, operators; without
+    any, ranges.
     ``kernel`` says what a data loader does not launch.
     """
 
@@ -169,7 +170,8 @@ class _Work:
                 "process",
                 calls["thread"].gather(at).alias("thread"),
                 pl.coalesce(calls["start"].gather(at), "start").alias("time"),
-                pl.col("duration").alias("weight"),
+                # A clock may be too coarse for the shortest kernels; they are work all the same.
+                pl.col("duration").clip(1).alias("weight"),
                 pl.col("kind").is_in(["kernel", "graph"]).alias("kernel"),
             )
         else:
@@ -211,15 +213,13 @@ def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame
     Where those of several threads overlap, the thread's count that launches most inside of them.
     """
     found = _of_known_process(found)
-    (keys,) = thread_keys(found)
     kept = [found.clear()]
-    for own in _outermost(found, keys).partition_by("process", maintain_order=True):
-        if _outermost(own, np.zeros(own.height, dtype=np.int64)).height == own.height:
-            kept.append(own)
-            continue
-        work = _Work.of(trace, activities)
-        threads = own.partition_by("thread", maintain_order=True)
-        kept.append(max(threads, key=lambda one: (work.launched(one)[2], one.height)))
+    for own in found.partition_by("process", maintain_order=True):
+        threads = _timelines(own)
+        if len(threads) > 1:
+            work = _Work.of(trace, activities)
+            threads = [max(threads, key=lambda one: (work.launched(one)[2], one.height))]
+        kept += threads
     return pl.concat(kept)
 
 

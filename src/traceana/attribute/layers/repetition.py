@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints
-
-Bools = npt.NDArray[np.bool_]
+from traceana.attribute.nesting import NONE, Flags, Ints
 
 _STREAM: Final = ("rank", "device", "context", "stream")
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
@@ -71,12 +68,12 @@ class _View:
 
     shift: Callable[[int], int]
     fact: Ints
-    asked: Bools
+    asked: Flags
     least: Ints
     most: Ints
 
     @classmethod
-    def of(cls, shift: Callable[[int], int], fact: Ints, asked: Bools) -> _View:
+    def of(cls, shift: Callable[[int], int], fact: Ints, asked: Flags) -> _View:
         highest = np.int64(fact.max(initial=0)) + 1
         return cls(
             shift, fact, asked, np.full(len(fact), highest), np.full(len(fact), NONE, np.int64)
@@ -99,7 +96,7 @@ class _View:
             whole.least == NONE, NONE, np.where(least == most, whole.position, _DISPUTED)
         )
 
-    def _facts(self, context: Ints, sources: Bools) -> _Facts:
+    def _facts(self, context: Ints, sources: Flags) -> _Facts:
         """Return the first source of each activity's context, and the range of their facts."""
         queries = self.asked & (context != NONE)
         sources = sources & (context != NONE)

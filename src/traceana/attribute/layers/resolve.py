@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.attribute.layers.annotations import annotation_places
@@ -15,7 +14,7 @@ from traceana.attribute.layers.places import SEPARATOR, Layer, Places
 from traceana.attribute.layers.positions import position_layers, short_name
 from traceana.attribute.layers.roles import collective_layers, optimizer_layers, role_places
 from traceana.attribute.layers.scopes import ScopeLayers
-from traceana.attribute.nesting import NONE, Ints, Nesting, inherit
+from traceana.attribute.nesting import NONE, Flags, Ints, Nesting, inherit, roots
 from traceana.trace.schema import empty
 
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
@@ -99,7 +98,7 @@ def resolve(
     by_position = np.full(ops.height, NONE, dtype=np.int64)
     if scopes.table.is_empty() and not compiled:
         settled = _first(own, by_optimizer)
-        by_position = number(*position_layers(ops, _roots(nesting), op_step, settled, forward))
+        by_position = number(*position_layers(ops, roots(nesting), op_step, settled, forward))
 
     fallback = _first(by_optimizer, by_name, by_position)
     of_forward = _first(own, fallback)[forward] if len(forward) else own
@@ -114,7 +113,7 @@ def resolve(
 
 def _computed_again(
     ops: pl.DataFrame, op_key: Ints, nesting: Nesting, named: Places, by_name: Ints
-) -> npt.NDArray[np.bool_]:
+) -> Flags:
     """Return whether an operator runs a forward pass again within a node of the backward graph.
 
     A checkpoint opens the ranges of its layers within the node that needs them; a range that only
@@ -127,8 +126,8 @@ def _computed_again(
     opened = np.where(around == NONE, NONE, named.nesting.start[around])
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()
     of_layers = np.isin(by_name, np.unique(by_name[~backward]))
-    inside = opened > start[_roots(nesting)]
-    again: npt.NDArray[np.bool_] = inside & backward & (by_name != NONE) & of_layers
+    inside = opened > start[roots(nesting)]
+    again: Flags = inside & backward & (by_name != NONE) & of_layers
     return again
 
 
@@ -163,12 +162,6 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
     ]
 
 
-def _roots(nesting: Nesting) -> Ints:
-    """Return the outermost operator around each, itself where there is none."""
-    rows = np.arange(len(nesting.parent))
-    return inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
-
-
 def _first(*sources: Ints) -> Ints:
     found = sources[0]
     for source in sources[1:]:
@@ -196,8 +189,8 @@ def layer_table(
     layers: list[Layer],
     used: Ints,
     time: Ints,
-    lost: npt.NDArray[np.bool_],
-    backward: npt.NDArray[np.bool_],
+    lost: Flags,
+    backward: Flags,
 ) -> tuple[pl.DataFrame, Ints, Ints]:
     """Return the ``layers`` table of the layers in use, the row of each entry of ``used``, and
     the row of each of ``layers`` (NONE: not in use).

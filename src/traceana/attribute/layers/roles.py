@@ -9,8 +9,7 @@ import polars as pl
 
 from traceana.attribute.layers.places import Layer, Places, codes, nest
 from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows, inherit
-from traceana.attribute.operators import Bools
+from traceana.attribute.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
@@ -129,12 +128,11 @@ def _by_hand(
     nesting: Nesting,
     forward: Ints,
     step: Ints,
-    named: Bools,
+    named: Flags,
     ranges: pl.DataFrame,
-) -> Bools:
+) -> Flags:
     is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
-    rows = np.arange(ops.height)
-    root = inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
+    rows, root = np.arange(ops.height), roots(nesting)
     opens = np.zeros(ops.height, dtype=np.bool_)
     opens[root[matching(ops["name"], WEIGHTED) & is_forward]] = True
     creators = forward[forward != NONE]
