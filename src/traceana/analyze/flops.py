@@ -10,7 +10,7 @@ from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.costs.charges import Charges, charges, on_flops
 from traceana.analyze.costs.frame import whole_sum
 from traceana.analyze.costs.gaps import BY_MODEL
-from traceana.analyze.costs.instructions import executions, flops_by_run
+from traceana.analyze.costs.instructions import executions
 from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
@@ -43,7 +43,7 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     charged = charges(trace, model)
     rows = activities.with_columns(charged.coverage["op"], charged.coverage["reason"])
     frame = pl.concat(
-        [_operators(trace, charged, rows), _instructions(trace, rows), _of_model(charged)]
+        [_operators(trace, charged, rows), _instructions(trace, charged, rows), _of_model(charged)]
     )
     order = ("flops", "time_ns", "operator", "part", "kind", "formula", "reason")
     frame = with_share(frame, "flops").sort(
@@ -135,10 +135,10 @@ def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFram
     )
 
 
-def _instructions(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+def _instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of a compiled program's instructions, by opcode and target."""
     runs = executions(rows.filter(pl.col("instruction").is_not_null()), "reason")
-    known = flops_by_run(trace).select("instruction", "flops", "formula")
+    known = charged.instructions.select("instruction", "flops", "formula")
     instructions = trace.instructions.select(
         pl.coalesce("target", pl.col("opcode").cast(pl.String)).alias("operator"),
         pl.col("opcode").cast(pl.String).alias("kind"),

@@ -11,7 +11,7 @@ from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs.charges import Charges, charges, on_flops
 from traceana.analyze.costs.frame import COUNTS, whole_sum
 from traceana.analyze.costs.gaps import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
-from traceana.analyze.costs.instructions import executions, flops_by_run
+from traceana.analyze.costs.instructions import executions
 from traceana.analyze.costs.machine import machine
 from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.layers.rates import rate_columns
@@ -109,7 +109,9 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     rows = _rows(trace, activities, known)
     parts = [
         _of_operators(trace, known, rows, activities),
-        _of_instructions(trace, activities.filter(known.coverage["reason"].ne_missing(BY_MODEL))),
+        _of_instructions(
+            trace, known, activities.filter(known.coverage["reason"].ne_missing(BY_MODEL))
+        ),
         _of_model(trace, known),
     ]
     return Units(rows, pl.concat(parts), (*known.notes, *on_flops(trace, known)))
@@ -201,13 +203,13 @@ def _of_operators(
     )
 
 
-def _of_instructions(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> pl.DataFrame:
     """Return what instructions of compiled programs compute, by ``unit`` and ``gradient``.
 
     The elementwise part of an instruction is not counted, nor what it moves.
     """
     ran = executions(activities.filter(pl.col("instruction").is_not_null()))
-    runs = ran.join(flops_by_run(trace), on="instruction", how="inner")
+    runs = ran.join(known.instructions, on="instruction", how="inner")
     return runs.select(
         _unit_of_instruction(trace, runs["instruction"]).alias("unit"),
         pl.lit(None, pl.String).alias("gradient"),

@@ -68,11 +68,10 @@ def by_message(trace: Trace) -> Result:
         .when(pl.col("collective").is_in(_ONCE) & ranks.is_not_null())
         .then(1.0)
     )
+    beside = beside_collectives(trace)
     frame = (
         with_share(rows)
-        .join(
-            exposed(each, beside_collectives(trace), _KEYS), on=_KEYS, how="left", nulls_equal=True
-        )
+        .join(exposed(each, beside, _KEYS), on=_KEYS, how="left", nulls_equal=True)
         .with_columns(
             (time // pl.col("count")).alias("mean_ns"),
             pl.when(time > 0)
@@ -86,7 +85,7 @@ def by_message(trace: Trace) -> Result:
             "algbw_bytes_per_s", "busbw_bytes_per_s",
         )
     )  # fmt: skip
-    together = exposed(each, beside_collectives(trace), ())["exposed_ns"].sum()
+    together = exposed(each, beside, ())["exposed_ns"].sum()
     totals = {**sums(frame, "count", "time_ns"), "exposed_ns": int(together)}
     return Result(frame, totals, _notes(trace, frame))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.costs.gaps import BY_MODEL, coverage, incomplete, notes
-from traceana.analyze.costs.instructions import instruction_charges
+from traceana.analyze.costs.instructions import flops_by_run, instruction_charges
 from traceana.analyze.costs.models import model_charges
 from traceana.analyze.costs.operators import operator_charges, selected_costs
 from traceana.analyze.work import work
@@ -40,12 +40,14 @@ class Charges:
     ``frame`` has the columns of :data:`CHARGES`, a row a layer, part, kind and formula: of the
     counted ``operators`` (columns of :func:`traceana.analyze.costs.operators.priced` and
     ``layer``), of instructions, and of the layers that the manifest counts (``of_model``).
+    ``instructions`` are those of :func:`traceana.analyze.costs.instructions.flops_by_run`.
     ``coverage`` has a row for each of ``work(trace)``, with ``op`` and ``reason`` as of
     :func:`traceana.analyze.costs.gaps.coverage`. ``notes`` say where the shapes are from.
     """
 
     frame: pl.DataFrame
     operators: pl.DataFrame
+    instructions: pl.DataFrame
     of_model: pl.DataFrame
     coverage: pl.DataFrame
     notes: tuple[str, ...]
@@ -59,8 +61,9 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
     """
     tree, costs = Tree.of(trace.ops), operator_costs(trace.ops)
     operators = selected_costs(trace, tree, costs)
-    told = pl.concat([operator_charges(operators), instruction_charges(trace)])
-    covered = coverage(trace, tree, costs)
+    instructions = flops_by_run(trace)
+    told = pl.concat([operator_charges(operators), instruction_charges(trace, instructions)])
+    covered = coverage(trace, tree, costs, instructions)
     of_model = told.clear()
     on_shapes: tuple[str, ...] = ()
     if model is not None:
@@ -73,7 +76,9 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
         by_model = layer.is_in(replaced).fill_null(False)
         reason = pl.when(by_model).then(pl.lit(BY_MODEL)).otherwise("reason")
         covered = covered.with_columns(reason.alias("reason"))
-    return Charges(pl.concat([told, of_model]), operators, of_model, covered, on_shapes)
+    return Charges(
+        pl.concat([told, of_model]), operators, instructions, of_model, covered, on_shapes
+    )
 
 
 MACS: Final = "1 multiply-accumulate is 2 FLOPs"

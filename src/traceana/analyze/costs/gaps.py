@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.costs.instructions import flops_by_run, holders
+from traceana.analyze.costs.instructions import holders
 from traceana.analyze.work import work
 from traceana.attribute.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
@@ -66,11 +66,12 @@ def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
     ).to_series()
 
 
-def coverage(trace: Trace, tree: Tree, costs: OperatorCosts) -> pl.DataFrame:
+def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame) -> pl.DataFrame:
     """Return for each row of ``work(trace)`` whether its FLOPs are counted.
 
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
-    null where it has one. The only source of these, for every command.
+    null where it has one. The only source of these, for every command. ``known`` is of
+    :func:`traceana.analyze.costs.instructions.flops_by_run`.
     """
     rows = work(trace)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
@@ -78,7 +79,6 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts) -> pl.DataFrame:
     own, nearest = from_rows(rows["op"]), tree.nearest(counted)
     around = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
     op = to_rows(np.where(around == NONE, own, around))
-    known = flops_by_run(trace)
     part = known.filter("at_least")["instruction"]
     instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
     of_operator = (

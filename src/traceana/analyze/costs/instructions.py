@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-def instruction_charges(trace: Trace) -> pl.DataFrame:
+def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     """Return what the instructions compute that the selected work ran.
 
+    ``known`` is of :func:`flops_by_run`.
     The elementwise part of an instruction is not counted, nor what it moves.
     """
     ran = work(trace).filter(pl.col("instruction").is_not_null())
-    runs = executions(ran).join(
-        flops_by_run(trace), on="instruction", how="inner", maintain_order="left"
-    )
+    runs = executions(ran).join(known, on="instruction", how="inner", maintain_order="left")
     charged = runs.select(
         "layer",
         pl.when(pl.col("direction") == "backward")
