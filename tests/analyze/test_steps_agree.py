@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.manifest import traces_at_hand
 from traceana.advise.figures import Figures
 from traceana.analyze.critical import critical
 from traceana.analyze.kernels import kernels
@@ -20,18 +21,7 @@ from traceana.analyze.transfers import transfers
 from traceana.compare.many import Run, classes, summary
 from traceana.trace import Trace
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "traces"
-FILES = [
-    *sorted(SHARED.glob("kineto/**/*.json.gz")),
-    *sorted(SHARED.glob("kineto/dlrm_8xv100")),
-    *sorted(SHARED.glob("nsys/*.sqlite")),
-    *sorted(SHARED.glob("nvprof/*")),
-    *sorted(SHARED.glob("xplane/*.pb")),
-    *sorted((ROOT / "fixtures").rglob("*.sqlite")),
-    *sorted(f for f in (ROOT / "fixtures").rglob("*.json.gz") if ".layers." not in f.name),
-    *sorted((ROOT / "fixtures").rglob("*.xplane.pb*")),
-]
+FILES = traces_at_hand()
 _WORK = pl.col("kind") != "sync"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.every_command import opened_once, printed, traces_at_hand
+from tests.support.every_command import opened_once, printed
+from tests.support.manifest import traces_at_hand
 
 FILES = traces_at_hand()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.every_command import ROOT, traces_at_hand
+from tests.support.manifest import FIXTURES, traces_at_hand
 
 _BY_SIZE = sorted(
     (file for file in traces_at_hand() if file.is_file()),
@@ -28,7 +28,9 @@ def test_two_processes_print_the_same_bytes() -> None:
     printed = []
     for seed, threads in (("1", "1"), ("2", "4")):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": threads}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+        done = subprocess.run(
+            command, cwd=FIXTURES.parent, env=environment, capture_output=True, check=True
+        )
         printed.append(json.loads(done.stdout))
     first, second = printed
     assert len(first) > 10 * len(FILES)

@@ -20,9 +20,6 @@ import traceana
 from traceana.cli.main import app
 from traceana.trace import Trace
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "traces"
-
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
     *("layers", "layers --direction", "layers --by type", "layers --depth 1"),
@@ -31,21 +28,6 @@ COMMANDS = (
     *("memory", "memory --by layer"),
 )
 OF_TWO = ("compare", "diff")
-
-
-def traces_at_hand() -> list[Path]:
-    """Return the traces of others, where they are, and the recorded ones of the repository."""
-    fixtures = ROOT / "fixtures"
-    return [
-        *sorted(SHARED.glob("kineto/**/*.json.gz")),
-        *sorted(SHARED.glob("kineto/dlrm_8xv100")),
-        *sorted(SHARED.glob("nsys/*.sqlite")),
-        *sorted(SHARED.glob("nvprof/*")),
-        *sorted(SHARED.glob("xplane/*.pb")),
-        *sorted(fixtures.rglob("*.sqlite")),
-        *sorted(f for f in fixtures.rglob("*.json.gz") if ".layers." not in f.name),
-        *sorted(fixtures.rglob("*.xplane.pb*")),
-    ]
 
 
 @contextmanager

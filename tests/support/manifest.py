@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,17 @@ def each(*formats: str) -> pytest.MarkDecorator:
             "want", [pytest.param(None, marks=pytest.mark.skip(reason="no shared traces"))]
         )
     return pytest.mark.parametrize("want", rows, ids=[row.file for row in rows])
+
+
+def traces_at_hand() -> list[Path]:
+    """Return the traces of others, where they are, and the recorded ones of the repository."""
+    return [
+        *sorted(TRACES.glob("kineto/**/*.json.gz")),
+        *sorted(TRACES.glob("kineto/dlrm_8xv100")),
+        *sorted(TRACES.glob("nsys/*.sqlite")),
+        *sorted(TRACES.glob("nvprof/*")),
+        *sorted(TRACES.glob("xplane/*.pb")),
+        *sorted(FIXTURES.rglob("*.sqlite")),
+        *sorted(f for f in FIXTURES.rglob("*.json.gz") if ".layers." not in f.name),
+        *sorted(FIXTURES.rglob("*.xplane.pb*")),
+    ]

@@ -139,7 +139,8 @@ def _figures(
     for at in np.flatnonzero(alone):
         p[at] = family_p(a[:, [at]], b[:, [at]])[0]
     low, high, own = mean_intervals(a, b, criteria.level)
-    low, high, p = agreeing(low, high, np.maximum(p, own), criteria.level)
+    p = np.maximum(p, own)
+    low, high = agreeing(low, high, p, criteria.level)
     return p[back], low[back], high[back]
 
 

@@ -50,22 +50,18 @@ def smallest_p(a: int, b: int) -> float:
 def decided(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
     """Return the difference of two samples with its interval, and its p value, which agree."""
     found, own = _bootstrapped(a, b, of, level)
-    low, high, p = agreeing(
-        np.array([found.low]),
-        np.array([found.high]),
-        np.array([max(own, permutation_p(a, b, of))]),
-        level,
-    )
-    return Interval(found.difference, float(low[0]), float(high[0])), float(p[0])
+    p = max(own, permutation_p(a, b, of))
+    low, high = agreeing(np.array([found.low]), np.array([found.high]), np.array([p]), level)
+    return Interval(found.difference, float(low[0]), float(high[0])), p
 
 
-def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats, Floats]:
-    """Return bounds and p values that decide alike: those beyond the level reach to 0.
+def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return bounds that decide as the p values do: those beyond the level reach to 0.
 
     ``p`` is nowhere below the bootstrap's own.
     """
     beyond = p > alpha(level)
-    return np.where(beyond, np.minimum(low, 0), low), np.where(beyond, np.maximum(high, 0), high), p
+    return np.where(beyond, np.minimum(low, 0), low), np.where(beyond, np.maximum(high, 0), high)
 
 
 def alpha(level: float) -> float:
