@@ -108,7 +108,7 @@ def distance(steps: list[tuple[Times, Times]], which: str) -> float:
         for layer in matter
     ]
     own, hooks = (sum(times) for times in zip(*closest, strict=True))
-    return abs(own - hooks) / hooks
+    return float(abs(own - hooks) / hooks)
 
 
 def by_pass(frame: pl.DataFrame, named: dict[str, str] | None, whole: bool) -> Times:
