@@ -14,7 +14,7 @@ from benchmarks.kernel_names import lexicon, seeds, varied
 from benchmarks.measure import significant, spread
 from benchmarks.outcome import Outcome, Target
 from benchmarks.source import SCRATCH
-from traceana.classify import classify_names, load_rules
+from traceana.enrich.classify import classify_names, load_rules
 
 _SECONDS: Final = 3.0
 _TARGET_NAMES: Final = 100_000

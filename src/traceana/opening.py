@@ -38,7 +38,7 @@ def open_trace(
     ``counters`` names a table of Nsight Compute (``ncu --csv --page raw``) of the same program,
     whose launches are joined to the kernels (``trace.counters``, column ``activity``).
     ``step_marker`` is the text of the ranges that are steps, or a regular expression that their
-    texts match: :func:`traceana.attribute.steps.marked_by`. A bundle keeps its layers then, and
+    texts match: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers then, and
     gets other steps.
     The names of the result carry their classes, the activities their launching call, operator,
     range, layer, step and direction, and the class that all this makes of the name's. Raises the
@@ -72,8 +72,8 @@ def open_trace(
     else:
         trace = read_one(source, progress)
     if rules is not None or not bundle:
-        from traceana.classify import classify_names, rules_in_use
-        from traceana.refine import refine
+        from traceana.enrich.classify import classify_names, rules_in_use
+        from traceana.enrich.refine import refine
 
         loaded = rules_in_use(None if rules is None else Path(rules))
         trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
@@ -106,7 +106,7 @@ def _recorded(source: Path) -> list[Path]:
 
 
 def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
-    from traceana.attribute.counters import with_counters
+    from traceana.enrich.counters import with_counters
     from traceana.ingest import read_counters
 
     if trace.activities.is_empty() and trace.counters.height:
@@ -136,10 +136,10 @@ def _read(source: Path, progress: Progress, step_marker: str | None = None) -> T
         trace = open_bundle(source)
         if step_marker is None:
             return trace
-        from traceana.attribute.steps import remarked
+        from traceana.enrich.steps import remarked
 
         return remarked(trace, step_marker)
-    from traceana.attribute import attribute
+    from traceana.enrich import attribute
     from traceana.ingest import read
 
     return attribute(read(source, progress), step_marker)

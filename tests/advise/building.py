@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.support.traces import TraceBuilder
-from traceana.refine.searches import with_searches
+from traceana.enrich.refine.searches import with_searches
 
 STEPS: Final = 4
 WALL: Final = 10_000_000

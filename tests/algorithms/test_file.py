@@ -20,7 +20,7 @@ from traceana.algorithms import (
     write,
 )
 from traceana.algorithms.model import ALGORITHMS
-from traceana.classify.schema import ALGORITHMS as CLASSES
+from traceana.enrich.classify.schema import ALGORITHMS as CLASSES
 from traceana.errors import (
     CannotWriteError,
     CorruptError,

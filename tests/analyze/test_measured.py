@@ -14,7 +14,7 @@ from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.measured import COLUMNS
 from traceana.analyze.selection import select
-from traceana.attribute.counters import with_counters
+from traceana.enrich.counters import with_counters
 from traceana.trace import Trace, TraceMeta
 from traceana.trace.merge import merge
 from traceana.trace.schema import conform

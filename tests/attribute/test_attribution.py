@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
-from traceana.attribute import attribute
-from traceana.attribute.layers.tree import DEEPEST_PATH
+from traceana.enrich import attribute
+from traceana.enrich.layers.tree import DEEPEST_PATH
 from traceana.trace import Trace
 
 

@@ -13,7 +13,7 @@ import pytest
 import traceana
 from tests.attribute.test_attribution import annotate, op, paths
 from tests.support.traces import TraceBuilder
-from traceana.attribute import attribute
+from traceana.enrich import attribute
 from traceana.trace import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

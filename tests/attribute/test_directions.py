@@ -14,8 +14,8 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.arrange import arrange
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.attribute import attribute
 from traceana.cli.layers import COLUMNS, OPTIONAL
+from traceana.enrich import attribute
 from traceana.report.document import Document, Paper
 from traceana.report.formats import Format
 from traceana.report.render import render

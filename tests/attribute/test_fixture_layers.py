@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from traceana.analyze.costs.pairing import with_names_of
-from traceana.attribute import attribute
 from traceana.describe import find
 from traceana.describe import read as manifest
+from traceana.enrich import attribute
 from traceana.ingest import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.attribute.nesting import NONE, Nesting, from_rows, inherit, thread_keys, to_rows
+from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, thread_keys, to_rows
 
 
 def arrays(intervals: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

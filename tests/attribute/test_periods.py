@@ -8,8 +8,8 @@ import pytest
 import traceana
 from tests.support.manifest import TRACES
 from tests.support.traces import TraceBuilder
-from traceana.attribute import attribute
-from traceana.attribute.periods import periods
+from traceana.enrich import attribute
+from traceana.enrich.periods import periods
 
 BLOCK = ["gemm", "relu_forward", "norm_forward", "add"]
 BACK = ["norm_backward", "gemm", "gemm", "relu_backward"]

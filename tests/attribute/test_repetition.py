@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
-from traceana.attribute.layers.repetition import repeated
-from traceana.attribute.nesting import NONE
+from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.nesting import NONE
 
 
 def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> TraceBuilder:

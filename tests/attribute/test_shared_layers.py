@@ -9,8 +9,8 @@ import pytest
 import traceana
 from tests.support.manifest import TRACES, Expected, each
 from traceana.analyze.layers import layers
-from traceana.attribute.layers.repetition import repeated
-from traceana.attribute.nesting import NONE
+from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.nesting import NONE
 
 WITH_LAYER_RANGES = ("nvprof/language_model_pyprof_v100.sql",)
 """Traces whose layers only NVTX tells; those with module events are told by their ranges."""

@@ -11,8 +11,8 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.critical import critical
 from traceana.analyze.overview import overview
-from traceana.attribute import attribute
-from traceana.attribute.steps import remarked
+from traceana.enrich import attribute
+from traceana.enrich.steps import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
 from traceana.trace import Trace
 

@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.classify import classify_names, explain
-from traceana.classify.heads import heads_of, mangled_head
-from traceana.classify.load import parse_rules
-from traceana.classify.schema import ALGORITHMS, CATEGORIES, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
-from traceana.classify.spelling import canonical
+from traceana.enrich.classify import classify_names, explain
+from traceana.enrich.classify.heads import heads_of, mangled_head
+from traceana.enrich.classify.load import parse_rules
+from traceana.enrich.classify.schema import (
+    ALGORITHMS,
+    CATEGORIES,
+    CLASS_SCHEMA,
+    FAMILY_OF_ALGORITHM,
+)
+from traceana.enrich.classify.spelling import canonical
 
 NAMES = st.one_of(
     st.text(),

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from tools.classification import SAMPLE
-from traceana.classify import classify_names, load_rules
-from traceana.classify.ascii import ascii_classes
-from traceana.classify.literals import Words, literals
+from traceana.enrich.classify import classify_names, load_rules
+from traceana.enrich.classify.ascii import ascii_classes
+from traceana.enrich.classify.literals import Words, literals
 
 RULES = load_rules()
 PATTERNS = sorted(

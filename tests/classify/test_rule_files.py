@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traceana.classify import classify_names, explain, load_rules, rules_in_use
+from traceana.enrich.classify import classify_names, explain, load_rules, rules_in_use
 from traceana.errors import BadRulesError, ExitCode, NotFoundError
 
 GOOD = """

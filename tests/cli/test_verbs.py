@@ -10,7 +10,7 @@ from typer.testing import Result
 
 from tests.cli.conftest import Run
 from traceana import __version__
-from traceana.classify.schema import CLASS_SCHEMA
+from traceana.enrich.classify.schema import CLASS_SCHEMA
 from traceana.errors import ExitCode
 
 TABLE_VERBS = [

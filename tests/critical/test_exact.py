@@ -19,7 +19,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import By, critical, segments
 from traceana.analyze.critical.pieces import cut
 from traceana.analyze.events.ended import Ended
-from traceana.attribute.nesting import NONE, Nesting
+from traceana.enrich.nesting import NONE, Nesting
 from traceana.trace import Trace
 
 times = st.integers(0, 60)

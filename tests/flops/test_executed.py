@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from traceana.classify.schema import ALGORITHMS
+from traceana.enrich.classify.schema import ALGORITHMS
 from traceana.flops.executed import Direction, Executed, Operations, executed, supported
 from traceana.flops.executed.fft import real_transform, smooth, spectrum
 from traceana.flops.executed.toom_cook import LARGEST_TILE, Matrix, filtering

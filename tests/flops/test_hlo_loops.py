@@ -15,7 +15,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
-from traceana.attribute import attribute
+from traceana.enrich import attribute
 
 SIDE: Final = 128
 PRODUCT: Final = 2 * SIDE**3

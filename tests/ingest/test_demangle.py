@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.manifest import TRACES
-from traceana.classify import classify_names
+from traceana.enrich.classify import classify_names
 from traceana.ingest import demangle
 from traceana.ingest.demangle import LONGEST, readable
 from traceana.ingest.names import NameTable

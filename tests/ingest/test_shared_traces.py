@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests.support.manifest import Expected, each
-from traceana.attribute import attribute
+from traceana.enrich import attribute
 from traceana.ingest import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS

@@ -11,9 +11,9 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.convolutions import convolutions
 from traceana.analyze.layers import layers
-from traceana.classify import classify_names
-from traceana.refine import refine
-from traceana.refine.model import context
+from traceana.enrich.classify import classify_names
+from traceana.enrich.refine import refine
+from traceana.enrich.refine.model import context
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 

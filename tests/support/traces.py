@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from traceana.classify.schema import CLASS_SCHEMA
+from traceana.enrich.classify.schema import CLASS_SCHEMA
 from traceana.trace import Ledger, Trace, TraceMeta
 
 

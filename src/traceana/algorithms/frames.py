@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.algorithms.model import AlgorithmStudy
-from traceana.classify.schema import FAMILY_OF_ALGORITHM
+from traceana.enrich.classify.schema import FAMILY_OF_ALGORITHM
 from traceana.flops.executed import executed
 from traceana.flops.model import Refusal
 

@@ -14,7 +14,7 @@ FORMAT: Final = "traceana-algorithms"
 VERSION: Final = 1
 """Raised whenever a field changes its name, type or meaning; fields may be added without."""
 
-# Those of traceana.classify.schema, which needs polars: a machine that measures need not have it.
+# The classification's, whose module needs polars: a machine that measures need not have it.
 ALGORITHMS: Final = (*supported, "unknown")
 
 Extent = Annotated[int, msgspec.Meta(ge=0, le=2**32)]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.result import Result
-from traceana.classify.engine import classify_names
-from traceana.classify.explain import explain
+from traceana.enrich.classify.engine import classify_names
+from traceana.enrich.classify.explain import explain
 
 if TYPE_CHECKING:
-    from traceana.classify import RuleSet
+    from traceana.enrich.classify import RuleSet
 
 _NONE = ("no names were given",)
 

@@ -17,7 +17,7 @@ from traceana.analyze.measured import (
 )
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import kernels_of, why_no_work
-from traceana.classify.schema import CLASS_COLUMNS
+from traceana.enrich.classify.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

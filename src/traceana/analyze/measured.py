@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.attribute.counters import flops
+from traceana.enrich.counters import flops
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

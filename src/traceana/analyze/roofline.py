@@ -17,7 +17,7 @@ from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.layers.rates import rate_columns
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
-from traceana.attribute.nesting import to_rows
+from traceana.enrich.nesting import to_rows
 from traceana.flops.coverage import Tree
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from traceana.analyze.intervals import Busy
 from traceana.analyze.numbering import distinct
 from traceana.analyze.result import Result
 from traceana.analyze.work import work
-from traceana.attribute.steps import candidates
+from traceana.enrich.steps import candidates
 from traceana.trace.schema import PERIOD
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints, thread_keys
+from traceana.enrich.nesting import NONE, Ints, thread_keys
 
 
 def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:

@@ -39,7 +39,7 @@ def classify(
     explain: Explain = False,
 ) -> ExitCode:
     """What kernels are, by their names: one row a name, in order."""
-    from traceana.classify import rules_in_use
+    from traceana.enrich.classify import rules_in_use
     from traceana.ingest.demangle import readable
 
     output = Output(tabling, writing)

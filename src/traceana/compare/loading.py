@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.analyze.intervals import union
 from traceana.analyze.steps import measured_steps
-from traceana.attribute.layers.roles import role_of
+from traceana.enrich.layers.roles import role_of
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints, from_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows
 
 Flags = npt.NDArray[np.bool_]
 

@@ -8,7 +8,7 @@ from typing import Final, get_args
 import numpy as np
 import polars as pl
 
-from traceana.attribute.nesting import NONE, from_rows, to_rows
+from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.conv_shapes import CALL, NAMES, read
 from traceana.flops.coverage import Tree
 from traceana.flops.executed import Direction, executed

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.attribute.operators import Left
+from traceana.enrich.operators import Left
 from traceana.flops.call import Call
 from traceana.flops.coverage import Tree
 from traceana.flops.hints import OUTPUT, WANTED, with_hints

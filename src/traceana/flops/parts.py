@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.attribute.nesting import to_rows
+from traceana.enrich.nesting import to_rows
 from traceana.flops.call import Call
 from traceana.flops.coverage import Tree
 from traceana.flops.model import Shape, UncountableError

@@ -17,7 +17,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
+from traceana.enrich.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
 
 SCHEMA_VERSION: Final = 8
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
@@ -119,7 +119,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "group_size": pl.Int32,  # of a collective's kernel: how many ranks take part
     "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
     "instruction": ROW,  # row of `instructions`: the compiled program's instruction that it ran
-    # Filled in by traceana.attribute; null as a reader leaves them.
+    # Filled in by traceana.enrich; null as a reader leaves them.
     "call": ROW,
     "op": ROW,
     "range": ROW,
@@ -127,7 +127,7 @@ ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "step": ROW,
     "direction": Direction,
     "rank": pl.Int32,  # of a distributed run
-    # Filled in by traceana.refine.
+    # Filled in by traceana.enrich.refine.
     "class": ROW,  # row of `classes`; null where the class of the name stands
     "episode": ROW,
 }
@@ -146,7 +146,7 @@ EPISODES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 NAMES: Final[dict[str, pl.DataType | type[pl.DataType]]] = dict(CLASS_SCHEMA)
-"""One row a distinct activity name; the classes are null until ``traceana.classify`` has run."""
+"""One row a distinct activity name; the classes are null until names are classified."""
 
 CALLS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "name": LABEL,
@@ -295,7 +295,7 @@ COUNTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "tensor_ops": pl.Int64,  # operations of the tensor cores, of all types together
     "tensor_instructions": pl.Int64,  # of warps
     "tensor_active_percent": pl.Float64,  # of the cycles in which the multiprocessors were active
-    # Filled in by traceana.attribute; null as a reader leaves it.
+    # Filled in by traceana.enrich; null as a reader leaves it.
     "activity": ROW,
 }
 

@@ -15,12 +15,12 @@ from traceana.analyze.flops import flops
 from traceana.analyze.formulas import formulas
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
-from traceana.attribute import attribute
-from traceana.classify import classify_names, rules_in_use
 from traceana.describe import Manifest, find
 from traceana.describe.manifest import Layer, manifest
+from traceana.enrich import attribute
+from traceana.enrich.classify import classify_names, rules_in_use
+from traceana.enrich.refine import refine
 from traceana.flops.peaks import Peaks
-from traceana.refine import refine
 from traceana.trace import Trace
 
 FORWARD = 2 * 8 * 64 * 56 * 56 * 32 * 9

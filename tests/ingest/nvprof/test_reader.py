@@ -32,7 +32,7 @@ from tests.ingest.nvprof.writing import (
     packed,
     trace_of,
 )
-from traceana.attribute import attribute
+from traceana.enrich import attribute
 from traceana.trace import Trace
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.costs.instructions import holders
 from traceana.analyze.work import work
-from traceana.attribute.nesting import NONE, from_rows, to_rows
+from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Tree
 from traceana.flops.operators import OperatorCosts
 

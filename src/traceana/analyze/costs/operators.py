@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.classes import SEARCH
 from traceana.analyze.costs.frame import summed
 from traceana.analyze.work import work
-from traceana.attribute.nesting import NONE, from_rows, to_rows
+from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.coverage import Flags, Tree
 from traceana.flops.episodes import executed_by_episode
 from traceana.flops.operators import OperatorCosts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.work import work
-from traceana.attribute.layers.places import SEPARATOR
+from traceana.enrich.layers.places import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

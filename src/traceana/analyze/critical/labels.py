@@ -13,9 +13,9 @@ from traceana.analyze.critical.host import WAITING
 from traceana.analyze.critical.pieces import cut
 from traceana.analyze.critical.threads import Threads
 from traceana.analyze.critical.walk import GAP, HOST, LAUNCH, SYNC, WORK
-from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Nesting, to_rows
-from traceana.attribute.ranges import Surroundings
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Nesting, to_rows
+from traceana.enrich.ranges import Surroundings
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana.analyze.events.ended import distinct
-from traceana.attribute.nesting import Ints, Nesting
+from traceana.enrich.nesting import Ints, Nesting
 
 
 def cut(

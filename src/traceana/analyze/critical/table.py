@@ -11,7 +11,7 @@ from traceana.analyze.layers.places import OUTSIDE, places
 from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
-from traceana.attribute.cpu import DEVICE_WORK
+from traceana.enrich.cpu import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.thread_numbers import thread_numbers
-from traceana.attribute.nesting import Ints
+from traceana.enrich.nesting import Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

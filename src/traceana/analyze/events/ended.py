@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints
 
 
 def distinct(ordered: Ints) -> Ints:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints
 
 ANY, NO_WORK = -1, -2
 """In place of the key of a stream or context: any may be meant; one on which nothing ran."""

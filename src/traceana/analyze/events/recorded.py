@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.events.ended import Ended
 from traceana.analyze.events.keys import NO_WORK, take
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.attribute.layers.roles import ROLE_OF_TEXT
+from traceana.enrich.layers.roles import ROLE_OF_TEXT
 
 CAUSES: Final = (
     "profiler",

@@ -12,7 +12,7 @@ import polars as pl
 
 from traceana.analyze.idle.threads import Threads
 from traceana.analyze.numbering import rows_of
-from traceana.attribute.nesting import NONE, Ints, Nesting, from_rows
+from traceana.enrich.nesting import NONE, Ints, Nesting, from_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

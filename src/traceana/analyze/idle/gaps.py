@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.idle.causes import BEGIN, END, Cause
-from traceana.attribute.nesting import NONE, Ints, to_rows
+from traceana.enrich.nesting import NONE, Ints, to_rows
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 
 if TYPE_CHECKING:

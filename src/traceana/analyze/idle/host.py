@@ -14,7 +14,7 @@ from traceana.analyze.idle.doing import Doing
 from traceana.analyze.idle.spent import loading
 from traceana.analyze.idle.threads import Threads
 from traceana.analyze.intervals import Times, union
-from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from traceana.analyze.idle.spent import spent
 from traceana.analyze.idle.waits import Waiting, Waits
 from traceana.analyze.idle.weigh import weigh
 from traceana.analyze.numbering import rows_of
-from traceana.attribute.nesting import NONE, Ints, from_rows, to_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

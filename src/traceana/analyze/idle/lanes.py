@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.intervals import Place, rows_by_place
-from traceana.attribute.nesting import Ints
+from traceana.enrich.nesting import Ints
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.analyze.idle.windows import PLACE, measured_windows
 from traceana.analyze.intervals import rows_by_place
-from traceana.attribute.nesting import Ints
+from traceana.enrich.nesting import Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana.analyze.idle.threads import Threads
-from traceana.attribute.nesting import Ints, from_rows
+from traceana.enrich.nesting import Ints, from_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -22,8 +22,8 @@ from traceana.analyze.idle.causes import (
     PROFILER,
 )
 from traceana.analyze.numbering import rows_of
-from traceana.attribute.matching import matching
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Ints
 
 if TYPE_CHECKING:
     from traceana.analyze.idle.threads import Threads

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.numbering import first_rows, numbered
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from traceana.analyze.idle.causes import COPY, DRIVER, HOST, OPERATOR, SYNCHRONIZATION
 from traceana.analyze.idle.spent import Spent
 from traceana.analyze.intervals import Times, union, until
-from traceana.attribute.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints
 
 _ANYWHERE: Final = DRIVER
 """Up to here a cause counts within the launching call as well."""

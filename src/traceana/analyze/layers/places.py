@@ -6,14 +6,14 @@ from typing import Final, Literal
 
 import polars as pl
 
-from traceana.attribute.layers.places import SEPARATOR
+from traceana.enrich.layers.places import SEPARATOR
 
 By = Literal["layer", "type"]
 
 KEYS: Final = ("layer", "type", "role", "position")
 
 OUTSIDE: Final = "(outside all layers)"
-"""The row of work that no layer is known of, as :mod:`traceana.attribute` calls it."""
+"""The row of work that no layer is known of, as :mod:`traceana.enrich` calls it."""
 
 _ROW: Final = "layer_row"
 

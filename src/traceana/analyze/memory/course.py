@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.memory.events import PLACE
 from traceana.analyze.memory.peaks import in_steps
-from traceana.attribute.nesting import to_rows
+from traceana.enrich.nesting import to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.thread_numbers import thread_numbers
-from traceana.attribute.nesting import Nesting, to_rows
+from traceana.enrich.nesting import Nesting, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

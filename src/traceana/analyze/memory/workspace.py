@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.memory.events import PLACE, allocations
 from traceana.analyze.memory.peaks import layer_names, operator_names
 from traceana.analyze.thread_numbers import thread_numbers
-from traceana.attribute.nesting import NONE, Nesting, from_rows, inherit, to_rows
+from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -34,7 +34,7 @@ NONFUSED_OUTPUTS: Final[dict[int, int]] = {3: 4, 5: 5}
 (``winogradForwardData4x4``, and ``…9x9_5x5`` for tiles of 9 x 9 and filters of 5 x 5)."""
 
 supported: Final = (*_PLAIN, "gemm", "winograd", "winograd_nonfused")
-"""The algorithms of :mod:`traceana.classify.schema` that have a formula: all but ``unknown``."""
+"""The algorithms of the classification that have a formula: all but ``unknown``."""
 
 
 def executed(

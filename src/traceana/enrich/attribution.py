@@ -1,0 +1,303 @@
+"""The attribution pass over a whole trace: each source of knowledge in its turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.backward import forward_of
+from traceana.enrich.cpu import DEVICE_WORK, operator_activities, range_activities
+from traceana.enrich.launches import with_calls
+from traceana.enrich.layers.places import Layer
+from traceana.enrich.layers.repetition import repeated
+from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
+from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
+from traceana.enrich.layers.scopes import ScopeLayers
+from traceana.enrich.layers.tree import DEEPEST_PATH
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, thread_keys, to_rows
+from traceana.enrich.operators import from_nvtx, with_nesting
+from traceana.enrich.ranges import Surroundings
+from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
+from traceana.trace import Ledger, Trace
+from traceana.trace.schema import CPU_DEVICE, Direction, conform
+
+
+def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
+    """Return ``trace`` with the attribution columns of its activities filled in.
+
+    ``step_marker`` names the ranges that are steps: :func:`traceana.enrich.steps.marked_by`,
+    whose errors it raises.
+
+    Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
+    depth of ``ranges``; the operators that only NVTX tells of. Activities keep their order and
+    number, but on a trace without device work the host's operators become the activities, or the
+    ranges of one that has no operators either (:mod:`traceana.enrich.cpu`).
+    """
+    ledger = Ledger()
+    activities, names, devices = trace.activities, trace.names, trace.devices
+    activities = with_calls(activities, trace.calls, ledger)
+    step_table = steps(trace, activities, step_marker)
+    if step_marker is not None:
+        trace = trace.with_tables(ranges=as_steps(trace, step_marker))
+    host = _Host.of(trace, step_table, ledger)
+    if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
+        activities, names = host_work
+        devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
+    activities, layers, layer_rows = _placed(activities, names, trace.calls, host, ledger)
+    layer_of_op = to_rows(_of(layer_rows, host.layers.of_op))
+    return trace.with_tables(
+        activities=activities,
+        names=conform("names", names),
+        devices=devices,
+        ops=host.ops.with_columns(layer_of_op.alias("layer")),
+        ranges=host.ranges,
+        steps=host.steps,
+        layers=conform("layers", layers),
+        ledger=pl.concat([trace.ledger, ledger.frame()]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What the threads of the host were doing, ready to be asked."""
+
+    ops: pl.DataFrame
+    op_key: Ints
+    op_nesting: Nesting
+    ranges: pl.DataFrame
+    range_key: Ints
+    surroundings: Surroundings
+    call_key: Ints
+    steps: pl.DataFrame
+    scopes: ScopeLayers
+    layers: LayerResolution
+
+    @classmethod
+    def of(cls, trace: Trace, step_table: pl.DataFrame, ledger: Ledger) -> _Host:
+        ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
+        op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
+        op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
+        scopes = ScopeLayers.of(ops, trace.activities)
+        ops = conform("ops", with_nesting(ops, op_nesting))
+        ops = ops.with_columns(scopes.direction_of_ops(ops))
+        surroundings = Surroundings.of(trace.ranges, range_key)
+        deep = int((surroundings.nesting.depth >= DEEPEST_PATH).sum())
+        ledger.add("deep_range", deep, table="ranges", kept=True)
+        within = _within_steps(trace.ranges, step_table, ledger)
+        op_step = step_of(step_table, ops["process"], ops["start"])
+        layers = resolve(
+            ops,
+            op_key,
+            op_nesting,
+            op_step,
+            forward_of(ops, op_nesting, trace.links, op_step),
+            trace.ranges.filter(within),
+            range_key[within],
+            scopes,
+            compiled=trace.meta.framework == "JAX",
+        )
+        return cls(
+            ops,
+            op_key,
+            op_nesting,
+            surroundings.nested(trace.ranges),
+            range_key,
+            surroundings,
+            call_key,
+            step_table,
+            scopes,
+            layers,
+        )
+
+    def work(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Return (activities, names) of what the host computed, None where nothing tells."""
+        if self.ops.height:
+            found, names = operator_activities(self.ops, self.op_nesting)
+            return conform("activities", found), names
+        rows = self.surroundings.row
+        if len(rows):
+            found, names = range_activities(self.ranges[rows], self.surroundings.nesting)
+            in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
+            return conform("activities", found.with_columns(in_ranges.alias("range"))), names
+        return None
+
+
+def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
+    """Tell which ranges may be layers: a layer is run within a step, and holds no whole one.
+
+    A range that begins within a step and holds later ones was never ended (a push without its
+    pop). Ranges around all of training begin before the first step.
+    """
+    holds = whole_steps_within(step_table, ranges) > 0
+    by_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
+    around = ranges.filter(holds & by_program)
+    at = step_of(step_table, around["process"], around["start"])
+    begins = step_table["start"].gather(to_rows(at))
+    unclosed = around.filter((pl.lit(begins) < pl.col("start")).fill_null(False))
+    ledger.add(
+        "unclosed",
+        unclosed.height,
+        table="ranges",
+        kept=True,
+        time_ns=int(unclosed["duration"].sum()),
+        detail=", ".join(unclosed["text"].cast(pl.String).unique().sort().head(3)) or None,
+    )
+    within: Flags = ~(holds & by_program)
+    return within
+
+
+def _placed(
+    activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
+) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
+    """Return the activities with operator, range, layer, step and direction, the layers, and which
+    row of them each layer of the host's resolution is."""
+    key, time = _cause(activities, calls, host)
+    known = from_rows(activities["op"])
+    op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
+    layer = host.layers.of_scope(activities["scope"])
+    around = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
+    layer = np.where(layer == NONE, around, layer)
+    layers = [*host.layers.layers, OPTIMIZER]
+    lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
+    updates = pl.Series(matching(names["name"].cast(pl.Categorical), MULTI_TENSOR))
+    applied = updates.gather(activities["name_id"]).fill_null(value=False) & ~lost
+    applied &= pl.Series((op == NONE) & (layer == NONE))
+    layer = np.where(applied, len(layers) - 1, layer)
+    direction = _direction(activities, host, layers, layer, op, key, time)
+    when = np.where(key == NONE, activities["start"].to_numpy(), time)
+    step = step_of(host.steps, activities["process"], pl.Series(when))
+    layer, direction, step = _by_repetition(activities, layers, layer, direction, step, ledger)
+    backward = (direction == "backward").fill_null(False).to_numpy()
+    table, layer_row, rows = layer_table(layers, layer, when, lost.to_numpy(), backward)
+    return (
+        activities.with_columns(
+            to_rows(op).alias("op"),
+            to_rows(host.surroundings.innermost(key, time)).alias("range"),
+            to_rows(layer_row).alias("layer"),
+            to_rows(step).alias("step"),
+            direction.alias("direction"),
+        ),
+        table,
+        rows,
+    )
+
+
+def _direction(
+    activities: pl.DataFrame,
+    host: _Host,
+    layers: list[Layer],
+    layer: Ints,
+    op: Ints,
+    key: Ints,
+    time: Ints,
+) -> pl.Series:
+    """Return the direction of each activity: of its layer's role, scope, operator or range."""
+    roles = pl.Series([role for _, _, role in layers], dtype=pl.String)
+    told_by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
+    told_by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
+    told_by_range = host.surroundings.direction_at(key, time)
+    return pl.select(
+        pl.when(roles.gather(to_rows(layer)) == "optimizer")
+        .then(pl.lit("optimizer"))
+        .otherwise(pl.coalesce(told_by_scope, told_by_op, told_by_range))
+        .cast(Direction)
+    ).to_series()
+
+
+def _by_repetition(
+    activities: pl.DataFrame,
+    layers: list[Layer],
+    layer: Ints,
+    direction: pl.Series,
+    step: Ints,
+    ledger: Ledger,
+) -> tuple[Ints, pl.Series, Ints]:
+    """Fill in layer and direction of work whose launch is not in the trace, and correct its step.
+
+    Work of a step before the recording may run into the first recorded one. It is of no step where
+    the step in which it runs would have more work of its layer than any other step.
+    """
+    unknown = layer == NONE
+    wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
+    if unknown.all() or not wanted.any():
+        return layer, direction, step
+    told = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
+    same_row, same_role = merge_like(layers)
+    place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + told)
+    source = repeated(activities, place, wanted)
+    # Where the repetitions differ in the layer, they may still agree that it is a collective.
+    role = np.where(unknown, NONE, same_role[layer])
+    of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
+    any_source = np.where(source == NONE, of_role, source)
+    told_layer = np.where(any_source == NONE, layer, layer[any_source])
+    role = np.where(told_layer == NONE, NONE, same_role[told_layer])
+    surplus = _surplus(role, step, unknown, activities["start"])
+    found = pl.Series(any_source != NONE)
+    ledger.add(
+        "by_repetition",
+        int(found.sum()),
+        table="activities",
+        kept=True,
+        time_ns=int(activities["duration"].filter(found).sum()),
+    )
+    return (
+        told_layer,
+        direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
+        np.where(surplus, NONE, step),
+    )
+
+
+def _surplus(place: Ints, step: Ints, told: Flags, start: pl.Series) -> Flags:
+    """Return which of the work that was ``told`` its place is more than any other step has there.
+
+    What was launched in a step counts first, then what was told, the latest first.
+    """
+    work = pl.DataFrame({"place": place, "step": step, "told": told, "start": start})
+    work = work.with_row_index("row").filter((pl.col("place") != NONE) & (pl.col("step") != NONE))
+    known = work.filter(~pl.col("told")).group_by("place", "step").len("known")
+    most = (
+        known.sort("known", descending=True)
+        .group_by("place")
+        .agg(
+            pl.col("step").first().alias("of_step"),
+            pl.col("known").first().alias("highest"),
+            pl.col("known").slice(1, 1).sum().alias("second"),
+        )
+    )
+    limit = pl.when(pl.col("step") == pl.col("of_step")).then("second").otherwise("highest")
+    rank = pl.col("start").rank("ordinal", descending=True).over("place", "step")
+    found = (
+        work.filter("told")
+        .join(known, on=["place", "step"], how="left")
+        .join(most, on="place", how="left")
+        .filter(rank + pl.col("known").fill_null(0) > limit.fill_null(0))
+    )
+    surplus = np.zeros(len(place), dtype=np.bool_)
+    if np.unique(step[step != NONE]).size > 1:
+        surplus[found["row"].to_numpy()] = True
+    return surplus
+
+
+def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:
+    """Return the thread and the moment that caused each activity; thread NONE where unknown.
+
+    Device work was caused where it was launched, the host's by its own thread when it began.
+    """
+    call, op, around = (from_rows(activities[column]) for column in ("call", "op", "range"))
+    key = _of(host.call_key, call)
+    key = np.where(key == NONE, _of(host.op_key, op), key)
+    key = np.where(key == NONE, _of(host.range_key, around), key)
+    launched = _of(calls["start"].to_numpy(), call)
+    # An operator's activity may begin with what only led to it, outside a range around it.
+    began = np.maximum(activities["start"].to_numpy(), _of(host.ops["start"].to_numpy(), op))
+    return key, np.where(call == NONE, began, launched)
+
+
+def _of(values: Ints, rows: Ints) -> Ints:
+    """Return ``values[rows]``, NONE for rows that are NONE."""
+    if not len(values):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    return np.where(rows == NONE, NONE, values[rows])

@@ -1,0 +1,191 @@
+"""The forward operator of every backward one: by flows, autograd's numbers or the order of both."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, thread_keys
+from traceana.enrich.operators import is_node
+
+_EVALUATES: Final = "^autograd::engine::evaluate_function: "
+_ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
+
+
+def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: Ints) -> Ints:
+    """Return, for every operator, the row of the forward operator that it is the backward of.
+
+    ``ops`` carry their direction, ``step`` is the step of each. A flow decides where there is one.
+    Otherwise the sequence number does: among the forward operators that saw number *s* the one that
+    started last created the node *s* of the graph, for the number grows when a node is created.
+    In a process that has neither, it is the order: a backward pass runs in reverse.
+
+    What runs inside a backward node belongs to that node, whatever number it has itself, and the
+    engine's call of a node is the node's too. What the engine runs behind a node, AccumulateGrad
+    among it, belongs to that node's layer: a gradient is accumulated as soon as it is there.
+    """
+    node = is_node(ops["name"]) & (ops["direction"] == "backward").fill_null(False).to_numpy()
+    forward = _by_flow(ops, nesting, links)
+    by_number = _by_sequence(ops, node)
+    forward = np.where(forward == NONE, by_number, forward)
+    forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
+    forward = inherit(nesting, _of_evaluated(ops, nesting, forward))
+    return inherit(nesting, _behind_nodes(ops, nesting, node, forward))
+
+
+def _of_evaluated(ops: pl.DataFrame, nesting: Nesting, forward: Ints) -> Ints:
+    """Give the engine's call of a node what the node says, where it says nothing itself.
+
+    A range that a hook opens in the call and another closes overlaps it, and PyTorch then writes
+    the call without its sequence number.
+    """
+    evaluates = matching(ops["name"], _EVALUATES)
+    parent = nesting.parent
+    node = np.flatnonzero((forward != NONE) & (parent != NONE))
+    node = node[evaluates[parent[node]] & (forward[parent[node]] == NONE)]
+    completed = forward.copy()
+    completed[parent[node]] = forward[node]
+    return completed
+
+
+def _by_flow(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame) -> Ints:
+    forward = np.full(ops.height, NONE, dtype=np.int64)
+    if links.is_empty():
+        return forward
+    origin = links.select(
+        pl.col("from_process").alias("process"), pl.col("from_thread").alias("thread")
+    )
+    target = links.select(
+        pl.col("to_process").alias("process"), pl.col("to_thread").alias("thread")
+    )
+    op_keys, origin_keys, target_keys = thread_keys(ops, origin, target)
+    nesting = nesting.renumbered(op_keys)
+    source = nesting.innermost(origin_keys, links["from_time"].to_numpy())
+    sink = nesting.innermost(target_keys, links["to_time"].to_numpy())
+    known = (source != NONE) & (sink != NONE)
+    forward[sink[known]] = source[known]
+    return forward
+
+
+def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
+    numbered = (
+        ops.lazy()
+        .with_row_index("op")
+        .with_columns(pl.Series("node", node))
+        .filter(pl.col("sequence") >= 0)
+        .select("op", "process", "sequence", "start", "direction", "node")
+    )
+    creators = (
+        numbered.filter(pl.col("direction") == "forward")
+        .sort("start")
+        .select("process", "sequence", "start", pl.col("op").alias("forward"))
+    )
+    # Numbers are per thread and may come again: the last creator before the backward node counts.
+    found = (
+        numbered.filter("node")
+        .sort("start")
+        .join_asof(
+            creators,
+            on="start",
+            by=["process", "sequence"],
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("forward").is_not_null())
+        .select("op", "forward")
+        .collect()
+    )
+    forward = np.full(ops.height, NONE, dtype=np.int64)
+    forward[found["op"].to_numpy()] = found["forward"].to_numpy()
+    return forward
+
+
+_KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Backward\d*$|_"
+
+
+def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints) -> Ints:
+    """Return the forward operator of each node of processes in which no node has one yet.
+
+    A node is called after the operator that created it: ``CudnnConvolutionBackward`` after
+    ``aten::cudnn_convolution``, ``_backward_Convolution`` after ``Convolution``. The nodes of a
+    name run in reverse order of the operators of that name before them in the step. They are paired
+    where there are as many of both; else nothing is said.
+    """
+    found = np.full(ops.height, NONE, dtype=np.int64)
+    rows = ops.select("process", "start", "name").with_columns(
+        pl.Series("node", node), pl.Series("known", forward != NONE), pl.Series("step", step)
+    )
+    told = (pl.col("node") & pl.col("known")).any().over("process")
+    open_ = rows.select(pl.col("node").any().over("process") & ~told).to_series()
+    if not open_.any():
+        return found
+    keys = rows.select(pl.col("name").unique()).with_columns(
+        pl.col("name").cast(pl.String).str.replace_all(_KEY, "").str.to_lowercase().alias("key"),
+        pl.col("name").cast(pl.String).str.ends_with("_").alias("in_place"),
+    )
+    candidates = (
+        rows.with_row_index("row")
+        .join(keys, on="name", how="left", maintain_order="left")
+        .with_columns(pl.col("key").rank("dense").cast(pl.Int64).alias("code"))
+    )
+    # Of operators of one name within each other the outermost counts.
+    code = candidates["code"].fill_null(NONE).to_numpy()
+    parent = nesting.parent
+    inner = (parent != NONE) & (code[parent] == code) & (node[parent] == node)
+    forwards = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    wanted = open_.to_numpy() & ~inner & (node | forwards)
+    chosen = candidates.filter(pl.Series(wanted))
+    chosen = chosen.filter(pl.col("node").any().over("process", "key")).sort("start", "row")
+    of_any = _mirrored(chosen)
+    apart = [
+        _mirrored(chosen.filter(pl.col("node") | (pl.col("in_place") == way)))
+        for way in (False, True)
+    ]
+    # ``add`` and ``add_`` create nodes of one name: where only one of them has as many, it is that.
+    one = pl.concat(apart).filter(pl.len().over("row") == 1)
+    pairs = pl.concat([of_any, one]).unique("row", keep="first", maintain_order=True)
+    found[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
+    return found
+
+
+def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` and ``forward`` of nodes that are as many as the operators before them.
+
+    ``chosen`` is in order of time. A run of operators and the run of nodes behind it, both of one
+    key, are one pass.
+    """
+    alike = ["process", "step", "key"]
+    node = pl.col("node")
+    begins = node.shift(1).over(alike).fill_null(value=False) & ~node
+    passes = chosen.with_columns(begins.cum_sum().over(alike).alias("pass"))
+    of_pass = [*alike, "pass"]
+    even = passes.filter(node.sum().over(of_pass) == node.not_().sum().over(of_pass))
+    place = pl.int_range(pl.len()).over(of_pass)
+    forward = even.filter(~node).with_columns(place.alias("place"))
+    backward = even.filter(node).with_columns((pl.len().over(of_pass) - 1 - place).alias("place"))
+    return backward.join(
+        forward.select(*of_pass, "place", pl.col("row").alias("forward")), on=[*of_pass, "place"]
+    ).select("row", "forward")
+
+
+def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints) -> Ints:
+    """Give outermost backward operators that no forward one created what the node before them has.
+
+    These are AccumulateGrad and what the engine runs between nodes.
+    """
+    order = np.lexsort((ops["start"].to_numpy(), nesting.key))
+    order = order[nesting.parent[order] == NONE]
+    if not len(order):
+        return forward
+    backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
+    follows = backward & (matching(ops["name"], _ACCUMULATES) | ~node)[order]
+    place = np.arange(len(order))
+    leader = np.maximum.accumulate(np.where(follows, NONE, place))
+    taken = follows & (leader != NONE) & (forward[order] == NONE)
+    taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
+    completed = forward.copy()
+    completed[order[taken]] = forward[order[leader[taken]]]
+    return completed

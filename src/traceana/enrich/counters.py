@@ -1,0 +1,114 @@
+"""Measured counters to the kernels of a timeline, and the arithmetic that they count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.enrich.signatures import functions, signatures
+from traceana.errors import CountersError
+from traceana.trace.ledger import Ledger
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_SIZES: Final = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+ABSENT: Final = "measured launches that are not in the timeline"
+UNMEASURED: Final = "kernels of a measured name that were not measured"
+OTHER_ORDER: Final = "measured launches whose kernel comes before that of the launch before them"
+_FLOPS: Final = {
+    # per thread instruction: add, multiply, fused multiply-add; those of fp16 work on two halves
+    "fp64": (1, 1, 2),
+    "fp32": (1, 1, 2),
+    "fp16": (2, 2, 4),
+}
+
+
+def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
+    """Return ``trace`` with ``counters`` of the same program, each with the row of its kernel.
+
+    The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
+    and size that was launched. Names are compared by what all profilers agree on in them (see
+    :mod:`~traceana.enrich.signatures`), and alone where one of the two did not record all sizes.
+    Launches that the timeline does not have keep a null ``activity``; they, the kernels of
+    measured names that no launch was left for, and the launches whose kernels run in another order
+    are counted in the ledger as ``unmatched``, which replaces what an earlier join counted.
+
+    Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
+    """
+    ranks = trace.activities["rank"].drop_nulls().unique().sort()
+    if len(ranks) > 1:
+        raise CountersError(
+            f"{trace.meta.source} holds {len(ranks)} ranks, and counters are of one process: "
+            "join them to the recording of its rank alone"
+        )
+    measured = counters.drop("activity", strict=False).with_row_index("_row")
+    # `ncu --print-kernel-base function` prints nothing but the function.
+    bare = not measured["name"].str.contains_any(["<", "("]).any()
+    spell = functions if bare else signatures
+    kernels = _launched(trace, spell(trace.names["name"]))
+    sized = not any(frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES)
+    keys = ["_name", *(_SIZES if sized else [])]
+    kernels = (
+        kernels.with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
+        .with_row_index("_place")
+        .select("activity", "_place", *keys, "_nth")
+    )
+    launches = (
+        measured.with_columns(spell(measured["name"]).alias("_name"))
+        .sort("launch", maintain_order=True)
+        .with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
+    )
+    found = launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
+    joined = found.sort("_row").select(counters.columns)
+    of_measured = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
+    lacking = joined["activity"].null_count()
+    places = found["_place"].drop_nulls().cast(pl.Int64)
+    ledger = Ledger()
+    ledger.add("unmatched", lacking, table="counters", kept=True, detail=ABSENT)
+    left = of_measured.height - (joined.height - lacking)
+    ledger.add("unmatched", left, table="activities", kept=True, detail=UNMEASURED)
+    ledger.add(
+        "unmatched",
+        int((places.diff() < 0).sum()),
+        table="counters",
+        kept=True,
+        detail=OTHER_ORDER,
+    )
+    kept = trace.ledger.filter(pl.col("reason") != "unmatched")
+    return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
+
+
+def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
+    """Return the kernels in the order of their launches: ``activity``, ``_name`` and sizes.
+
+    ``names`` holds what each row of the trace's names is called here. A kernel whose launch is not
+    known stands where it began.
+    """
+    work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
+    launched = trace.calls["start"].gather(work["call"]).alias("_launched")
+    return (
+        work.with_columns(launched, names.gather(work["name_id"]).alias("_name"))
+        .sort(pl.coalesce("_launched", "start"), "start", maintain_order=True)
+        .select("activity", "_name", *_SIZES)
+    )
+
+
+def flops(counters: pl.DataFrame) -> pl.DataFrame:
+    """Return the floating-point operations of each launch: fp64, fp32, fp16 (Int64), in order.
+
+    Of the CUDA cores; those of the tensor cores are ``counters.tensor_ops``. One multiply-add is
+    two operations. Null where one of the three counters of a type was not measured. Weights: the
+    roofline sections of Nsight Compute (``…op_hfma_pred_on_x4``).
+    """
+    return counters.select(
+        pl.sum_horizontal(
+            *(
+                weight * pl.col(f"{kind}_{operation}")
+                for operation, weight in zip(("add", "mul", "fma"), weights, strict=True)
+            ),
+            ignore_nulls=False,
+        ).alias(kind)
+        for kind, weights in _FLOPS.items()
+    )

@@ -1,0 +1,106 @@
+"""Layers told by ranges that the program itself set: NVTX push/pop, record_function."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.layers.places import SEPARATOR, Layer, Places, codes, nest
+from traceana.enrich.layers.roles import WEIGHTED, role_of
+from traceana.enrich.layers.tree import PathTree
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Ints, Nesting
+from traceana.enrich.operators import OPERATOR_TEXT
+from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
+from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+
+_DIRECTION: Final = re.compile(
+    rf"(?i){DIRECTION_ALONE}|^{DIRECTION_WORD} ?[:/.] ?|[ ._:/-]{DIRECTION_WORD}$"
+)
+"""A direction alone, before or behind a layer: ``forward``, ``backward: conv1``, ``conv1.bwd``."""
+
+_LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
+"""NVTX domains in which a library draws its own calls."""
+
+OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
+    "aten::embedding": (1, 0),
+    **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
+    # A bias, or what else is added to the product, stands in front.
+    **dict.fromkeys(
+        [
+            f"aten::{name}{in_place}"
+            for name in ("addmm", "baddbmm", "addbmm", "addmv", "sspaddmm")
+            for in_place in ("", "_")
+        ],
+        (1, 2),
+    ),
+    "aten::_addmm_activation": (1, 2),
+}
+"""Where PyTorch's operators have their input and their weight, if not first and second."""
+
+
+def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints) -> Places:
+    """Return as layers the innermost named ranges, by the path of the ranges around them.
+
+    Left out are ranges that mark steps, roles or single operators. A word for the direction is no
+    part of the path, so that both directions of a layer meet in one row. Where the trace has
+    operators, a range counts only if it never holds more than one weighted operator of its own:
+    ``## forward ##`` around a whole network is no layer.
+    """
+    texts = ranges.select("text").unique().with_columns(_judgement())
+    judged = ranges.select("text", "kind", "domain", "start", "duration").join(
+        texts, on="text", how="left", maintain_order="left"
+    )
+    by_library = pl.col("domain").cast(pl.String).is_in(_LIBRARIES).fill_null(False)
+    wanted = (
+        judged.select(
+            pl.col("named").fill_null(False)
+            & pl.col("kind").is_in(["annotation", "nvtx"])
+            & ~by_library
+        )
+        .to_series()
+        .to_numpy()
+    )
+    chosen = judged.filter(wanted)
+    nesting = nest(chosen, key[wanted])
+    code, names = codes(chosen["text"])
+    tree = PathTree.of(nesting, code)
+    paths = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
+    crowded = _crowded(nesting, tree, ops, op_key)
+    layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
+    layers: dict[str, int] = {}
+    for node, path in enumerate(paths):
+        if path and not crowded[node]:
+            layer_of_node[node] = layers.setdefault(path, len(layers))
+    rows: list[Layer] = [(path, None, "layer") for path in layers]
+    layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
+    return Places(nesting, layer, rows)
+
+
+def _judgement() -> pl.Expr:
+    text = pl.col("text").cast(pl.String)
+    return ~(
+        text.str.contains(STEP_TEXT)
+        | text.str.contains(WARM_UP_TEXT)
+        | role_of(text).is_not_null()
+        | text.str.contains(OPERATOR_TEXT)
+        | text.str.contains(BOTH_DIRECTIONS)
+        | (text.str.strip_chars() == "")
+    ).alias("named")
+
+
+def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) -> np.ndarray:
+    """Tell the nodes of which some range is the innermost around two weighted operators."""
+    crowded = np.zeros(len(tree.parent), dtype=np.bool_)
+    forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    weighted = matching(ops["name"], WEIGHTED) & forward
+    # Of nested spellings of one operator (conv2d > convolution) the outermost counts.
+    parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
+    outermost = weighted & ~((parent != NONE) & weighted[parent])
+    around = nesting.innermost(op_key[outermost], ops["start"].to_numpy()[outermost])
+    instance, count = np.unique(around[around != NONE], return_counts=True)
+    crowded[tree.node[instance[count > 1]]] = True
+    return crowded

@@ -1,0 +1,197 @@
+"""Layers of device work whose launch is not in the trace, told by the same work elsewhere in it.
+
+A network that is trained repeats its sequence of kernels. Where a recording began too late to see
+some launches, the kernel in the same place of another repetition says what it was for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.nesting import NONE, Flags, Ints
+
+_STREAM: Final = ("rank", "device", "context", "stream")
+_SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
+_SHORTEST: Final = 3
+"""Contexts have at least 2**3 activities: fewer recur by chance."""
+_LONGEST: Final = 12
+_KINDS: Final = ("kernel", "memcpy", "memset")
+
+
+def repeated(activities: pl.DataFrame, known: Ints, wanted: pl.Series) -> Ints:
+    """Return, for every activity, the row of one whose place in the sequence is the same, or NONE.
+
+    ``known`` holds what is known of each activity (NONE: nothing), ``wanted`` the activities that
+    are asked for. A context is a run of 2^n activities of one stream (n = 3 … 12; the name of each,
+    and grid and bytes where they are on record without the launch, as ROCm's are not) that begins
+    with, ends with or surrounds the activity. The longest context that an activity with ``known``
+    has too decides, if all those that have it agree; if they do not, nothing is said, for shorter
+    contexts are less certain still.
+    """
+    answer = np.full(activities.height, NONE, dtype=np.int64)
+    if not wanted.any():
+        return answer
+    order, symbol, stream_end = _sequence(activities, _signature(activities.filter(wanted)))
+    fact, asked = known[order], wanted.to_numpy()[order]
+    views = [_View.of(shift, fact, asked) for shift in _SHIFTS]
+    found = np.full(len(order), NONE, dtype=np.int64)
+    run = symbol
+    for level in range(1, _LONGEST + 1):
+        shorter, run = run, _doubled(run, 1 << (level - 1), stream_end)
+        if not (run != NONE).any():
+            break
+        told = [view.ask(shorter, run, 1 << level) for view in views]
+        if level >= _SHORTEST:
+            decided = _agreed(told, fact)
+            found = np.where(decided == NONE, found, decided)
+    answer[order] = np.where(found < 0, NONE, order[found])
+    return answer
+
+
+_DISPUTED: Final = -2
+_SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
+    lambda _: 0,
+    lambda length: length - 1,
+    lambda length: length // 2,
+)
+"""How far before the activity a context of a length begins: behind it, before it, around it."""
+
+
+@dataclass(slots=True)
+class _View:
+    """One way to lay a context beside an activity, and whom it could not rule out."""
+
+    shift: Callable[[int], int]
+    fact: Ints
+    asked: Flags
+    least: Ints
+    most: Ints
+
+    @classmethod
+    def of(cls, shift: Callable[[int], int], fact: Ints, asked: Flags) -> _View:
+        highest = np.int64(fact.max(initial=0)) + 1
+        return cls(
+            shift, fact, asked, np.full(len(fact), highest), np.full(len(fact), NONE, np.int64)
+        )
+
+    def ask(self, shorter: Ints, run: Ints, length: int) -> Ints:
+        """Return where else the context of ``length`` is; NONE: nowhere, _DISPUTED: no agreement.
+
+        An activity whose context the stream's end cuts short, and which is alike as far as it
+        goes, may be the same place: it must agree too, also with all longer contexts.
+        """
+        before, now = _shifted(shorter, self.shift(length // 2)), _shifted(run, self.shift(length))
+        sources = self.fact != NONE
+        cut = self._facts(before, sources & (now == NONE))
+        self.least = np.minimum(self.least, np.where(cut.least == NONE, self.least, cut.least))
+        self.most = np.maximum(self.most, cut.most)
+        whole = self._facts(now, sources)
+        least, most = np.minimum(whole.least, self.least), np.maximum(whole.most, self.most)
+        return np.where(
+            whole.least == NONE, NONE, np.where(least == most, whole.position, _DISPUTED)
+        )
+
+    def _facts(self, context: Ints, sources: Flags) -> _Facts:
+        """Return the first source of each activity's context, and the range of their facts."""
+        queries = self.asked & (context != NONE)
+        sources = sources & (context != NONE)
+        sources &= np.isin(context, np.unique(context[queries]))
+        told = (
+            pl.DataFrame(
+                {"context": context, "fact": self.fact, "position": np.arange(len(context))}
+            )
+            .filter(pl.Series(sources))
+            .group_by("context")
+            .agg(
+                pl.col("position").min(),
+                pl.col("fact").min().alias("least"),
+                pl.col("fact").max().alias("most"),
+            )
+        )
+        joined = (
+            pl.DataFrame({"context": context[queries]})
+            .join(told, on="context", how="left", maintain_order="left")
+            .fill_null(NONE)
+        )
+        found = [np.full(len(context), NONE, dtype=np.int64) for _ in range(3)]
+        for column, name in zip(found, ("position", "least", "most"), strict=True):
+            column[queries] = joined[name].to_numpy()
+        return _Facts(*found)
+
+
+class _Facts(NamedTuple):
+    """For every activity, NONE where there is no source."""
+
+    position: Ints
+    least: Ints
+    most: Ints
+
+
+def _agreed(told: list[Ints], fact: Ints) -> Ints:
+    """Return what all views that say something say, _DISPUTED where they differ."""
+    found = told[0]
+    for other in told[1:]:
+        conflict = (found >= 0) & (other >= 0) & (fact[found] != fact[other])
+        found = np.where(
+            (found == _DISPUTED) | (other == _DISPUTED) | conflict,
+            _DISPUTED,
+            np.where(found == NONE, other, found),
+        )
+    return found
+
+
+def _signature(asked: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns that tell activities apart, as far as those asked for have them."""
+    kernels = asked.filter(pl.col("kind") == "kernel")
+    return ("name_id",) if kernels["grid_x"].null_count() else ("name_id", *_SIZES)
+
+
+def _sequence(activities: pl.DataFrame, signature: tuple[str, ...]) -> tuple[Ints, Ints, Ints]:
+    """Return the rows of device work by stream and time, a number for each's signature, and for
+    each the position behind the last of its stream."""
+    frame = (
+        activities.lazy()
+        .with_row_index("row")
+        .filter(pl.col("kind").is_in(_KINDS))
+        .select("row", "start", *_STREAM, pl.struct(signature).rank("dense").alias("symbol"))
+        .sort(*_STREAM, "start", "row")
+        .with_columns(pl.struct(_STREAM).rle_id().alias("run"))
+        .collect()
+    )
+    run = frame["run"].to_numpy()
+    end = np.searchsorted(run, run, side="right")
+    return (
+        frame["row"].to_numpy().astype(np.int64),
+        frame["symbol"].to_numpy().astype(np.int64),
+        end,
+    )
+
+
+def _doubled(run: Ints, length: int, stream_end: Ints) -> Ints:
+    """Return a number for each run of ``2 * length``, from those of ``length``.
+
+    NONE where the stream ends before the run does.
+    """
+    position = np.arange(len(run))
+    whole = position + 2 * length <= stream_end
+    second = run[np.minimum(position + length, len(run) - 1)]
+    pairs = run[whole] * (np.int64(run.max()) + 1) + second[whole]
+    doubled = np.full(len(run), NONE, dtype=np.int64)
+    doubled[whole] = np.unique(pairs, return_inverse=True)[1]
+    return doubled
+
+
+def _shifted(run: Ints, by: int) -> Ints:
+    """Return the run that began ``by`` positions earlier; NONE where it is of another stream.
+
+    A run is whole within its stream, so one that reaches the position is of the same stream.
+    """
+    shifted = np.full(len(run), NONE, dtype=np.int64)
+    if by < len(run):
+        shifted[by:] = run[: len(run) - by]
+    return shifted

@@ -1,0 +1,169 @@
+"""What is no layer: optimizer, data loading and collectives, by their ranges or operators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.layers.places import Layer, Places, codes, nest
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
+
+ROLE_OF_TEXT: Final = {
+    "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
+    "data": r"(?i)^enumerate\(DataLoader\)|^(?:load[._ ]?data|data[._ ]?load(?:er|ing)?)$",
+    "collective": r"^(?:nccl|gloo|mpi|ucc):|^nccl[A-Z]|^c10d::",
+}
+"""Role -> pattern of the texts of its ranges."""
+
+
+def role_of(text: pl.Expr) -> pl.Expr:
+    """Return the role that a range's text tells, null where it tells none."""
+    return pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(role))
+        for role, pattern in ROLE_OF_TEXT.items()
+    )
+
+
+def role_places(ranges: pl.DataFrame, key: Ints) -> Places:
+    """Return the ranges that tell a role; each text is a row of its own."""
+    roles = (
+        ranges.select("text")
+        .unique()
+        .with_columns(role_of(pl.col("text").cast(pl.String)).alias("role"))
+    )
+    judged = (
+        ranges.select("text", "kind", "start", "duration")
+        .join(roles, on="text", how="left", maintain_order="left")
+        .with_columns(
+            (pl.col("role").is_not_null() & pl.col("kind").is_in(["annotation", "nvtx"])).alias(
+                "wanted"
+            )
+        )
+    )
+    wanted = judged["wanted"].to_numpy()
+    chosen = judged.filter(wanted)
+    code, texts = codes(chosen["text"])
+    role = dict(chosen.select(pl.col("text").cast(pl.String), "role").unique().iter_rows())
+    layers: list[Layer] = [(text, None, role[text]) for text in texts]
+    return Places(nest(chosen, key[wanted]), code, layers)
+
+
+_COLLECTIVE_OP: Final = (
+    r"^c10d::|^torch\.distributed\.|^record_param_comms$|^_?c10d_functional::|"
+    r"^(?:nccl|gloo|mpi|ucc):"
+)
+
+
+def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
+    """Return, for every operator inside a communication operator, a row of that one's name.
+
+    The index is NONE for all others. DDP's hooks run inside a node of the backward graph, whose
+    layer did not ask for the reduction.
+    """
+    names = ops.select(pl.col("name").unique(maintain_order=True)).filter(
+        pl.col("name").cast(pl.String).str.contains(_COLLECTIVE_OP)
+    )
+    numbered = ops.select("name").join(
+        names.with_row_index("layer"), on="name", how="left", maintain_order="left"
+    )
+    layer = inherit(nesting, from_rows(numbered["layer"]))
+    layers: list[Layer] = [
+        (name, None, "collective") for name in names["name"].cast(pl.String).to_list()
+    ]
+    return layer, layers
+
+
+OPTIMIZER: Layer = ("optimizer", None, "optimizer")
+"""The row of parameter updates outside any range of an optimizer."""
+
+MULTI_TENSOR: Final = "multi_tensor_apply"
+"""In the names of kernels that Apex and DeepSpeed launch outside any operator."""
+
+WEIGHTED: Final = (
+    r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
+    r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
+)
+"""Operators of which a layer has one: a range around many of them is no layer."""
+
+_OPTIMIZER_OP: Final = (
+    r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"
+    # MXNet's optimizers are operators.
+    r"^\w*(?:sgd|adam|rmsprop|ftrl|ftml|nag|signum|lamb|adagrad|adadelta)\w*_update(?:_phase[12])?$"
+)
+_UPDATE: Final = r"(?:^|::|\.)(?:add|sub|mul|div|addcmul|addcdiv|lerp|zero)_$"
+_ZERO_GRAD: Final = "zero_grad"
+
+
+def optimizer_layers(
+    ops: pl.DataFrame, nesting: Nesting, forward: Ints, step: Ints, ranges: pl.DataFrame
+) -> tuple[Ints, list[Layer]]:
+    """Return, for every operator that updates parameters or is inside one, its row, and the rows.
+
+    These are the operators of fused and foreach optimizers, a row a name. Where a process has
+    neither these nor a range of an optimizer's step, it is what runs in a step behind the backward
+    pass, up to the last operator that works in place, and before any operator that a backward node
+    belongs to or that has weights: an update written by hand.
+    ``forward`` is of :func:`traceana.enrich.backward.forward_of`.
+    """
+    named = matching(ops["name"], _OPTIMIZER_OP)
+    names = ops["name"].filter(pl.Series(named)).unique(maintain_order=True)
+    numbered = ops.select("name").join(
+        names.to_frame().with_row_index("layer", offset=1),
+        on="name",
+        how="left",
+        maintain_order="left",
+    )
+    own = from_rows(numbered["layer"]).copy()
+    if len(own):
+        own[_by_hand(ops, nesting, forward, step, named, ranges)] = 0
+    layers: list[Layer] = [(name, None, "optimizer") for name in names.cast(pl.String).to_list()]
+    return inherit(nesting, own), [OPTIMIZER, *layers]
+
+
+def _by_hand(
+    ops: pl.DataFrame,
+    nesting: Nesting,
+    forward: Ints,
+    step: Ints,
+    named: Flags,
+    ranges: pl.DataFrame,
+) -> Flags:
+    is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    rows, root = np.arange(ops.height), roots(nesting)
+    opens = np.zeros(ops.height, dtype=np.bool_)
+    opens[root[matching(ops["name"], WEIGHTED) & is_forward]] = True
+    creators = forward[forward != NONE]
+    opens[root[creators[is_forward[creators]]]] = True
+    steps = matching(ranges["text"], ROLE_OF_TEXT["optimizer"])
+    steps &= ~matching(ranges["text"], _ZERO_GRAD)
+    by_range, by_operator = ranges.filter(pl.Series(steps)), ops.filter(pl.Series(named))
+    optimized = pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
+    marker = pl.when(pl.col("forward").not_()).then(1).when("opens").then(0)
+    run = ["process", "step", "run"]
+    found = (
+        ops.select("process", "start")
+        .with_columns(
+            pl.Series("thread", nesting.key),
+            pl.Series("step", step),
+            pl.Series("forward", is_forward),
+            pl.Series("opens", opens),
+            pl.Series("updates", matching(ops["name"], _UPDATE) & is_forward),
+        )
+        .with_row_index("row")
+        .with_columns(pl.col("process").fill_null(NONE))
+        .filter(pl.Series(root == rows) & ~pl.col("process").is_in(optimized.implode()))
+        .sort("start", "row")
+        .with_columns(marker.alias("marker"))
+        .with_columns(
+            pl.col("marker").forward_fill().over("process", "step").alias("behind"),
+            pl.col("marker").is_not_null().cum_sum().over("process", "step").alias("run"),
+        )
+        .filter(pl.col("marker").is_null() & (pl.col("behind") == 1))
+        .filter(pl.col("updates").cum_max(reverse=True).over(*run, "thread"))
+    )
+    by_hand = np.zeros(ops.height, dtype=np.bool_)
+    by_hand[found["row"].to_numpy()] = True
+    return by_hand

@@ -1,0 +1,76 @@
+"""Paths of nested ranges: equal texts under equal parents are one node of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from traceana.enrich.nesting import NONE, Ints, Nesting
+
+DEEPEST_PATH: Final = 256
+"""Ranges around one another of which a path is made; deeper ones have the path of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathTree:
+    """The distinct paths of nested, named intervals.
+
+    ``node[i]`` is the node of interval ``i``; ``parent`` and ``code`` have one entry a node, the
+    parent before the child.
+    """
+
+    node: Ints
+    parent: Ints
+    code: Ints
+
+    @classmethod
+    def of(cls, nesting: Nesting, code: Ints) -> PathTree:
+        """Build the tree of intervals whose names are numbered ``code``, 0 or greater."""
+        node = np.full(len(code), NONE, dtype=np.int64)
+        parents: list[Ints] = []
+        codes: list[Ints] = []
+        base = int(code.max(initial=0)) + 1
+        count = 0
+        for rows in nesting.levels():
+            above = nesting.parent[rows]
+            owner = np.where(above == NONE, NONE, node[above])
+            distinct, inverse = np.unique((owner + 1) * base + code[rows], return_inverse=True)
+            node[rows] = inverse + count
+            parents.append(distinct // base - 1)
+            codes.append(distinct % base)
+            count += len(distinct)
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(node, np.concatenate([empty, *parents]), np.concatenate([empty, *codes]))
+
+    def paths(self, texts: Sequence[str], separator: str) -> list[str]:
+        """Return the path of every node; an empty text adds nothing to its parent's path.
+
+        Nodes with :data:`DEEPEST_PATH` others around them have the path of their parent: paths of
+        every depth together would take the square of the depth.
+
+        A text that already begins with its parent's path (``features.0`` within ``features``)
+        takes its place.
+        """
+        paths: list[str] = []
+        nodes = zip(self.parent.tolist(), self.code.tolist(), self.depths().tolist(), strict=True)
+        for parent, code, depth in nodes:
+            above, text = paths[parent] if parent != NONE else "", texts[code]
+            if depth >= DEEPEST_PATH:
+                paths.append(above)
+            elif not text or not above:
+                paths.append(text or above)
+            elif text.startswith(above + separator):
+                paths.append(text)
+            else:
+                paths.append(f"{above}{separator}{text}")
+        return paths
+
+    def depths(self) -> Ints:
+        """Return how many nodes are above each node."""
+        depth = np.zeros(len(self.parent), dtype=np.int64)
+        for i, parent in enumerate(self.parent.tolist()):
+            depth[i] = 0 if parent == NONE else depth[parent] + 1
+        return depth

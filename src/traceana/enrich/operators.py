@@ -1,0 +1,194 @@
+"""Framework operators: those that only NVTX tells of, their nesting, their direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.matching import matching
+from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, to_rows
+
+# torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
+# In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".
+_EMIT_NVTX: Final = (
+    r"^(?P<name>[^,{]+?)(?:, op_id = \d+|, (?:stashed )?seq ?= ?(?P<sequence>-?\d+))*"
+    r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
+)
+# PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
+# It wraps attribute look-ups too (``__getattr__``), which are no operators.
+_PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
+# An argument by position: its name is empty. Tensors have a shape and a dtype, others a value.
+_PYPROF_ARGUMENT: Final = (
+    r"\{'name': '', 'type': '[^']*'"
+    r"(?:, 'shape': \([^)]*\)(?:, 'dtype': '[^']*')?|, 'value': (?:\([^)]*\)|\[[^\]]*\]|[^{}]*))?\}"
+)
+
+OPERATOR_TEXT: Final = (
+    r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
+)
+"""Ranges that stand for one operator, or for the source line that called it (PyProf)."""
+
+_DETACH: Final = r"^(?:aten::)?detach$"
+_OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
+# PyTorch's nodes of the backward graph; MXNet's operators for gradients.
+_NODE: Final = (
+    r"^autograd::engine::evaluate_function: |\btorch::autograd::\w|Backward\d*$|^_backward_"
+)
+
+
+def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that ``emit_nvtx`` or PyProf wrote as NVTX ranges.
+
+    Columns: those of ``ops`` that such a range can tell; shapes as JSON text.
+    """
+    text = pl.col("text").cast(pl.String)
+    arguments = pl.col("_text").str.extract_all(_PYPROF_ARGUMENT)
+    emitted = pl.col("_text").str.extract_groups(_EMIT_NVTX).struct
+    traced = pl.col("_text").str.extract_groups(_PYPROF).struct
+    return (
+        ranges.lazy()
+        .filter(pl.col("kind") == "nvtx")
+        .with_columns(text.alias("_text"))
+        .filter(pl.col("_text").str.contains(OPERATOR_TEXT))
+        .select(
+            pl.coalesce(
+                pl.concat_str(traced.field("module"), traced.field("function"), separator="."),
+                emitted.field("name"),
+            ).alias("name"),
+            "process",
+            "thread",
+            "start",
+            "duration",
+            emitted.field("sequence").cast(pl.Int64, strict=False).alias("sequence"),
+            pl.coalesce(_joined(arguments, _shape()), emitted.field("shapes")).alias(
+                "input_shapes"
+            ),
+            _joined(arguments, _quoted(_told(r"'dtype': '([\w.]*)'"))).alias("input_types"),
+            _joined(arguments, _quoted(_value())).alias("inputs"),
+        )
+        .filter(pl.col("name").is_not_null())
+        .with_columns(pl.col("name").cast(pl.Categorical))
+        .collect()
+    )
+
+
+def _joined(arguments: pl.Expr, part: pl.Expr) -> pl.Expr:
+    """Return a JSON list of ``part`` of each of PyProf's arguments, null where there are none."""
+    parts = arguments.list.eval(part)
+    return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
+
+
+def _told(pattern: str) -> pl.Expr:
+    return pl.element().str.extract(pattern).fill_null("")
+
+
+def _shape() -> pl.Expr:
+    return pl.format("[{}]", _told(r"'shape': \(([^)]*?),?\)"))
+
+
+def _value() -> pl.Expr:
+    sequence = _told(r"'value': [\[(]([^\])]*?),?[\])]\}$")
+    plain = _told(r"'value': ([\w.+-]+)\}$").replace("None", "")
+    return pl.when(sequence != "").then(pl.format("[{}]", sequence)).otherwise(plain)
+
+
+def _quoted(text: pl.Expr) -> pl.Expr:
+    """Return ``text`` in quotes; it holds neither quotes nor backslashes."""
+    return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
+
+
+def is_node(names: pl.Series) -> Flags:
+    """Return which operators are nodes of the backward graph, by their ``names``."""
+    return matching(names, _NODE)
+
+
+def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
+    """Return ``ops`` with parent, depth and direction.
+
+    An operator is backward when it, or one around it, is a node of autograd's backward graph, and
+    when it runs between nodes on a thread of the autograd engine: there the engine reduces and adds
+    gradients. A collective that a backend's thread carries out has none: that thread is in neither
+    pass.
+    """
+    node = is_node(ops["name"])
+    backward = np.where(node | _between_nodes(ops, nesting, node), 1, NONE).astype(np.int64)
+    of_backend = pl.Series(matching(ops["name"], _OF_BACKEND))
+    return ops.with_columns(
+        to_rows(nesting.parent).alias("parent"),
+        pl.Series("depth", nesting.depth, dtype=pl.Int32),
+        pl.when(pl.Series(inherit(nesting, backward) == 1))
+        .then(pl.lit("backward"))
+        .when(of_backend.not_())
+        .then(pl.lit("forward"))
+        .alias("direction"),
+    )
+
+
+def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
+    """Return which outermost operators the autograd engine ran itself, outside its nodes.
+
+    A thread is the engine's if it runs nodes and creates none: no other outermost operator on it
+    has a sequence number above 0 (its count begins at 0 on each thread). Where no thread of the
+    process has such a number, the engine's is one that begins with a node. A CPU's backward pass
+    runs on the thread of the forward pass, so that is none.
+    """
+    roots = ops.select("process", "start", pl.col("sequence").fill_null(0)).with_columns(
+        pl.Series("thread", nesting.key), pl.Series("node", node)
+    )
+    roots = roots.with_row_index("row").filter(pl.Series(nesting.parent == NONE))
+    creates = ~pl.col("node") & (pl.col("sequence") > 0)
+    found = (
+        roots.sort("start", maintain_order=True)
+        .with_columns(creates.any().over("process").alias("numbered"))
+        .filter(
+            pl.col("node").any().over("thread")
+            & creates.any().over("thread").not_()
+            & (pl.col("numbered") | pl.col("node").first().over("thread"))
+            & ~pl.col("node")
+        )
+    )
+    between = np.zeros(ops.height, dtype=np.bool_)
+    between[found["row"].to_numpy()] = True
+    return between
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Operators that were left before they computed anything, and those ``around`` them.
+
+    A non-reentrant checkpoint recomputes until all tensors are there that the backward pass needs;
+    the last operator is left where it has saved its inputs, and so are all around it up to the node
+    of the backward graph. It holds nothing but ``detach``, where all operators of its name in the
+    forward pass hold others.
+    """
+
+    innermost: Flags
+    around: Flags
+
+    @classmethod
+    def of(cls, ops: pl.DataFrame) -> Left:
+        """Find them among ``ops``, which have parent and direction."""
+        innermost, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
+        detaches = matching(ops["name"], _DETACH)
+        if not detaches.any():
+            return cls(innermost, around)
+        parent, node = from_rows(ops["parent"]), is_node(ops["name"])
+        backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
+        holds, computes = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
+        inner = parent != NONE
+        holds[parent[inner]] = True
+        computes[parent[inner & ~detaches]] = True
+        innermost = backward & ~node & ~detaches & holds & ~computes
+        of_name = pl.DataFrame({"name": ops["name"], "computes": computes, "forward": ~backward})
+        complete = of_name.select(
+            (pl.col("forward").any() & (pl.col("computes") | ~pl.col("forward")).all()).over("name")
+        ).to_series()
+        innermost &= complete.to_numpy()
+        above = parent[innermost]
+        while len(above := above[(above != NONE) & ~node[above]]):
+            around[above] = True
+            above = parent[above]
+        return cls(innermost, around)

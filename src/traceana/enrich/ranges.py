@@ -1,0 +1,81 @@
+"""The ranges around a moment on a thread: which is innermost, and what direction they tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, to_rows
+
+_ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
+"""Kinds that say what a thread was at; a Python frame or an OS call says too much."""
+
+_BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
+BOTH_DIRECTIONS: Final = r"(?i)forward *(?:\+|&|and) *backward"
+"""Ranges around both passes at once, as CNTK's: of neither, and no layer."""
+_FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
+DIRECTION_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
+DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
+"""A range around a whole pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The ranges that lie on threads, nested among their kind.
+
+    ``row`` holds each one's row in ``ranges``; ``backward`` is 1 inside a range whose text says
+    backward, 0 inside one that says forward, :data:`NONE` where none says anything.
+    """
+
+    row: Ints
+    nesting: Nesting
+    backward: Ints
+
+    @classmethod
+    def of(cls, ranges: pl.DataFrame, key: Ints) -> Surroundings:
+        """Nest ``ranges``, whose threads are numbered ``key``."""
+        chosen = ranges["kind"].is_in(_ON_THREADS).to_numpy()
+        frame = ranges.filter(chosen)
+        nesting = Nesting.of(key[chosen], frame["start"].to_numpy(), frame["duration"].to_numpy())
+        text = pl.col("text").cast(pl.String)
+        told = frame.select(pl.col("text").unique()).with_columns(
+            pl.when(text.str.contains(BOTH_DIRECTIONS))
+            .then(NONE)
+            .when(text.str.contains(_BACKWARD))
+            .then(1)
+            .when(text.str.contains(_FORWARD))
+            .then(0)
+            .otherwise(NONE)
+            .cast(pl.Int64)
+            .alias("backward")
+        )
+        own = frame.select("text").join(told, on="text", how="left", maintain_order="left")
+        return cls(np.flatnonzero(chosen), nesting, inherit(nesting, own["backward"].to_numpy()))
+
+    def innermost(self, key: Ints, time: Ints) -> Ints:
+        """Return the row in ``ranges`` of the innermost range around each moment."""
+        found = self.nesting.innermost(key, time)
+        return np.where(found == NONE, NONE, self.row[found]) if len(self.row) else found
+
+    def direction_at(self, key: Ints, time: Ints) -> pl.Series:
+        """Return "forward", "backward" or null for each moment, as the ranges' texts tell."""
+        found = self.nesting.innermost(key, time)
+        told = np.where(found == NONE, NONE, self.backward[found]) if len(self.row) else found
+        return pl.Series(told).replace_strict(
+            {0: "forward", 1: "backward"}, default=None, return_dtype=pl.String
+        )
+
+    def nested(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        """Return ``ranges`` with parent and depth; both null for those on no thread."""
+        parent = np.full(ranges.height, NONE, dtype=np.int64)
+        depth = np.full(ranges.height, NONE, dtype=np.int64)
+        above = self.nesting.parent
+        if len(self.row):
+            parent[self.row] = np.where(above == NONE, NONE, self.row[above])
+            depth[self.row] = self.nesting.depth
+        return ranges.with_columns(
+            to_rows(parent).alias("parent"), to_rows(depth).cast(pl.Int32).alias("depth")
+        )

@@ -1,0 +1,64 @@
+"""The rules of context as the engine sees them: decoded from ``context.toml``, typed, immutable."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from traceana.enrich.classify.rules_model import ClassValue
+
+Phase = Literal["before", "main", "after"]
+
+
+class PhasePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernels whose name matches ``name`` are of ``phase`` within their convolution."""
+
+    phase: Phase
+    name: str
+
+
+class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Says of activities whose name and context are such: they are of this class.
+
+    The conditions are explained in ``context.toml``; one that is left out holds always. What
+    ``set`` and the columns taken from the episode or the purpose do not name stays as the name
+    has it.
+    """
+
+    id: str
+    reason: str
+    category: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+    batched_unknown: bool = False
+    precision_unknown: bool = False
+    operator: str | None = None
+    within: str | None = None
+    purpose: tuple[str, ...] = ()
+    own_purpose: bool = False
+    channel: bool = False
+    episode: bool = False
+    many: bool | None = None
+    set: dict[str, ClassValue] = msgspec.field(default_factory=dict)
+    from_episode: tuple[str, ...] = ()
+    from_purpose: tuple[str, ...] = ()
+
+
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of ``context.toml``."""
+
+    purposes: tuple[str, ...]
+    purposeless: str
+    phases: tuple[PhasePattern, ...]
+    rules: tuple[ContextRule, ...]
+
+
+@functools.cache
+def context() -> Context:
+    """Return traceana's rules of context."""
+    text = (resources.files("traceana.enrich.refine") / "context.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Context)

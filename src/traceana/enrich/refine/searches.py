@@ -1,0 +1,200 @@
+"""Algorithm search: what an autotuner runs to choose, kept apart from the model's own work.
+
+Three things are of a search: the kernels that autotuners run beside their trials, which rules know
+by name (function ``autotune``); the trials of XLA's and TensorFlow's autotuners, which stand on a
+stream between those; and the trials of ``cudnn.benchmark``, where one call of an operator computes
+its convolution by several algorithms. All of them get one class and one row of layers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from traceana.enrich.classify.schema import CLASS_COLUMNS
+from traceana.trace import Trace
+from traceana.trace.schema import conform
+
+FUNCTION: Final = "autotune"
+ROLE: Final = "algorithm search"
+RULE: Final = "context.algorithm_search"
+
+TRIALS: Final = 3
+"""Algorithms that one call tries at least: no library needs more than two for one result."""
+
+_FILLS: Final = r"(?i)repeat_?buffer"
+_COMPUTES: Final = ("conv", "gemm", "attention", "fused")
+_BESIDE: Final = ("layout", "reduction", "other")
+"""What a convolution or a product launches beside itself: packing, sums of split products."""
+
+
+def with_searches(trace: Trace) -> Trace:
+    """Return ``trace``, refined, with its algorithm search marked.
+
+    The class of such an activity has the category ``other`` and the function :data:`FUNCTION`, all
+    else of it as it was; its layer is the row of ``layers`` whose role is :data:`ROLE`.
+    """
+    trace = _without(trace)
+    beside, trial = _beside(trace), _trials_on_streams(trace) | _trials_of_calls(trace)
+    found = beside | trial
+    if not found.any():
+        return trace
+    row = trace.layers.height
+    search = {"path": ROLE, "type": None, "role": ROLE, "parent": None, "position": row}
+    classes, class_of = _classes(trace, trial)
+    activities = trace.activities.with_columns(
+        class_of,
+        pl.when(found).then(pl.lit(row, pl.UInt32)).otherwise("layer").alias("layer"),
+    )
+    layers = pl.concat([trace.layers, conform("layers", pl.DataFrame([search]))])
+    return trace.with_tables(
+        activities=conform("activities", activities),
+        classes=conform("classes", classes),
+        layers=layers,
+    )
+
+
+def _without(trace: Trace) -> Trace:
+    """Return ``trace``, which a bundle may hold marked, with its work on the operators' layers."""
+    if not (trace.layers["role"] == ROLE).any():
+        return trace
+    kept = trace.layers.height - 1
+    own = trace.ops["layer"].gather(trace.activities["op"])
+    return trace.with_tables(
+        activities=trace.activities.with_columns(
+            pl.when(pl.col("layer") == kept).then(own).otherwise("layer").alias("layer")
+        ),
+        layers=trace.layers.head(kept),
+    )
+
+
+def _beside(trace: Trace) -> pl.Series:
+    """Return whether each activity is known by its name to be of an autotuner."""
+    named = trace.names["function"].fill_null("") == FUNCTION
+    return named.gather(trace.activities["name_id"]) & (trace.activities["kind"] == "kernel")
+
+
+def _trials_on_streams(trace: Trace) -> pl.Series:
+    """Return whether each activity stands between two kernels of one search, and is its trial.
+
+    The kernels of a gap are trials where the one behind it checks what they wrote, all of them are
+    of the thread, range, operator and scope of both, and they compute one thing. Work of the model
+    between two searches is of other scopes, or computes several.
+    """
+    activities, names = trace.activities, trace.names
+    none = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
+    fills = names.select((pl.col("function") == FUNCTION) & pl.col("name").str.contains(_FILLS))
+    if not (names["function"] == FUNCTION).any():
+        return none
+    place = ["rank", "process", "device", "stream"]
+    whose = ["thread", "op", "scope", "range", "instruction"]
+    told = names.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
+        "category",
+        (pl.col("function") == FUNCTION).fill_null(value=False).alias("beside"),
+        fills.to_series().fill_null(value=False).alias("fills"),
+    )
+    on = [*place, "gap"]
+    rows = (
+        activities.with_row_index("row")
+        .with_columns(trace.calls["thread"].gather(activities["call"]).alias("thread"))
+        .filter(pl.col("kind") == "kernel")
+        .select("row", "name_id", "episode", "start", *place, *whose)
+        .join(told, on="name_id", how="left", maintain_order="left")
+        .sort(*place, "start", "row")
+        .with_columns(
+            pl.col("beside").cum_sum().over(place).alias("gap"),
+            pl.struct(*place, *whose).rle_id().alias("whose"),
+        )
+    )
+    computes = pl.col("category").is_in(_COMPUTES)
+    gaps = (
+        rows.group_by(on, maintain_order=True)
+        .agg(
+            pl.col("beside").first().alias("begun"),
+            (~pl.col("beside")).any().alias("holds"),
+            pl.col("whose").first(),
+            (pl.col("whose").n_unique() == 1).alias("alike"),
+            pl.struct("episode", pl.when(pl.col("episode").is_null()).then("name_id"))
+            .filter(computes)
+            .n_unique()
+            .alias("things"),
+            (pl.col("beside") | computes | pl.col("category").is_in(_BESIDE)).all().alias("parts"),
+            pl.col("fills").first().alias("fills"),
+        )
+        .with_columns(
+            pl.col("whose").shift(-1).over(place).alias("next"),
+            pl.col("fills").shift(-1).over(place).alias("next_fills"),
+        )
+    )
+    is_trial = (
+        pl.col("begun")
+        & pl.col("holds")
+        & pl.col("alike")
+        & pl.col("parts")
+        & (pl.col("things") == 1)
+        & (pl.col("whose") == pl.col("next"))
+        & ~pl.col("next_fills")
+    ).fill_null(value=False)
+    trials = (
+        rows.filter(~pl.col("beside"))
+        .join(gaps.filter(is_trial).select(on), on=on, how="semi", nulls_equal=True)
+        .get_column("row")
+    )
+    return none.scatter(trials, values=True) if len(trials) else none
+
+
+def _trials_of_calls(trace: Trace) -> pl.Series:
+    """Return whether each activity is of a convolution that its operator's call computed again.
+
+    Of the algorithms that one call runs in one direction, three or more, the last is the choice.
+    """
+    call = ["op", "direction"]
+    ran = trace.activities.select("episode", "start").drop_nulls("episode")
+    began = ran.group_by("episode").agg(pl.col("start").min())
+    several = pl.col("algorithm").n_unique().over(call) >= TRIALS
+    tried = (
+        trace.episodes.with_row_index("episode")
+        .drop_nulls("op")
+        .join(began, on="episode")
+        .filter(several & (pl.col("start") < pl.col("start").max().over(call)))
+    )
+    return trace.activities["episode"].is_in(tried["episode"].implode()).fill_null(value=False)
+
+
+def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the classes with those of the trials, and the class of each activity."""
+    keys = ["name_id", "class"]
+    names = trace.names.select(*CLASS_COLUMNS).with_row_index("name_id")
+    known = trace.classes.select(*CLASS_COLUMNS).with_row_index("class")
+    wanted = trace.activities.filter(trial).select(keys).unique(maintain_order=True)
+    by_context = pl.col("class").is_not_null()
+    refined = known.rename({column: f"refined_{column}" for column in CLASS_COLUMNS})
+    told = (
+        wanted.join(names, on="name_id", how="left", maintain_order="left")
+        .join(refined, on="class", how="left", maintain_order="left")
+        .select(
+            *keys,
+            *(
+                pl.when(by_context).then(f"refined_{column}").otherwise(column).alias(column)
+                for column in CLASS_COLUMNS
+            ),
+        )
+        .with_columns(
+            pl.lit("other").alias("category"),
+            pl.lit(FUNCTION).alias("function"),
+            pl.lit(RULE).alias("context_rule"),
+        )
+    )
+    added = told.drop(keys).unique(maintain_order=True)
+    number = added.with_row_index("found", offset=trace.classes.height)
+    of = told.join(number, on=added.columns, how="left", nulls_equal=True).select(*keys, "found")
+    found = trace.activities.select(keys).join(
+        of, on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )["found"]
+    class_of = pl.select(pl.when(trial).then(found).otherwise(trace.activities["class"]))
+    classes = pl.concat(
+        [trace.classes, added.select(trace.classes.columns)], how="vertical_relaxed"
+    )
+    return classes, class_of.to_series().alias("class")

@@ -1,0 +1,465 @@
+"""Iterations: what marks them, and which activity belongs to which."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
+from traceana.enrich.periods import periods
+from traceana.errors import BadStepMarkerError, NoSuchSelectionError
+from traceana.trace import Trace
+from traceana.trace.schema import PERIOD, conform
+
+STEP_TEXT: Final = (
+    r"(?i)^_?(?:ProfilerStep[#*]?|(?:train[ _-]?|training[ _-]?|global[ _-]?|minibatch[ _-]?)?"
+    r"(?:step|iter|iteration|batch))[ _#:=\[-]*(\d*)\]?$"
+)
+"""Names of iteration ranges: ``ProfilerStep#3``, ``iteration 3``, ``step_3``, ``batch:3``; CNTK's
+``_Minibatch Iteration``."""
+
+
+WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
+"""Ranges around iterations that are not to be measured: no steps, and no part of a layer."""
+
+OPTIMIZER_STEP: Final = "Optimizer.step"
+"""torch.profiler records ``Optimizer.step#SGD.step`` around every ``optimizer.step()``."""
+
+SET_BY_PROGRAM: Final = ("annotation", "nvtx", "nvtx_start")
+"""Kinds of ranges on the host that the program or its framework names."""
+
+_NUMBERED: Final = r"[#*]?\d+$"
+_NUMBER: Final = r"(\d+)\]?$"
+_STEM: Final = r"^(.*?)[ _#*:=\[-]*\d*\]?$"
+_ON_HOST: Final = ("step", *SET_BY_PROGRAM, "module", "python", "runtime")
+_COVERED: Final = 0.5
+"""Named ranges are iterations if they launch this part of the work between first and last."""
+_LOADS: Final = "enumerate(DataLoader)"
+_MOST_CANDIDATES: Final = 6
+
+
+def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
+    """Return the ``steps`` table of ``trace``; ``activities`` are its own with their calls.
+
+    One kind of evidence marks the steps of all processes, the first of these that there is: the
+    profiler's own step ranges; ranges with the name of an iteration, on the thread that launches
+    the work, that launch at least half of it; the steps of the optimizer; the period of the
+    kernels; ranges with such a name on another thread, or a single one. Ranges that the profiler
+    draws on the device's timeline mark nothing. ``marker`` replaces all of this: see
+    :func:`marked_by`.
+    """
+    if marker is not None:
+        return marked_by(trace, activities, marker)
+    ranges = trace.ranges
+    text = pl.col("text").cast(pl.String)
+    by_profiler = ranges.filter((pl.col("kind") == "step") & text.str.contains(_NUMBERED))
+    if by_profiler.height:
+        return _table(_of_one_timeline(by_profiler, trace, activities))
+    optimizer = _Optimizer.of(ranges)
+    named = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM) & text.str.contains(STEP_TEXT))
+    first, last = _named(named, trace, activities, optimizer)
+    for found in (first, optimizer.table(), periods(activities, trace.names, trace.calls)):
+        if found.height:
+            return found
+    return last
+
+
+def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFrame:
+    """Return the ``steps`` table that the ranges named by ``marker`` make.
+
+    ``marker`` is the text of host ranges, with or without their number, or else a regular
+    expression that is searched for in the texts. The outermost of the matching ranges are the
+    steps; where they are the optimizer's, a step ends with each iteration's last. Raises
+    :class:`~traceana.errors.BadStepMarkerError` on an expression that is none, and
+    :class:`~traceana.errors.NoSuchSelectionError` where no range matches.
+    """
+    chosen = marks(trace, marker)
+    if chosen["text"].cast(pl.String).str.starts_with(f"{OPTIMIZER_STEP}#").all():
+        return _Optimizer.of(chosen).table(fewest=1)
+    return _table(_of_one_timeline(chosen, trace, activities), marker)
+
+
+def marks(trace: Trace, marker: str) -> pl.DataFrame:
+    """Return the host ranges (of an old trace, operators) that ``marker`` names."""
+    ranges = trace.ranges.filter(pl.col("kind").is_in(_ON_HOST))
+    named_ops = pl.lit("annotation").cast(trace.ranges.schema["kind"]).alias("kind")
+    columns = ("text", "kind", "process", "thread", "start", "duration")
+    operators = trace.ops.select(pl.col("name").alias("text"), named_ops, *columns[2:])
+    for host in (ranges.select(columns), operators):
+        texts = host["text"].unique().cast(pl.String).drop_nulls()
+        wanted = texts.filter((texts == marker) | (texts.str.extract(_STEM, 1) == marker))
+        if wanted.is_empty():
+            pattern = _compiled(marker)
+            found = [pattern.search(text) is not None for text in texts]
+            wanted = texts.filter(pl.Series(found, dtype=pl.Boolean))
+        if wanted.len():
+            return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
+    told = candidates(trace.ranges)
+    known = f"ranges that repeat: {told}" if told else "it has no host ranges that repeat"
+    raise NoSuchSelectionError(
+        f"{trace.meta.source} has no range that --step-marker {marker!r} matches: {known}"
+    )
+
+
+def as_steps(trace: Trace, marker: str) -> pl.DataFrame:
+    """Return the ranges of ``trace``, those that the program set and ``marker`` names as steps.
+
+    Ranges of the optimizer stay what they are: they end a step.
+    """
+    text = pl.col("text").cast(pl.String)
+    named = marks(trace, marker)["text"].unique().cast(pl.String)
+    chosen = (
+        pl.col("kind").is_in(SET_BY_PROGRAM)
+        & text.is_in(named.implode())
+        & ~text.str.starts_with(f"{OPTIMIZER_STEP}#")
+    )
+    kind = pl.when(chosen).then(pl.lit("step").cast(trace.ranges.schema["kind"]))
+    return trace.ranges.with_columns(kind.otherwise("kind").alias("kind"))
+
+
+def _compiled(marker: str) -> re.Pattern[str]:
+    try:
+        return re.compile(marker)
+    except re.error as error:
+        raise BadStepMarkerError(
+            f"--step-marker {marker!r} is no regular expression: {error}"
+        ) from error
+
+
+def candidates(ranges: pl.DataFrame) -> str:
+    """Return the names of the program's ranges that repeat, most frequent first, for people.
+
+    Numbers at their ends are left out. Empty where none repeats.
+    """
+    counted = (
+        ranges.filter(pl.col("kind").is_in(("step", *SET_BY_PROGRAM)))
+        .group_by("text")
+        .len()
+        .select(pl.col("text").cast(pl.String).str.extract(_STEM, 1).alias("stem"), "len")
+        .filter(pl.col("stem").fill_null("") != "")
+        .group_by("stem")
+        .agg(pl.col("len").sum())
+        .filter(pl.col("len") > 1)
+        .sort(["len", "stem"], descending=[True, False])
+    )
+    return ", ".join(f"{stem!r} ({n})" for stem, n in counted.head(_MOST_CANDIDATES).iter_rows())
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """When and by which thread work was launched: ``process``, ``thread``, ``time``, ``weight``.
+
+    The work of a device, its weight the duration (at least 1 ns); without any, operators; without
+    any, ranges.
+    ``kernel`` says what a data loader does not launch.
+    """
+
+    frame: pl.DataFrame
+
+    @classmethod
+    def of(cls, trace: Trace, activities: pl.DataFrame) -> _Work:
+        calls, time = trace.calls, pl.col("start").alias("time")
+        device = activities.filter(pl.col("kind").is_in(["kernel", "memcpy", "memset", "graph"]))
+        if device.height:
+            at = device["call"]
+            frame = device.select(
+                "process",
+                calls["thread"].gather(at).alias("thread"),
+                pl.coalesce(calls["start"].gather(at), "start").alias("time"),
+                # A clock may be too coarse for the shortest kernels; they are work all the same.
+                pl.col("duration").clip(1).alias("weight"),
+                pl.col("kind").is_in(["kernel", "graph"]).alias("kernel"),
+            )
+        else:
+            host = trace.ops
+            if host.is_empty():
+                text = pl.col("text").cast(pl.String)
+                inner = pl.col("kind").is_in(SET_BY_PROGRAM) & ~text.str.contains(STEP_TEXT)
+                host = trace.ranges.filter(inner)
+            one = pl.lit(1, pl.Int64).alias("weight"), pl.lit(value=True).alias("kernel")
+            frame = host.select("process", "thread", time, *one)
+        return cls(frame.sort("time"))
+
+    def of_process(self, process: int | None) -> pl.DataFrame:
+        """Return the work of ``process``, or all where it is not known whose it is."""
+        if process is None or self.frame["process"].null_count() == self.frame.height:
+            return self.frame
+        return self.frame.filter(pl.col("process") == process)
+
+    def launched(self, marks: pl.DataFrame) -> tuple[int, int, int]:
+        """Return the weight inside ``marks`` (disjoint, of one process), from the first to the
+        last of them, and of the kernels inside that a thread of theirs launched."""
+        work = self.of_process(marks["process"][0])
+        own = work.filter(pl.col("kernel") & pl.col("thread").is_in(marks["thread"].implode()))
+        first, last = marks["start"].min(), (marks["start"] + marks["duration"]).max()
+        stretch = pl.DataFrame({"start": [first], "duration": pl.Series([last]) - first})
+        return _inside(work, marks), _inside(work, stretch), _inside(own, marks)
+
+
+def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> int:
+    total = np.concatenate(([0], np.cumsum(work["weight"].to_numpy())))
+    time, start = work["time"].to_numpy(), windows["start"].to_numpy()
+    end = start + windows["duration"].to_numpy()
+    return int((total[np.searchsorted(time, end)] - total[np.searchsorted(time, start)]).sum())
+
+
+def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the outermost of the ranges ``found``, of each process one after the other.
+
+    Where those of several threads overlap, the thread's count that launches most inside of them.
+    """
+    found = _of_known_process(found)
+    kept = [found.clear()]
+    for own in found.partition_by("process", maintain_order=True):
+        threads = _timelines(own)
+        if len(threads) > 1:
+            work = _Work.of(trace, activities)
+            threads = [max(threads, key=lambda one: (work.launched(one)[2], one.height))]
+        kept += threads
+    return pl.concat(kept)
+
+
+def _of_known_process(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges without those of a null process, where the process of others is known."""
+    known = pl.col("process").is_not_null()
+    return found.filter(known) if found["process"].null_count() < found.height else found
+
+
+def _outermost(found: pl.DataFrame, keys: Ints) -> pl.DataFrame:
+    nesting = Nesting.of(keys, found["start"].to_numpy(), found["duration"].to_numpy())
+    return found.filter(pl.Series(nesting.depth == 0, dtype=pl.Boolean))
+
+
+@dataclass(frozen=True, slots=True)
+class _Optimizer:
+    """The ``process``, ``thread`` and ``end`` of the optimizer's step that ends each iteration."""
+
+    ends: pl.DataFrame
+
+    @classmethod
+    def of(cls, ranges: pl.DataFrame) -> _Optimizer:
+        """Look for optimizer steps among ``ranges``.
+
+        Of each process those of the thread count that has most, outermost, of the optimizer class
+        that steps most often, of equals the one that begins to last: two networks that are
+        trained in turn step two optimizers in one iteration. Where each batch of the data loader
+        is followed by as many steps, the last of them ends the iteration.
+        """
+        text = pl.col("text").cast(pl.String)
+        by_program = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM))
+        found = _of_known_process(
+            by_program.filter(text.str.starts_with(f"{OPTIMIZER_STEP}#")).select(
+                "process",
+                "thread",
+                "start",
+                "duration",
+                text.str.extract(r"^([^,]*)", 1).alias("optimizer"),
+            )
+        )
+        loads = by_program.filter(text.str.starts_with(_LOADS)).select("process", "start")
+        (keys,) = thread_keys(found)
+        kept = []
+        for own in _outermost(found, keys).partition_by("process", maintain_order=True):
+            thread = max(own.partition_by("thread", maintain_order=True), key=lambda t: t.height)
+            by_class = thread.partition_by("optimizer", maintain_order=True)
+            one = max(by_class, key=lambda each: (each.height, each["start"].min()))
+            process = pl.col("process").eq_missing(pl.lit(own["process"][0], pl.Int64))
+            kept.append(_last_of_batch(one.sort("start"), loads.filter(process)["start"].sort()))
+        end = (pl.col("start") + pl.col("duration")).alias("end")
+        return cls(pl.concat([found.clear(), *kept]).select("process", "thread", end))
+
+    def table(self, fewest: int = 2) -> pl.DataFrame:
+        """Return the steps between the ends, of processes with at least ``fewest`` of them."""
+        ends = self.ends.filter(pl.len().over("process") >= fewest).sort("process", "end")
+        start = pl.col("end").shift(1).over("process").fill_null(0)
+        return conform(
+            "steps",
+            ends.select(
+                pl.int_range(pl.len(), dtype=pl.Int64).over("process").alias("number"),
+                start.alias("start"),
+                (pl.col("end") - start).alias("duration"),
+                "process",
+                pl.lit(OPTIMIZER_STEP).alias("source"),
+            ),
+        )
+
+    def agrees(self, marks: pl.DataFrame) -> bool:
+        """Tell whether ``marks``, of one process, may be iterations: on the optimizer's thread, and
+        not several of them to one of its steps."""
+        process = pl.col("process").eq_missing(pl.lit(marks["process"][0], pl.Int64))
+        ends = self.ends.filter(process)
+        if ends.is_empty():
+            return True
+        if not marks["thread"].is_in(ends["thread"].implode(), nulls_equal=True).all():
+            return False
+        begun = np.searchsorted(np.sort(marks["start"].to_numpy()), ends["end"].to_numpy())
+        return ends.height < 2 or bool(np.median(np.diff(begun)) < 2)
+
+
+def _last_of_batch(steps: pl.DataFrame, loads: pl.Series) -> pl.DataFrame:
+    """Return the last of the optimizer steps behind each of the ``loads`` of a batch.
+
+    All of them where not each batch, those at the recording's edges apart, has as many.
+    """
+    batch = np.searchsorted(loads.to_numpy(), steps["start"].to_numpy())
+    last = np.flatnonzero(np.diff(batch, append=len(loads) + 1))
+    sizes = np.diff(last, prepend=-1)
+    whole = sizes[1:-1] if len(sizes) > 2 else sizes
+    alike = len(sizes) > 1 and (whole == whole[0]).all() and sizes.max() == whole[0]
+    return steps[last] if alike else steps
+
+
+def _named(
+    found: pl.DataFrame, trace: Trace, activities: pl.DataFrame, optimizer: _Optimizer
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the steps that ranges named as iterations mark beyond doubt, and those for want of
+    better evidence.
+
+    Of each process those of one name count: that launch most, of equals the fewest. Beyond doubt
+    are several ranges on a thread that launches kernels in them, the optimizer's if it is known,
+    unless several of them lie between two steps of the optimizer: micro-batches.
+    """
+    stem = pl.col("text").cast(pl.String).str.extract(_STEM, 1).str.to_lowercase()
+    sure, rest = [found.clear()], [found.clear()]
+    if found.is_empty():
+        return _table(found), _table(found)
+    work = _Work.of(trace, activities)
+    for one in found.with_columns(stem.alias("stem")).partition_by("process", maintain_order=True):
+        best: dict[bool, tuple[tuple[int, int], pl.DataFrame]] = {}
+        for each in one.partition_by("stem", maintain_order=True):
+            for part in _timelines(each.drop("stem")):
+                inside, between, own = work.launched(part)
+                if work.frame.height and inside < max(_COVERED * between, 1):
+                    continue
+                certain = part.height > 1 and optimizer.agrees(part)
+                certain = certain and (own > 0 or not work.of_process(part["process"][0]).height)
+                score = (inside, -part.height)
+                if certain not in best or score > best[certain][0]:
+                    best[certain] = (score, part)
+        for certain, (_, part) in best.items():
+            (sure if certain else rest).append(part)
+    return _table(pl.concat(sure)), _table(pl.concat(rest))
+
+
+def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the outermost ranges of one process: all where threads take turns, else by thread."""
+    (keys,) = thread_keys(found)
+    outer = _outermost(found, keys)
+    if _outermost(outer, np.zeros(outer.height, dtype=np.int64)).height == outer.height:
+        return [outer]
+    return outer.partition_by("thread", maintain_order=True)
+
+
+def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
+    """Return the ``steps`` table of ranges that are steps.
+
+    Their numbers are those of their texts, or where these do not tell steps of a process apart,
+    their order.
+    """
+    text = pl.col("text").cast(pl.String)
+    number = pl.col("number")
+    ordered = (
+        _of_known_process(found)
+        .select(
+            text.str.extract(_NUMBER, 1).cast(pl.Int64, strict=False).alias("number"),
+            "start",
+            "duration",
+            "process",
+            text.str.extract(_STEM, 1).alias("source"),
+        )
+        .sort("process", "start", maintain_order=True)
+    )
+    if marker is not None and ordered["source"].n_unique() > 1:
+        ordered = ordered.with_columns(pl.lit(marker).alias("source"))
+    return conform(
+        "steps",
+        ordered.with_columns(
+            pl.when((number.is_null() | number.is_duplicated()).any().over("process"))
+            .then(pl.int_range(pl.len()).over("process"))
+            .otherwise("number")
+            .alias("number")
+        ),
+    )
+
+
+def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
+    """Return how many steps of its process each of ``ranges`` holds from begin to end.
+
+    Steps told by optimizers or by the period of the kernels do not count.
+    """
+    count = np.zeros(ranges.height, dtype=np.int64)
+    marked = table.filter(~pl.col("source").is_in([PERIOD, OPTIMIZER_STEP]))
+    start = ranges["start"].to_numpy()
+    end = start + ranges["duration"].to_numpy()
+    for process in marked["process"].unique():
+        begins = marked.filter(pl.col("process").eq_missing(process)).select(
+            pl.col("start").sort(), end=(pl.col("start") + pl.col("duration")).sort()
+        )
+        before = np.searchsorted(begins["start"].to_numpy(), start, side="left")
+        until = np.searchsorted(begins["end"].to_numpy(), end, side="right")
+        here = ranges["process"].eq_missing(process).to_numpy()
+        count[here] = np.maximum(until - before, 0)[here]
+    return count
+
+
+def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
+    """Return the row in ``table`` of the step that was running in ``process`` at ``time``.
+
+    A null process is looked up among all steps, whatever their process.
+    """
+    if table.is_empty():
+        return np.full(len(time), NONE, dtype=np.int64)
+    one_process = table["process"].n_unique() <= 1
+    lookup = pl.DataFrame({"process": process, "time": time}).with_row_index("row")
+    marks = table.with_row_index("step").with_columns(
+        (pl.col("start") + pl.col("duration")).alias("end")
+    )
+    found = (
+        lookup.sort("time")
+        .join_asof(
+            marks.select("step", "start", "end", "process").sort("start"),
+            left_on="time",
+            right_on="start",
+            by=None if one_process else "process",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .sort("row")
+        .select(
+            pl.when(pl.col("time") < pl.col("end"))
+            .then(pl.col("step").cast(pl.Int64))
+            .otherwise(NONE)
+            .fill_null(NONE)
+        )
+    )
+    return found.to_series().to_numpy()
+
+
+def remarked(trace: Trace, marker: str) -> Trace:
+    """Return an attributed ``trace`` with the steps that ``marker`` marks: see :func:`marked_by`.
+
+    Its layers stay as they are. Raises the errors of :func:`marked_by`.
+    """
+    activities = trace.activities
+    ranks = activities["rank"].unique().sort()
+    tables = [trace.steps.clear()]
+    step = np.full(activities.height, NONE, dtype=np.int64)
+    when = pl.coalesce(trace.calls["start"].gather(activities["call"]), activities["start"])
+    time = activities.select(when.alias("time")).to_series()
+    for rank in ranks if len(ranks) else [None]:
+        of_rank = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+        part = {name: trace.table(name).filter(of_rank) for name in ("ranges", "ops")}
+        rows = activities.select(of_rank.alias("own"))["own"]
+        found = marked_by(trace.with_tables(**part), activities.filter(rows), marker)
+        own = step_of(found, activities["process"].filter(rows), time.filter(rows))
+        before = sum(table.height for table in tables)
+        step[rows.to_numpy()] = np.where(own == NONE, NONE, own + before)
+        tables.append(found.with_columns(pl.lit(rank, pl.Int32).alias("rank")))
+    return trace.with_tables(
+        steps=pl.concat(tables),
+        activities=activities.with_columns(to_rows(step).alias("step")),
+    )
