@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.arrange import arrange
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.kernels import kernels
 from traceana.analyze.selection import select
 from traceana.analyze.steps import steps
 from traceana.errors import NoSuchSelectionError
+from traceana.result import arrange
 
 
 def test_selected_steps_keep_their_numbers_and_their_work() -> None:

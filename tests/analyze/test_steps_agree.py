@@ -14,11 +14,11 @@ from traceana.advise.figures import Figures
 from traceana.analyze.critical import critical
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.overview import Overview, overview
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.transfers import transfers
 from traceana.compare.many import Run, classes, summary
+from traceana.report.overview import Overview, overview
 from traceana.trace import Trace
 
 FILES = traces_at_hand()

@@ -11,7 +11,6 @@ import traceana
 from tests.attribute.test_attribution import annotate, launch, op, paths
 from tests.support.manifest import TRACES, Expected, each
 from tests.support.traces import TraceBuilder
-from traceana.analyze.arrange import arrange
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.cli.layers import COLUMNS, OPTIONAL
@@ -20,6 +19,7 @@ from traceana.report.document import Document, Paper
 from traceana.report.formats import Format
 from traceana.report.render import render
 from traceana.report.source import source_of
+from traceana.result import arrange
 from traceana.trace import Trace
 
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")

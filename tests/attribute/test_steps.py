@@ -10,10 +10,10 @@ import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.critical import critical
-from traceana.analyze.overview import overview
 from traceana.enrich import attribute
 from traceana.enrich.steps import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
+from traceana.report.overview import overview
 from traceana.trace import Trace
 
 MAIN, LOADER, AUTOGRAD = 1, 2, 3

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from traceana.analyze import overview as overview_module
 from traceana.errors import ExitCode
+from traceana.report import overview as overview_module
 
 
 def files(folder: Path) -> dict[ExitCode, Path]:

@@ -16,9 +16,9 @@ from traceana.analyze.condensed import condensed
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.overview import overview
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
+from traceana.report.overview import overview
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]

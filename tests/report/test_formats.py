@@ -11,16 +11,15 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.arrange import arrange
 from traceana.analyze.facts import as_table, facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.overview import overview
-from traceana.analyze.result import Result
 from traceana.report.document import Document, Paper
 from traceana.report.formats import Format
+from traceana.report.overview import overview
 from traceana.report.render import render
 from traceana.report.source import source_of
+from traceana.result import Result, arrange
 
 NAMES = ['a,"b"', "tab\there", "line\nend\r", "=1+1", "+1", "-1", "@x", "\x1b[2J", "|pipe|", "x'"]
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"

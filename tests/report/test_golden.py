@@ -8,16 +8,16 @@ import pytest
 
 from tests.support.golden import check
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.arrange import arrange
 from traceana.analyze.facts import as_table, facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
-from traceana.analyze.overview import overview
 from traceana.cli import kernels as kernels_verb
 from traceana.cli import layers as layers_verb
 from traceana.report.document import Document, Paper
 from traceana.report.formats import Format
+from traceana.report.overview import overview
 from traceana.report.render import render
+from traceana.result import arrange
 from traceana.trace import Trace
 
 GOLDEN = Path(__file__).parent / "golden"

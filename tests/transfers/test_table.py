@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.overview import overview
 from traceana.analyze.transfers import transfers
 from traceana.analyze.transfers.table import COLUMNS
 from traceana.cli.transfers import By
+from traceana.report.overview import overview
 
 NAMED = {"name": "Tesla V100-SXM2-16GB", "vendor": "NVIDIA", "compute_capability": "7.0"}
 

@@ -31,10 +31,10 @@ from traceana.analyze.work import work
 if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle.moments import Moments
-    from traceana.analyze.result import Result
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
+    from traceana.result import Result
     from traceana.runs.model import BatchSeries
     from traceana.trace import Trace
 

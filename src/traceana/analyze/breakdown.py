@@ -8,9 +8,9 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.measured import measured_notes
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

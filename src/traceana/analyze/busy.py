@@ -9,9 +9,9 @@ import polars as pl
 from traceana.analyze.idle.gaps import recording
 from traceana.analyze.idle.windows import step_windows, windows
 from traceana.analyze.intervals import Busy
-from traceana.analyze.result import Result, sums
 from traceana.analyze.transfers.exposed import computing
 from traceana.analyze.work import why_no_work, work
+from traceana.result import Result, sums
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

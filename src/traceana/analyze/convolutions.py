@@ -9,10 +9,10 @@ import polars as pl
 from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs.frame import whole_sum
 from traceana.analyze.layers.places import OUTSIDE, places
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import work
 from traceana.flops.conv_shapes import SHAPE, shapes_of
 from traceana.flops.episodes import executed_by_episode
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.analyze.result import Result
 from traceana.enrich.classify.engine import classify_names
 from traceana.enrich.classify.explain import explain
+from traceana.result import Result
 
 if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet

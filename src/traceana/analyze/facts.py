@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.analyze.result import Result
 from traceana.analyze.steps import span_of
 from traceana.analyze.work import work
+from traceana.result import Result
 from traceana.trace.schema import COUNTERS
 
 if TYPE_CHECKING:

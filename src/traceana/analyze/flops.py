@@ -12,8 +12,8 @@ from traceana.analyze.costs.frame import whole_sum
 from traceana.analyze.costs.gaps import BY_MODEL
 from traceana.analyze.costs.instructions import executions
 from traceana.analyze.costs.pairing import with_names_of
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work, work
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceana.analyze.result import Result, sums
 from traceana.flops.registry import FORMULAS
+from traceana.result import Result, sums
 
 
 def formulas(counted: Result) -> Result:

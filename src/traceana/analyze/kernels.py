@@ -15,9 +15,9 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import kernels_of, why_no_work
 from traceana.enrich.classify.schema import CLASS_COLUMNS
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import kernels_of
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

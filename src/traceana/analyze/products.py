@@ -8,8 +8,8 @@ import polars as pl
 
 from traceana.analyze.classes import described
 from traceana.analyze.layers.places import OUTSIDE, places
-from traceana.analyze.result import Result, sums
 from traceana.analyze.work import kernels_of
+from traceana.result import Result, sums
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -9,9 +9,9 @@ import polars as pl
 
 from traceana.analyze.intervals import Busy
 from traceana.analyze.numbering import distinct
-from traceana.analyze.result import Result
 from traceana.analyze.work import work
 from traceana.enrich.steps import candidates
+from traceana.result import Result
 from traceana.trace.schema import PERIOD
 
 if TYPE_CHECKING:

@@ -83,8 +83,8 @@ def advise(
     trace = open_trace(files, reading)
     from traceana.advise.advice import advised
     from traceana.advise.figures import Figures
-    from traceana.analyze.result import Result
     from traceana.report.findings import table
+    from traceana.result import Result
 
     figures = Figures(trace, batches_beside(files))
     advice = advised(figures)
@@ -101,8 +101,8 @@ def advise(
 
 def _list(output: Output) -> ExitCode:
     from traceana.advise import RULES
-    from traceana.analyze.result import Result
     from traceana.report.findings import rules_table
+    from traceana.result import Result
 
     output.show("advise", Result(rules_table(RULES)), columns=("rule", "title"))
     return ExitCode.OK

@@ -169,8 +169,8 @@ def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None
 
 
 def _show(output: Output, found: Comparison, by: By) -> None:
-    from traceana.analyze.result import Result
     from traceana.report.compare.beside import beside
+    from traceana.result import Result
 
     facts = beside(found, by.value)
     table = facts.table

@@ -201,8 +201,8 @@ def diff(
 
 
 def _show(output: Output, found: Diff, by: By | None) -> None:
-    from traceana.analyze.result import Result, sums
     from traceana.report.diff.facts import COLUMNS, OPTIONAL, compared
+    from traceana.result import Result, sums
 
     frame = found.by((by or By.LAYER).value)
     totals = sums(frame, "time_a_ns", "time_b_ns")

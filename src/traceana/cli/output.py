@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from traceana.advise import Advice
-    from traceana.analyze.overview import Overview
-    from traceana.analyze.result import Result
     from traceana.report.compare.beside import Beside
     from traceana.report.diff.facts import Compared
     from traceana.report.document import Document, Paper
+    from traceana.report.overview import Overview
+    from traceana.result import Result
     from traceana.study.model import Study
     from traceana.trace import Trace
 
@@ -88,9 +88,9 @@ class Output:
         ``source`` is there where the input is more than ``trace``. The rest as in
         :class:`~traceana.report.document.Document`.
         """
-        from traceana.analyze.arrange import arrange
         from traceana.report.document import Document
         from traceana.report.source import source_of
+        from traceana.result import arrange
 
         self._write(
             Document(

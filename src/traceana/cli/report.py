@@ -13,7 +13,7 @@ def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writi
 
     CSV, TSV and Parquet hold the table of time by class; JSON and Markdown hold all sections.
     """
-    from traceana.analyze.overview import overview
+    from traceana.report.overview import overview
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from traceana.advise import Advice
-    from traceana.analyze.arrange import Arranged
-    from traceana.analyze.overview import Overview
-    from traceana.analyze.result import Result
     from traceana.report.compare.beside import Beside
     from traceana.report.diff.facts import Compared
+    from traceana.report.overview import Overview
+    from traceana.result import Arranged, Result
     from traceana.study.model import Study
 
 JSON_SCHEMA_VERSION: Final = 1

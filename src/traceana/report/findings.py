@@ -16,7 +16,7 @@ from traceana.report.text import cut_end
 
 if TYPE_CHECKING:
     from traceana.advise import Advice, Finding, Rule
-    from traceana.analyze.arrange import Arranged
+    from traceana.result import Arranged
 
 FRAMEWORKS: Final[dict[str, str]] = {
     "pytorch": "PyTorch",

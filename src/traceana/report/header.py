@@ -7,8 +7,8 @@ from pathlib import PurePath
 import polars as pl
 from rich.text import Text
 
-from traceana.analyze.overview import Overview
 from traceana.report import human
+from traceana.report.overview import Overview
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
 

@@ -15,7 +15,7 @@ from traceana.report.kinds import unit_of
 
 if TYPE_CHECKING:
     from traceana.advise import Finding
-    from traceana.analyze.result import Result
+    from traceana.result import Result
 
 
 def render(document: Document) -> str:

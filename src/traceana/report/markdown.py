@@ -7,16 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from traceana.advise import Advice
-from traceana.analyze.arrange import arrange
-from traceana.analyze.overview import Overview
-from traceana.analyze.result import Result
 from traceana.report import human
 from traceana.report.columns import Shown, show
 from traceana.report.document import Document
 from traceana.report.findings import arranged, changes, saving, sentence
 from traceana.report.header import header
+from traceana.report.overview import Overview
 from traceana.report.text import plain
 from traceana.report.transfers.columns import COLUMNS
+from traceana.result import Result, arrange
 
 _COLUMNS: Final = {"transfers": COLUMNS}
 """The columns of those sections of the report that have more than people read."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.text import Text
 
-from traceana.analyze.overview import Overview
 from traceana.report import human
 from traceana.report.advice_screen import brief_list
 from traceana.report.document import Paper
 from traceana.report.header import header
+from traceana.report.overview import Overview
 from traceana.report.screen_tables import classes, copies, top_layers
 from traceana.report.terminal import draw
 from traceana.report.text import plain

@@ -7,16 +7,16 @@ from typing import Any
 
 from rich.text import Text
 
-from traceana.analyze.arrange import Arranged
 from traceana.analyze.condensed import Line
 from traceana.analyze.layers.located import DIRECTIONS
-from traceana.analyze.overview import Overview
 from traceana.report import human, words
 from traceana.report.bars import PATTERN, bar
 from traceana.report.columns import Shown, show
 from traceana.report.grid import compact
 from traceana.report.kinds import Kind
+from traceana.report.overview import Overview
 from traceana.report.text import plain
+from traceana.result import Arranged
 
 Row = dict[str, Any]
 

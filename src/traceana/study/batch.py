@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import Result
+from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.labels import labels
 from traceana.study.missing import command

@@ -7,9 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import Result
 from traceana.compare.keys import OTHER
 from traceana.compare.many import epilogues
+from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import to_record
 from traceana.study.model import Study

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from traceana.analyze.result import Result
+from traceana.result import Result
 from traceana.study.names import Name
 from traceana.study.published import exhibits, rows
 

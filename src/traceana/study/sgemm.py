@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import Result
 from traceana.compare.many import sgemms
+from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import on_a_gpu
 from traceana.study.model import Study

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.communication.table import beside_collectives, collectives
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.transfers.exposed import exposed
 from traceana.analyze.work import why_no_work
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

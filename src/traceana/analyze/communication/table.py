@@ -9,10 +9,10 @@ import polars as pl
 from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.communication.messages import messages
 from traceana.analyze.intervals import Busy
-from traceana.analyze.result import Result, sums
 from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.transfers.exposed import COMPUTING
 from traceana.analyze.work import why_no_work, work
+from traceana.result import Result, sums
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

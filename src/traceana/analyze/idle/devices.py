@@ -15,9 +15,9 @@ from traceana.analyze.idle.launches import launches
 from traceana.analyze.idle.moments import Moments, busy, moments
 from traceana.analyze.idle.windows import PLACE
 from traceana.analyze.intervals import Busy, union
-from traceana.analyze.result import Result, sums
 from traceana.analyze.transfers.exposed import COMPUTING
 from traceana.analyze.work import why_no_work
+from traceana.result import Result, sums
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from traceana.analyze.idle.moments import Moments, moments
 from traceana.analyze.idle.notes import notes
 from traceana.analyze.idle.windows import PLACE, by_steps, within
 from traceana.analyze.numbering import first_rows, numbered
-from traceana.analyze.result import Result, sums
+from traceana.result import Result, sums
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

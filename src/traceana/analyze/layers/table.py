@@ -16,8 +16,8 @@ from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
 from traceana.analyze.layers.shapes import COLUMNS as SHAPES
 from traceana.analyze.layers.shapes import shapes
 from traceana.analyze.measured import added, measured_notes, with_rates
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.work import why_no_work
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest

@@ -17,9 +17,9 @@ from traceana.analyze.memory.peaks import (
     within_steps,
 )
 from traceana.analyze.memory.workspace import workspaces
-from traceana.analyze.result import Result, sums
 from traceana.analyze.selection import name_of
 from traceana.analyze.steps import measured_steps
+from traceana.result import Result, sums
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

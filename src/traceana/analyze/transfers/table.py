@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.intervals import Busy
-from traceana.analyze.result import Result, sums, with_share
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.analyze.transfers.askers import By, asker
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, STAGED, SYNCHRONOUS, WAITS, copies
 from traceana.analyze.transfers.exposed import computing, exposed
 from traceana.analyze.transfers.links import peaks
 from traceana.analyze.transfers.notes import notes
+from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -8,12 +8,12 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.analyze.layers.located import DIRECTIONS, by_direction
-from traceana.analyze.result import with_share
 from traceana.compare.many.aligned import aligned
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import ITEM, RATIO, RUN, Table, with_ratio
 from traceana.compare.many.work import basis, comparable, unmarked
 from traceana.compare.views import LEAST_CONFIDENCE
+from traceana.result import with_share
 
 _KEYS: Final = ("layer", "type", "role")
 _TIMES: Final = (*DIRECTIONS, "time_ns")

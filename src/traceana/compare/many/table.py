@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import ratio
+from traceana.result import ratio
 
 RUN: Final = "run"
 ITEM: Final = "item"

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from traceana.analyze.result import with_share
 from traceana.compare.keys import KEYS, OTHER, Kind, keyed
 from traceana.compare.many.run import Run
 from traceana.compare.many.table import Table, table
+from traceana.result import with_share
 
 _WHOLE: Final = "figures are of whole recordings"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from rich.text import Text
 
-from traceana.analyze.arrange import Arranged
 from traceana.report import human
 from traceana.report.columns import Shown, show
 from traceana.report.document import Document, Paper
@@ -16,6 +15,7 @@ from traceana.report.study.columns import LAYOUTS, SECTIONS
 from traceana.report.study.table import printed, tables
 from traceana.report.terminal import draw
 from traceana.report.text import plain
+from traceana.result import Arranged
 from traceana.study.model import Study
 
 

@@ -9,11 +9,11 @@ import polars as pl
 
 from traceana.algorithms import AlgorithmStudy, by_layer, measurements
 from traceana.analyze.layers import layers
-from traceana.analyze.result import Result
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps
 from traceana.compare.many import Run
 from traceana.compare.many import layers as layers_of_all
+from traceana.result import Result
 from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study
 from traceana.study.names import Name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from traceana.analyze.result import Result
+from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.labels import labels
 from traceana.study.model import Study

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.advise import Advice, advise
-from traceana.analyze.arrange import Arranged, arrange
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.busy import busy
 from traceana.analyze.condensed import Line, condensed
 from traceana.analyze.facts import facts
 from traceana.analyze.layers import layers
-from traceana.analyze.result import Result
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import place
+from traceana.result import Arranged, Result, arrange
 
 if TYPE_CHECKING:
     from traceana.advise import Finding
