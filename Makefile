@@ -5,13 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CORE   := $(VENV)/.core
+LOCK   := constraints.txt
 DEMO   := fixtures/alexnet-cpu-ranges.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test test-fast lint bench docs lock clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
 
 demo: $(CORE) ## Set up, and report on a real trace of AlexNet
 	$(BIN)/traceana report $(DEMO)
@@ -20,10 +21,14 @@ demo: $(CORE) ## Set up, and report on a real trace of AlexNet
 test: $(READY) ## Set up, and run the tests
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-lint: $(READY) ## Check style and types
+test-fast: $(READY) ## The tests that neither start a framework nor take long
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not frameworks and not slow"
+
+lint: $(READY) ## Check style, types and the printed output in the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.consoles
 
 bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigabytes of scratch space)
 	$(BIN)/python -m benchmarks
@@ -33,6 +38,10 @@ docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m tools.formats
 	$(BIN)/python -m tools.flops
 	$(BIN)/python -m tools.advice
+	$(BIN)/python -m tools.consoles --write
+
+lock: $(READY) ## Write down the versions that are installed here, for `make test` elsewhere
+	$(BIN)/python -m tools.lock > $(LOCK)
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -47,6 +56,6 @@ $(CORE): pyproject.toml | $(VENV)/bin/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(READY): pyproject.toml | $(VENV)/bin/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(READY): pyproject.toml $(LOCK) | $(VENV)/bin/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[dev]'
 	@touch $@ $(CORE)

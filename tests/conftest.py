@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support.manifest import TRACES
+
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to run without others' traces where they are required, as in `.ci/run`."""
+    if os.environ.get("TRACEANA_SHARED") == "required" and not TRACES.is_dir():
+        pytest.exit("TRACEANA_SHARED=required, and ../shared/traces is missing", returncode=4)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what the missing traces of others leave untested."""
+    if not TRACES.is_dir():
+        skipped = terminalreporter.stats.get("skipped", [])
+        lost = sum("shared traces" in str(report.longrepr) for report in skipped)
+        terminalreporter.write_line(f"{lost} tests skipped: no shared traces (../shared/traces)")
 
 
 @pytest.fixture(autouse=True)

@@ -167,7 +167,7 @@ def test_counts_and_durations_are_those_of_the_source_so_many_times(
     path: Path, tmp_path: Path
 ) -> None:
     if not path.exists():
-        pytest.skip("the trace is not on this machine")
+        pytest.skip("no shared traces")
     made = _repeated(path, tmp_path)
     before, after = read(path), read(made)
     assert after.meta.events == REPEATS * (before.meta.events or 0)

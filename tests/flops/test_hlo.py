@@ -346,7 +346,7 @@ def test_every_step_of_alexnet_runs_them_all() -> None:
     assert per_step["flops"].to_list() == [3 * sum(weighted) - weighted[0]] * 3
 
 
-@pytest.mark.skipif(not (TRACES / "xplane").is_dir(), reason="the shared traces are not here")
+@pytest.mark.skipif(not (TRACES / "xplane").is_dir(), reason="no shared traces")
 def test_what_ran_on_a_gpu_is_within_its_peak() -> None:
     trace = traceana.open(TRACES / "xplane" / "jax_gemm_mi300.xplane.pb")
     found = instruction_flops(trace.instructions).filter(pl.col("formula") == "hlo.dot")

@@ -268,7 +268,7 @@ def test_every_formula_named_is_explained() -> None:
 def shared(name: str) -> Path:
     path = SHARED / name
     if not path.exists():
-        pytest.skip("the shared traces are not at hand")
+        pytest.skip("no shared traces")
     return path
 
 

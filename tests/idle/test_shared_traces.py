@@ -20,7 +20,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "traces"
 WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_the_steps_add_up() -> None:
     trace = traceana.open(SHARED / WITH_STEPS)
     by_step = idle(trace, "step").frame
@@ -35,7 +35,7 @@ def test_the_steps_add_up() -> None:
     assert devices(both).frame["span_ns"].item() == trace.steps["duration"].head(2).sum()
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
     file = SHARED / "nsys" / "transformer_2xh100_after.schema3.25.sqlite"
     query = " UNION ALL ".join(
@@ -47,7 +47,7 @@ def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
     _check_sweep(traceana.open(file), rows)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_busy_time_of_a_kineto_file_is_that_of_its_own_rows() -> None:
     file = SHARED / "kineto" / "resnet_train_2080ti.json.gz"
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
@@ -71,7 +71,7 @@ def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
     assert dict(devices(trace).frame.select("device", "busy_ns").iter_rows()) == busy
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_what_is_known_of_some_traces() -> None:
     loading = idle(traceana.open(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame
     assert loading["cause"][0] == "data_loader"

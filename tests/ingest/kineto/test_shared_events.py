@@ -14,7 +14,7 @@ import traceana
 FILE = Path(__file__).parents[4] / "shared" / "traces" / "kineto" / "alexnet_forward_a100.json.gz"
 
 
-@pytest.mark.skipif(not FILE.exists(), reason="the shared traces are not here")
+@pytest.mark.skipif(not FILE.exists(), reason="no shared traces")
 def test_waits_name_the_stream_and_the_call_that_recorded_the_event() -> None:
     with gzip.open(FILE) as file:
         events = json.load(file)["traceEvents"]

@@ -1,0 +1,28 @@
+"""The versions that are installed, as constraints for pip.
+
+    python -m tools.lock > constraints.txt
+
+A local build (``2.13.0+cpu``) is named by its public version, and whoever installs elsewhere gets
+what that machine's index has of it.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import distributions
+
+_OWN = ("pip", "setuptools", "wheel", "traceana")
+
+
+def constraints() -> list[str]:
+    """Return ``name==version`` of each installed distribution, sorted, without ours and pip's."""
+    found = {
+        re.sub(r"[-_.]+", "-", distribution.name).lower(): distribution.version.split("+")[0]
+        for distribution in distributions()
+    }
+    return [f"{name}=={version}" for name, version in sorted(found.items()) if name not in _OWN]
+
+
+if __name__ == "__main__":
+    print("# Written by `make lock`: what the tests were run with, on Python 3.11.")
+    print("\n".join(constraints()))
