@@ -3,9 +3,10 @@
     python -m tools.consoles            # compare; exit status 1 and a diff where one is stale
     python -m tools.consoles --write    # write the stale ones anew
 
-A block is fenced as ``console``; bash runs its lines ``$ command`` in a folder that is thrown away,
-with `fixtures/` at hand. A line ``…`` stands for lines left out. A comment above a block changes that,
-for a recording that is shown as it was and never run, and for a trace that is not in the repository:
+A block is fenced as ``console``; bash runs its lines ``$ command`` in a scratch folder, with
+`fixtures/` at hand. A line ``…`` stands for lines left out. A comment above a block changes that,
+for a recording that is shown as it was and never run, and for a trace that is not in the
+repository:
 
     <!-- recorded 2026-11-22, AMD EPYC (2 cores): why it is not run -->
     <!-- trace kineto/x.json.gz: whose, and its licence -->

@@ -21,7 +21,8 @@ class Rule:
     """Says of the names that match: they are of this class.
 
     ``head`` is matched against the name's qualified function without return type, template
-    arguments and parameters, ``name`` against the whole name; both must match where both are given, and ``unless`` must not match the whole name.
+    arguments and parameters, ``name`` against the whole name; both must match where both are given,
+    and ``unless`` must not match the whole name.
     """
 
     id: str
