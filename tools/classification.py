@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from traceana.enrich.classify import classify_names
-from traceana.enrich.classify.schema import FAMILY_OF_ALGORITHM
+from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "classification.md"

@@ -20,7 +20,6 @@ from traceana.algorithms import (
     write,
 )
 from traceana.algorithms.model import ALGORITHMS
-from traceana.enrich.classify.schema import ALGORITHMS as CLASSES
 from traceana.errors import (
     CannotWriteError,
     CorruptError,
@@ -28,6 +27,7 @@ from traceana.errors import (
     NotFoundError,
     UnknownFormatError,
 )
+from traceana.trace.taxonomy import ALGORITHMS as CLASSES
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "algorithms"
 PRIVATE = re.compile(rb"/(?:home|root|Users|work|tmp|mnt|data)/|\w@[a-z]{3}")

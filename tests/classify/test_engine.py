@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceana.enrich.classify import classify_names, explain
-from traceana.enrich.classify.heads import heads_of, mangled_head
-from traceana.enrich.classify.load import parse_rules
-from traceana.enrich.classify.schema import (
+from traceana.enrich.classify.ruleset import parse_rules
+from traceana.enrich.classify.spelling import canonical, heads_of, mangled_head
+from traceana.trace.taxonomy import (
     ALGORITHMS,
     CATEGORIES,
     CLASS_SCHEMA,
     FAMILY_OF_ALGORITHM,
 )
-from traceana.enrich.classify.spelling import canonical
 
 NAMES = st.one_of(
     st.text(),

@@ -7,8 +7,8 @@ import pytest
 
 from tools.classification import SAMPLE
 from traceana.enrich.classify import classify_names, load_rules
-from traceana.enrich.classify.ascii import ascii_classes
-from traceana.enrich.classify.literals import Words, literals
+from traceana.enrich.classify.prefilter import Words, literals
+from traceana.enrich.classify.ruleset import ascii_classes
 
 RULES = load_rules()
 PATTERNS = sorted(

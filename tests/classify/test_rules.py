@@ -9,9 +9,8 @@ import pytest
 
 from tools.classification import SAMPLE, compare, read_labels
 from traceana.enrich.classify import classify_names, load_rules
-from traceana.enrich.classify.load import parse_rules
-from traceana.enrich.classify.rules_model import Example, Rule
-from traceana.enrich.classify.schema import CATEGORIES
+from traceana.enrich.classify.ruleset import Example, Rule, parse_rules
+from traceana.trace.taxonomy import CATEGORIES
 
 RULES = load_rules().rules
 EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]

@@ -10,8 +10,8 @@ from typer.testing import Result
 
 from tests.cli.conftest import Run
 from traceana import __version__
-from traceana.enrich.classify.schema import CLASS_SCHEMA
 from traceana.errors import ExitCode
+from traceana.trace.taxonomy import CLASS_SCHEMA
 
 TABLE_VERBS = [
     *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),

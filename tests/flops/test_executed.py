@@ -7,13 +7,13 @@ from math import log2
 import numpy as np
 import pytest
 
-from traceana.enrich.classify.schema import ALGORITHMS
 from traceana.flops.executed import Direction, Executed, Operations, executed, supported
 from traceana.flops.executed.fft import real_transform, smooth, spectrum
 from traceana.flops.executed.toom_cook import LARGEST_TILE, Matrix, filtering
 from traceana.flops.executed.winograd import data_transform, filter_transform, output_transform
 from traceana.flops.model import Refusal, Shape, UncountableError
 from traceana.flops.neutral.convolution import Convolution
+from traceana.trace.taxonomy import ALGORITHMS
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
 

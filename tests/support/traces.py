@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from traceana.enrich.classify.schema import CLASS_SCHEMA
 from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.taxonomy import CLASS_SCHEMA
 
 
 class TraceBuilder:

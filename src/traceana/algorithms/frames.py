@@ -7,9 +7,9 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.algorithms.model import AlgorithmStudy
-from traceana.enrich.classify.schema import FAMILY_OF_ALGORITHM
 from traceana.flops.executed import executed
 from traceana.flops.model import Refusal
+from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
 _TEXT, _COUNT = pl.String, pl.Int64
 MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

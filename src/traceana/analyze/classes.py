@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.numbering import first_rows, numbered
-from traceana.enrich.classify.schema import CLASS_COLUMNS
 from traceana.enrich.refine.searches import FUNCTION, ROLE
+from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

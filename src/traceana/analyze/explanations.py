@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.enrich.classify.engine import classify_names
-from traceana.enrich.classify.explain import explain
+from traceana.enrich.classify.engine import classify_names, explain
 from traceana.result import Result
 
 if TYPE_CHECKING:

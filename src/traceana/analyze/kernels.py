@@ -16,8 +16,8 @@ from traceana.analyze.measured import (
     with_rates,
 )
 from traceana.analyze.work import kernels_of, why_no_work
-from traceana.enrich.classify.schema import CLASS_COLUMNS
 from traceana.result import Result, sums, with_share
+from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -17,7 +17,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.enrich.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA
+from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA
 
 SCHEMA_VERSION: Final = 8
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""

@@ -6,29 +6,30 @@ pattern. Names are only ever text to be searched, never patterns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress, zip_longest
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.classify.attributes import complete
-from traceana.enrich.classify.heads import heads_of
-from traceana.enrich.classify.literals import Words
-from traceana.enrich.classify.load import load_rules
-from traceana.enrich.classify.rules_model import Rule, RuleSet
-from traceana.enrich.classify.schema import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
-from traceana.enrich.classify.spelling import canonical
+from traceana.enrich.classify.prefilter import Words
+from traceana.enrich.classify.ruleset import Attribute, ClassValue, Rule, RuleSet, load_rules
+from traceana.enrich.classify.spelling import canonical, heads_of
+from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA, FAMILY_OF_ALGORITHM
 
 Indices = npt.NDArray[np.int64]
 
+_GROUP: Final = re.compile(r"\$(\d)")
 _AT_ONCE: Final = 64
 """Rules that are run together; a name that one decides is still searched for those beside it."""
 
 
 def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = None) -> pl.DataFrame:
-    """Classify kernel, copy and operator names; one row a name, in order, :data:`CLASS_SCHEMA`.
+    """Return the classes of kernel, copy and operator names: a row a name, :data:`CLASS_SCHEMA`.
 
     ``rules`` defaults to traceana's own. A null in ``names`` is read as the empty name.
     """
@@ -39,6 +40,71 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     distinct = given.unique(maintain_order=True)
     classes = _classify_distinct(distinct, chosen)
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The class of one name and how it came about.
+
+    ``also_matched`` are the ids of the rules after the deciding one that match too, in the order
+    in which they would have been tried.
+    """
+
+    name: str
+    head: str
+    rule: str
+    reason: str
+    file: str
+    also_matched: tuple[str, ...]
+    columns: Mapping[str, ClassValue | None]
+
+
+def explain(name: str, rules: RuleSet | None = None) -> Explanation:
+    """Return the class of ``name`` under ``rules`` (traceana's own by default), with its reason."""
+    chosen = load_rules() if rules is None else rules
+    names = canonical(pl.Series("name", [name], dtype=pl.String))
+    heads = heads_of(names)
+    matched = list(compress(chosen.rules, matches(chosen.rules, names, heads)))
+    row = classify_names([name], chosen).row(0, named=True)
+    deciding = matched[0]
+    return Explanation(
+        name=name,
+        head=heads[0],
+        rule=deciding.id,
+        reason=deciding.reason,
+        file=deciding.file,
+        also_matched=tuple(rule.id for rule in matched[1:]),
+        columns={key: value for key, value in row.items() if key not in ("name", "rule")},
+    )
+
+
+def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
+    texts = canonical(names)
+    heads = heads_of(texts)
+    deciding = deciding_rules(texts, heads, rules.rules)
+    classes = _rule_table(rules.rules)[deciding]
+    completed = complete(classes, texts, heads, rules.attributes).with_columns(name=names)
+    family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
+    return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
+
+
+def deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
+    """Return for each name the position of the first rule that matches; the last matches all.
+
+    ``names`` are in their canonical spelling, ``heads`` their heads.
+    """
+    deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
+    undecided = _Undecided(names, heads)
+    for first in range(0, len(rules), _AT_ONCE):
+        for position, rows in enumerate(undecided.matching(rules[first : first + _AT_ONCE]), first):
+            deciding[undecided.decide(rows)] = position
+        undecided.forget_decided()
+    return deciding
+
+
+def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[bool]:
+    """Return whether each of ``rules`` matches any of ``names``, whose heads are ``heads``."""
+    return [len(rows) > 0 for rows in _Undecided(names, heads).matching(rules)]
 
 
 class _Undecided:
@@ -59,7 +125,7 @@ class _Undecided:
         self._heads = distinct
 
     def matching(self, rules: Sequence[Rule]) -> list[Indices]:
-        """The rows of the undecided names that each of ``rules`` matches.
+        """Return the rows of the undecided names that each of ``rules`` matches.
 
         All patterns are compiled and run at once, so that they share the processor's cores.
         """
@@ -91,7 +157,7 @@ class _Undecided:
         self._counts = counts[live]
 
     def _by_head(self, rules: Sequence[Rule]) -> list[Indices]:
-        """The rows of the undecided names whose heads let each of ``rules`` match."""
+        """Return the rows of the undecided names whose heads let each of ``rules`` match."""
         none = np.empty(0, dtype=np.int64)
         rows = [self._rows if self._can_match(rule) else none for rule in rules]
         searched = {
@@ -119,37 +185,8 @@ def _on_name(rule: Rule) -> pl.Expr:
     return matched if rule.unless is None else matched & ~name.contains(rule.unless)
 
 
-def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
-    texts = canonical(names)
-    heads = heads_of(texts)
-    deciding = deciding_rules(texts, heads, rules.rules)
-    classes = _rule_table(rules.rules)[deciding]
-    completed = complete(classes, texts, heads, rules.attributes).with_columns(name=names)
-    family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
-    return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
-
-
-def deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
-    """For each name the position of the first rule that matches it; the last one matches all.
-
-    ``names`` are in their canonical spelling, ``heads`` their heads.
-    """
-    deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
-    undecided = _Undecided(names, heads)
-    for first in range(0, len(rules), _AT_ONCE):
-        for position, rows in enumerate(undecided.matching(rules[first : first + _AT_ONCE]), first):
-            deciding[undecided.decide(rows)] = position
-        undecided.forget_decided()
-    return deciding
-
-
-def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[bool]:
-    """Whether each of ``rules`` matches any of ``names``, whose heads are ``heads``."""
-    return [len(rows) > 0 for rows in _Undecided(names, heads).matching(rules)]
-
-
 def _distinct(texts: pl.Series) -> tuple[pl.Series, Indices]:
-    """The distinct texts, and for each text the position of its distinct one."""
+    """Return the distinct texts, and for each text the position of its distinct one."""
     distinct = texts.unique(maintain_order=True)
     table = pl.DataFrame({"text": distinct}).with_row_index("position")
     joined = (
@@ -159,7 +196,91 @@ def _distinct(texts: pl.Series) -> tuple[pl.Series, Indices]:
 
 
 def _rule_table(rules: Sequence[Rule]) -> pl.DataFrame:
-    """One row a rule: the columns that it sets."""
+    """Return one row a rule: the columns that it sets."""
     columns = {name: [rule.columns.get(name) for rule in rules] for name in CLASS_COLUMNS}
     table = pl.DataFrame(columns, schema=CLASS_COLUMNS)
     return table.with_columns(rule=pl.Series([rule.id for rule in rules], dtype=pl.String))
+
+
+def complete(
+    classes: pl.DataFrame, names: pl.Series, heads: pl.Series, attributes: Sequence[Attribute]
+) -> pl.DataFrame:
+    """Return ``classes``, nulls filled by the first attribute that reads a value in the name.
+
+    ``classes`` has one row a distinct name and the class columns; ``names`` are its names in their
+    canonical spelling, ``heads`` their heads.
+    """
+    parts = {"name": names, "head": heads}
+    category, library = _Choice(classes["category"]), _Choice(classes["library"])
+    columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
+    empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
+    for turn in _turns(attributes):
+        readings: dict[str, pl.LazyFrame] = {}
+        for attribute in turn:
+            wanted = empty[attribute.column] & category.among(attribute.categories)
+            rows = np.flatnonzero(wanted & library.among(attribute.libraries))
+            texts = parts[attribute.name_part][rows]
+            if len(rows) and Words(texts).allow(attribute.pattern):
+                readings[attribute.column] = _reading(rows, texts, attribute)
+        for name, read in zip(readings, pl.collect_all(list(readings.values())), strict=True):
+            if read.height:
+                filled = read["row"].to_numpy()
+                columns[name] = columns[name].clone().scatter(filled, read["value"])
+                empty[name][filled] = False
+    return classes.with_columns(**columns)
+
+
+def _turns(attributes: Sequence[Attribute]) -> list[list[Attribute]]:
+    """Return the first attribute of every column, then the second of every column, and so on.
+
+    Those of one column fill what the ones before left open. Columns are independent of each other,
+    so a turn runs at once.
+    """
+    by_column: dict[str, list[Attribute]] = {}
+    for attribute in attributes:
+        by_column.setdefault(attribute.column, []).append(attribute)
+    turns = zip_longest(*by_column.values())
+    return [[attribute for attribute in turn if attribute is not None] for turn in turns]
+
+
+class _Choice:
+    """Which rows hold one of a few values of a column; every row where no values are named."""
+
+    def __init__(self, column: pl.Series) -> None:
+        distinct = column.unique(maintain_order=True)
+        self._position = {value: position for position, value in enumerate(distinct)}
+        self._codes = column.replace_strict(
+            distinct, pl.Series(range(len(distinct)), dtype=pl.Int32), return_dtype=pl.Int32
+        ).to_numpy()
+
+    def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_]:
+        wanted = np.full(len(self._position), not values, dtype=np.bool_)
+        for value in values:
+            if value in self._position:
+                wanted[self._position[value]] = True
+        chosen: npt.NDArray[np.bool_] = wanted[self._codes]
+        return chosen
+
+
+def _reading(rows: npt.NDArray[np.int64], texts: pl.Series, attribute: Attribute) -> pl.LazyFrame:
+    """Return what ``attribute`` reads in ``texts``, where it does: ``row`` and ``value``."""
+    text = pl.col("text")
+    if isinstance(attribute.value, bool) or "$" not in attribute.value:
+        value: pl.Expr = pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))
+    else:
+        value = _assembled(text, attribute)
+    frame = pl.LazyFrame([pl.Series("row", rows), texts.alias("text")])
+    return frame.select("row", value.alias("value")).filter(pl.col("value").is_not_null())
+
+
+def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:
+    pieces: list[pl.Expr] = []
+    for number, piece in enumerate(_GROUP.split(str(attribute.value))):
+        if number % 2:
+            pieces.append(text.str.extract(attribute.pattern, int(piece)).str.to_lowercase())
+        elif piece:
+            pieces.append(pl.lit(piece))
+    value = pl.concat_str(pieces)
+    if attribute.values:
+        return value.replace_strict(dict(attribute.values), default=None, return_dtype=pl.String)
+    return value

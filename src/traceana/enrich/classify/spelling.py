@@ -1,15 +1,11 @@
-"""One spelling for names that the profilers' demanglers print differently.
+"""One spelling for a kernel's name, and its head: the two texts that rules are matched against.
 
-CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
-``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. Patterns are written for the
-first form; this brings the others to it. Eigen's expressions are types within types, each of them
-const, which CUPTI prints behind a type and nsys before it; they lose it. PyTorch's engine calls a
-node of the backward pass by the node's name, with words before it. Only matching sees the result:
-tables keep the names as they were printed.
+Only matching sees the result: tables keep names as the profiler printed them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import polars as pl
@@ -31,7 +27,13 @@ _MARKS: Final = ["<unnamed>", " >", " ,", "=", "(int)", "(bool)", " int)", "(lon
 
 
 def canonical(names: pl.Series) -> pl.Series:
-    """``names`` as CUPTI would print them, in the same order."""
+    """Return ``names`` as CUPTI's demangler prints them, in the same order.
+
+    CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
+    ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. Eigen's expressions are
+    types within types, each const, which CUPTI prints behind a type and nsys before it: they lose
+    it. A node of PyTorch's backward graph loses the words that the engine puts before its name.
+    """
     marked = names.str.contains_any(_MARKS)
     if marked.any():
         variant = names.filter(marked).str.replace_many(_REPLACEMENTS)
@@ -44,3 +46,62 @@ def canonical(names: pl.Series) -> pl.Series:
         bare = names.filter(expressions).str.replace_all(_CONST, "")
         names = names.clone().scatter(expressions.arg_true(), bare)
     return names
+
+
+# Spellings of the unnamed namespace: c++filt and CUPTI, nsys, clang, and nvcc's per-file one.
+_ANONYMOUS: Final = (
+    r"\(anonymous namespace\)|<unnamed>|\(anonymous\)|\{anonymous\}|\{unnamed\}"
+    r"|_GLOBAL__N__\w+|_INTERNAL_[0-9a-f]+_\w+"
+)
+_RETURN_TYPE: Final = (
+    r"^(?:(?:static|typename|inline|extern|const) )*"
+    r"(?:(?:std|cuda::std)(?:::__\w+)?::enable_if(?:_t)?<.*?>(?:::type)? "
+    r"|(?:void|bool|int|unsigned int|float|double|__half)\*? )"
+)
+_MANGLED: Final = re.compile(r"_Z(?:N[KVr]*|L)?")
+_SOURCE_NAME: Final = re.compile(r"([1-9]\d{0,3})|(S[at])|(12_GLOBAL__N_)")
+
+
+def heads_of(names: pl.Series) -> pl.Series:
+    """Return the head of each of ``names``: its qualified function, without what surrounds it.
+
+    ``void at::native::(anonymous namespace)::elementwise_kernel<128, 4, …>(int, …)`` has the head
+    ``at::native::{anon}::elementwise_kernel``. Names differ in their template arguments far more
+    often than in their heads, and an argument's type must not be mistaken for the kernel's own
+    name, so most rules look at heads only.
+    """
+    heads = (
+        names.str.replace_all(_ANONYMOUS, "{anon}")
+        .str.replace(_RETURN_TYPE, "")
+        .str.extract(r"(?s)^(.[^<(]*)", 1)
+        .str.strip_suffix(".kd")
+        .str.strip_chars()
+        .fill_null("")
+    )
+    mangled = names.str.starts_with("_Z")
+    if not mangled.any():
+        return heads
+    decoded = names.filter(mangled).map_elements(mangled_head, return_dtype=pl.String)
+    return heads.scatter(mangled.arg_true(), decoded)
+
+
+def mangled_head(name: str) -> str:
+    """Return the qualified function of an Itanium-mangled name; the name itself where it has none.
+
+    Reads the leading source names only (``_ZN2at6native3fooI…`` is ``at::native::foo``); template
+    arguments of an enclosing class end it early.
+    """
+    start = _MANGLED.match(name)
+    if start is None:
+        return name
+    position, parts = start.end(), []
+    while found := _SOURCE_NAME.match(name, position):
+        position = found.end()
+        if found[2]:
+            parts.append("std")
+            continue
+        length = int(found[1])
+        part = name[position : position + length]
+        position += length
+        parts.append("{anon}" if part.startswith("_GLOBAL__N_") else part)
+    return "::".join(parts) or name

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from traceana.enrich.classify.schema import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
 from traceana.enrich.refine.model import ContextRule
 from traceana.enrich.refine.operands import MULTIPLIED
 from traceana.enrich.refine.operators import Operators
+from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
 
 
 def apply(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from traceana.enrich.classify.rules_model import ClassValue
+from traceana.enrich.classify.ruleset import ClassValue
 
 Phase = Literal["before", "main", "after"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.enrich.classify.engine import classify_names
-from traceana.enrich.classify.rules_model import RuleSet
+from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.channels import along_channels
 from traceana.enrich.refine.model import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceana.enrich.classify.rules_model import RuleSet
+from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, from_rows
 from traceana.enrich.refine.apply import apply
 from traceana.enrich.refine.candidates import candidates

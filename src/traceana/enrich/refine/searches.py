@@ -12,9 +12,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.enrich.classify.schema import CLASS_COLUMNS
 from traceana.trace import Trace
 from traceana.trace.schema import conform
+from traceana.trace.taxonomy import CLASS_COLUMNS
 
 FUNCTION: Final = "autotune"
 ROLE: Final = "algorithm search"

@@ -1,25 +1,88 @@
-"""Reads rule files and refuses what cannot run, naming the file and the rule or line."""
+"""The rules of classification: read from TOML files, checked, typed, in the order of trial.
+
+A file that cannot be used is refused with the file and the rule or line that is wrong.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from traceana.enrich.classify.ascii import ascii_classes
-from traceana.enrich.classify.rules_model import Attribute, ClassValue, Example, Rule, RuleSet
-from traceana.enrich.classify.schema import (
+from traceana.errors import BadRulesError, NotFoundError
+from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
     CLASS_COLUMNS,
     CLOSED_SETS,
     SETTABLE_COLUMNS,
 )
-from traceana.errors import BadRulesError, NotFoundError
+
+ClassValue = str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A name that a rule must decide, with the columns that the row must then hold."""
+
+    name: str
+    columns: Mapping[str, ClassValue | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern of names, and the class of those that match it.
+
+    ``head`` is matched against the name's head (:func:`.spelling.heads_of`), ``name`` against the
+    whole name. Both must match where both are given, and ``unless`` must not match the whole name.
+    """
+
+    id: str
+    reason: str
+    file: str
+    columns: Mapping[str, ClassValue]
+    head: str | None = None
+    name: str | None = None
+    unless: str | None = None
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column that is read from names of some categories, where no rule has set it.
+
+    Of the attributes of a column the first that matches wins. ``value`` may hold ``$1``, ``$2`` …
+    for the groups of ``pattern``; with ``values`` the outcome is looked up there, and what is not
+    found there counts as no match. ``name_part`` is ``name`` or ``head``.
+    """
+
+    column: str
+    pattern: str
+    value: ClassValue
+    file: str
+    name_part: str = "name"
+    categories: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules in the order in which they are tried, and the attributes that complete a class.
+
+    The last rule matches every name, so every name is decided.
+    """
+
+    rules: tuple[Rule, ...]
+    attributes: tuple[Attribute, ...]
+
 
 _RULE_KEYS: Final = {"id", "reason", "head", "name", "unless", "examples", *SETTABLE_COLUMNS}
 _ATTRIBUTE_KEYS: Final = {
@@ -27,17 +90,28 @@ _ATTRIBUTE_KEYS: Final = {
 }
 
 
-@functools.cache
-def _own_rules() -> RuleSet:
-    folder = resources.files("traceana.enrich.classify") / "rules"
-    order = tomllib.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
-    texts = ((file, (folder / file).read_text(encoding="utf-8")) for file in order)
-    # The tests check our own patterns; compiling them here again costs as much as classifying.
-    return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
+def rules_in_use(given: Path | None) -> RuleSet:
+    """Return the rules of ``given``, then those of the configuration directory, then our own.
+
+    Raises the errors of :func:`load_rules`.
+    """
+    return load_rules(*(file for file in (given, configured_rules()) if file is not None))
+
+
+def configured_rules() -> Path | None:
+    """Return the user's rule file, where there is one: ``traceana/rules.toml``.
+
+    It is looked for in ``$XDG_CONFIG_HOME``, or ``~/.config`` where that is unset, empty or, as the
+    XDG Base Directory Specification has it, no absolute path.
+    """
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(told) if Path(told).is_absolute() else Path("~/.config").expanduser()
+    file = folder / "traceana" / "rules.toml"
+    return file if file.exists() else None
 
 
 def load_rules(*files: Path) -> RuleSet:
-    """The rules and attributes of users' TOML ``files`` in their order, then traceana's own.
+    """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
     Raises :class:`BadRulesError` where a file is no TOML, a key or value is unknown, a pattern
     is none, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
@@ -48,6 +122,15 @@ def load_rules(*files: Path) -> RuleSet:
         # Our own first: an id that is taken is the user's to rename.
         _check_ids((*_own_rules().rules, *(rule for part in theirs for rule in part.rules)))
     return whole
+
+
+@functools.cache
+def _own_rules() -> RuleSet:
+    folder = resources.files("traceana.enrich.classify") / "rules"
+    order = tomllib.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
+    texts = ((file, (folder / file).read_text(encoding="utf-8")) for file in order)
+    # The tests check our own patterns; compiling them here again costs as much as classifying.
+    return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
 
 
 def _rules_of(file: Path) -> RuleSet:
@@ -61,7 +144,7 @@ def _rules_of(file: Path) -> RuleSet:
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
-    """The rules and attributes of one file's text; ``file`` is its name in messages."""
+    """Return the rules and attributes of one file's text; ``file`` is its name in messages."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -112,7 +195,7 @@ class _Place:
     def error(
         self, table: Mapping[str, Any], problem: str, key: str | None = None
     ) -> BadRulesError:
-        """The error to raise; it names the line of ``key``, or of the whole table."""
+        """Return the error to raise; it names the line of ``key``, or of the whole table."""
         label = table.get("id") or table.get("column") or f"number {self._number}"
         return BadRulesError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
 
@@ -230,7 +313,7 @@ def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
 
 
 def _told(error: pl.exceptions.ComputeError) -> str:
-    """What is wrong with a pattern: the message draws it over several lines and says it in one."""
+    """Return what is wrong with a pattern: one of the several lines of polars' message."""
     lines = str(error).splitlines()
     said = [line for line in lines if line.startswith("error: ")] or lines
     return said[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
@@ -248,3 +331,25 @@ def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _
         raise place.error(
             table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}", column
         )
+
+
+_TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
+_CLASS: Final = re.compile(r"\\.", re.DOTALL)
+_OUTSIDE: Final = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
+_INSIDE: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9"}
+
+
+def ascii_classes(pattern: str) -> str:
+    """Return ``pattern`` with ``\\w``, ``\\d`` and ``\\b`` of ASCII.
+
+    ``\\w`` of Unicode is a table of seven hundred ranges, and building the tables of every rule
+    costs more than running it. Kernels' names are identifiers, in which both match alike.
+    """
+    return _TOKEN.sub(_rewritten, pattern)
+
+
+def _rewritten(token: re.Match[str]) -> str:
+    text = token.group()
+    if text.startswith("["):
+        return _CLASS.sub(lambda escape: _INSIDE.get(escape.group(), escape.group()), text)
+    return _OUTSIDE.get(text, text)
