@@ -13,7 +13,7 @@ from traceana.analyze.convolutions import convolutions
 from traceana.analyze.layers import layers
 from traceana.enrich.classify import classify_names
 from traceana.enrich.refine import refine
-from traceana.enrich.refine.model import context
+from traceana.enrich.refine.context_rules import context
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 

@@ -1,4 +1,9 @@
-"""Convolutions of several kernels: transforms, products and what comes after them as one."""
+"""Episodes: convolutions of several kernels.
+
+Three passes: which activities can be part of a convolution, where runs of them are cut into
+episodes (transforms, products, what completes them), and the direction of each: forward, or the
+gradient of the input or of the weight.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,149 @@ from typing import Final
 
 import polars as pl
 
-from traceana.enrich.refine.directions import with_directions
+from traceana.enrich.nesting import NONE, Ints, from_rows
+from traceana.enrich.refine.context_rules import Context
+from traceana.enrich.refine.situations import Operators
+
+PRODUCTS: Final = ("conv", "gemm")
+_PARTS: Final = (*PRODUCTS, "layout")
+_PLACE: Final = ("rank", "process", "device", "stream")
+
+
+def possible_parts(
+    activities: pl.DataFrame, names: pl.DataFrame, operators: Operators, context: Context
+) -> pl.DataFrame:
+    """Return the activities that can be part of a convolution, run by run in order of time.
+
+    A run holds what one convolution operator launched; without such an operator, the neighbours on
+    a stream that could be parts of a convolution. Columns: ``row`` (of ``activities``), ``run``,
+    ``start``, ``convolution`` (row of the operator; null without), ``scoped`` (a name scope says
+    that it is a convolution), ``told_direction`` (which way the scope says), ``direction`` (of the
+    activity), and of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``,
+    ``function``, ``precision``, ``phase`` and ``told_phase``.
+    """
+    by_name = _names(names, context)
+    op = from_rows(activities["op"])
+    convolution = _of(operators.convolution_of, op)
+    rows = (
+        activities.lazy()
+        .select("name_id", "kind", "start", "op", "scope", "direction", *_PLACE)
+        .with_row_index("row")
+        .with_columns(
+            pl.Series("convolution", convolution),
+            pl.Series("launched", (convolution != NONE) & (convolution == op)),
+        )
+        .filter(pl.col("kind") != "sync")
+        .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
+        .join(
+            operators.scopes.lazy().select(
+                "scope", pl.col("convolution").alias("scoped"), "told_direction"
+            ),
+            on="scope",
+            how="left",
+            maintain_order="left",
+        )
+        .collect()
+    )
+    part = pl.col("category").is_in(_PARTS)
+    compute = pl.col("kind").is_in(["kernel", "op"])
+    owned = rows.filter((pl.col("convolution") != NONE) & (pl.col("launched") | part)).with_columns(
+        pl.col("convolution").alias("run")
+    )
+    others = rows.filter((pl.col("convolution") == NONE) & compute)
+    chosen = [owned, _neighbours(others, part, len(operators.of_op))]
+    columns = [
+        *by_name.columns,
+        *("row", "run", "start", "convolution", "scoped", "told_direction", "direction"),
+    ]
+    return (
+        pl.concat(
+            [frame.select(columns) for frame in chosen if frame.height] or [owned.select(columns)]
+        )
+        .sort("run", "start", "row")
+        .with_columns(pl.when(pl.col("convolution") != NONE).then("convolution"))
+    )
+
+
+def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFrame:
+    """Return the runs of possible parts among ``rows``, which no convolution operator launched."""
+    possible = (part | pl.col("told_phase")).fill_null(False)
+    certain = (pl.col("category") == "conv") | pl.col("scoped").fill_null(False)
+    if not rows.select(certain.any()).item():
+        return rows.clear().with_columns(pl.lit(0, pl.Int64).alias("run"))
+    runs = (
+        rows.sort(*_PLACE, "start", "row")
+        .with_columns(possible.alias("possible"))
+        .with_columns(
+            (
+                pl.struct("possible", "op", "scope", *_PLACE).rle_id().cast(pl.Int64) + first_run
+            ).alias("run")
+        )
+    )
+    return _with_complex_products(runs).filter("possible")
+
+
+def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return ``runs`` with complex products between transforms of a device in the run before them.
+
+    An FFT convolution computes its tiles on several streams: the product may be alone on its own.
+    """
+    transform = (pl.col("category") == "conv") & (pl.col("algorithm") == "fft")
+    product = (pl.col("category") == "gemm") & pl.col("precision").is_in(["c64", "c128"])
+    if not runs.select(product.any()).item():
+        return runs
+    place = [part for part in _PLACE if part != "stream"]
+    near = pl.when(transform | pl.col("told_phase")).then("run")
+    # -1 for what is neither: it stands between a product and the transforms of something else.
+    seen = pl.when(product).then(None).otherwise(near.fill_null(-1))
+    before, behind = seen.forward_fill().over(place), seen.backward_fill().over(place)
+    alone = ~(transform.any().over("run"))
+    return (
+        runs.sort(*place, "start", "row")
+        .with_columns(
+            pl.when(product & alone & (before >= 0) & (behind >= 0)).then(before).alias("its_run")
+        )
+        .with_columns(pl.coalesce("its_run", "run").alias("run"))
+        .drop("its_run")
+    )
+
+
+def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
+    text = names["name"]
+    phase = pl.coalesce(
+        *(
+            pl.when(text.str.contains(pattern.name)).then(pl.lit(pattern.phase))
+            for pattern in context.phases
+        )
+    )
+    category = names["category"]
+    return names.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
+        "category",
+        "algorithm",
+        pl.col("direction").alias("named_direction"),
+        "function",
+        "precision",
+        phase.alias("phase"),
+    ).with_columns(
+        pl.col("phase").is_not_null().alias("told_phase"),
+        pl.coalesce(
+            pl.when(category.is_in(["memcpy", "memset"])).then(pl.lit("before")),
+            pl.when(category == "layout").then(pl.lit("layout")),
+            "phase",
+            pl.when(category.is_in(PRODUCTS)).then(pl.lit("main")),
+            pl.lit("after"),
+        ).alias("phase"),
+    )
+
+
+def _of(values: Ints, rows: Ints) -> Ints:
+    if not len(values):
+        return rows * 0 + NONE
+    found: Ints = values[rows]
+    found[rows == NONE] = NONE
+    return found
+
 
 _RANK: Final = {"before": 0, "main": 1, "after": 2}
 _TOLD_LAYOUTS: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
@@ -25,17 +172,15 @@ class Episodes:
     members: pl.DataFrame
 
 
-def find_episodes(
-    candidates: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series
-) -> Episodes:
-    """Cut the runs of ``candidates`` into episodes.
+def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series) -> Episodes:
+    """Return the episodes into which the runs of ``possible`` parts are cut.
 
     Within a run preparations, products and completions follow each other; a part that would go
     back begins another segment, and so does a product of another kind. Neighbouring segments of
     one algorithm and direction are one episode: a convolution that is computed piece by piece.
     ``told_direction`` is what the name of each of ``ops`` tells.
     """
-    parts = _with_segments(_with_layouts_placed(candidates))
+    parts = _with_segments(_with_layouts_placed(possible))
     segments = _segments(parts)
     segments = with_directions(segments, ops, told_direction)
     same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
@@ -147,3 +292,83 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.when(its_run.backward_fill() == pl.col("run")).then(algorithm.backward_fill()),
         ).alias("algorithm")
     ).filter(algorithm.is_not_null())
+
+
+_WAYS: Final = ("fprop", "dgrad", "wgrad")
+# The last input of aten::convolution_backward: [gradient of input, of weight, of bias].
+_MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
+
+
+def with_directions(
+    segments: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series
+) -> pl.DataFrame:
+    """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.
+
+    The operator decides (its name, or the mask of its outputs); where it computes both gradients,
+    the kernels' names do; and the rest follows from the order: all of PyTorch's libraries compute
+    the gradient of the input first. Where no operator is known only names tell.
+    """
+    by_op = pl.DataFrame(
+        {"told": told_direction, "inputs": ops["inputs"], "way": ops["direction"].cast(pl.String)}
+    ).with_row_index("convolution")
+    mask = pl.col("inputs").str.extract_groups(_MASK).struct
+    needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
+    operators = (
+        needed.join(by_op, on="convolution", how="left")
+        .with_columns(
+            (mask.field(str(i)) == "True").alias(n) for i, n in ((1, "input"), (2, "weight"))
+        )
+        .select(
+            pl.col("convolution").cast(pl.Int64),
+            pl.coalesce(
+                pl.when(pl.col("told").is_in(_WAYS)).then("told"),
+                pl.when(pl.col("told").is_null() & (pl.col("way") == "forward")).then(
+                    pl.lit("fprop")
+                ),
+                pl.when(pl.col("input") & ~pl.col("weight")).then(pl.lit("dgrad")),
+                pl.when(pl.col("weight") & ~pl.col("input")).then(pl.lit("wgrad")),
+            ).alias("operator_says"),
+            (pl.col("told") == "backward").fill_null(False).alias("both"),
+        )
+    )
+    owned = pl.col("convolution").is_not_null()
+    told = (
+        pl.when("names_wgrad")
+        .then(pl.lit("wgrad"))
+        .when("names_dgrad")
+        .then(pl.lit("dgrad"))
+        .when("names_fprop")
+        # A backward convolution that runs kernels of the forward one computes the input's gradient.
+        .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
+    )
+    scope_says = pl.coalesce(
+        pl.when(pl.col("told_direction").is_in(_WAYS)).then("told_direction"),
+        # Where neither says that it is backward: JAX marks what it transposes.
+        pl.when(pl.col("activity_direction").fill_null("forward") == "forward").then(
+            pl.lit("fprop")
+        ),
+    )
+    run = pl.col("run")
+    first = (run != run.shift()).fill_null(True)
+    last = (run != run.shift(-1)).fill_null(True)
+    behind_wgrad = pl.when(pl.col("told") == "wgrad").then(run).forward_fill() == run
+    before_dgrad = pl.when(pl.col("told") == "dgrad").then(run).backward_fill() == run
+    by_order = pl.coalesce(
+        pl.when(behind_wgrad).then(pl.lit("wgrad")),
+        pl.when(before_dgrad).then(pl.lit("dgrad")),
+        # Between a gradient of the input and one of the weight nothing is certain.
+        pl.when(first & ~last).then(pl.lit("dgrad")),
+        pl.when(last & ~first).then(pl.lit("wgrad")),
+    )
+    return (
+        segments.join(operators, on="convolution", how="left", maintain_order="left")
+        .with_columns(told.alias("told"))
+        .with_columns(
+            pl.coalesce(
+                "operator_says",
+                pl.when("scoped").then(scope_says),
+                "told",
+                pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
+            ).alias("direction")
+        )
+    )

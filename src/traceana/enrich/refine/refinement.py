@@ -1,21 +1,30 @@
-"""The refinement pass over a whole trace: contexts are numbered, rules run on the distinct ones."""
+"""The refinement pass: what an activity's name leaves open, its context decides.
+
+The context: the operator that launched it, the operators around that, the kernels beside it and its
+launch. Contexts are numbered, and the rules (``context.toml``, data as those of
+:mod:`traceana.enrich.classify`) run on the distinct ones.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import polars as pl
 
 from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, from_rows
-from traceana.enrich.refine.apply import apply
-from traceana.enrich.refine.candidates import candidates
-from traceana.enrich.refine.episodes import Episodes, find_episodes
-from traceana.enrich.refine.launches import counts_a_batch
-from traceana.enrich.refine.model import context
-from traceana.enrich.refine.operands import operand_precision
-from traceana.enrich.refine.operators import Operators
+from traceana.enrich.refine.context_rules import ContextRule, context
+from traceana.enrich.refine.episodes import Episodes, find_episodes, possible_parts
 from traceana.enrich.refine.searches import with_searches
+from traceana.enrich.refine.situations import (
+    MULTIPLIED,
+    Operators,
+    counts_a_batch,
+    operand_precision,
+)
 from traceana.trace import Trace
 from traceana.trace.schema import conform
+from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
 
 
 def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
@@ -30,7 +39,7 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     known = context()
     scopes = activities["scope"].drop_nulls().unique(maintain_order=True)
     operators = Operators.of(ops, scopes, known, rules)
-    parts = candidates(activities, names, operators, known)
+    parts = possible_parts(activities, names, operators, known)
     episodes = find_episodes(parts, ops, operators.told_direction)
     # Text costs more than numbers: the kinds of episodes are few.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
@@ -38,7 +47,7 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     keys = ["name_id", "situation", "kind", "main", "many", "operand"]
     contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
     told = contexts.join(kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left")
-    classes, class_of = apply(known.rules, told, names, operators)
+    classes, class_of = _apply(known.rules, told, names, operators)
     refined = per_activity.join(
         contexts.with_columns(class_of.alias("class"), pl.lit(True).alias("computes")),
         on=[*keys, "computes"],
@@ -57,7 +66,7 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
 def _contexts(
     trace: Trace, operators: Operators, episodes: Episodes, kinds: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return, for each activity, what the rules look at, in numbers."""
+    """Return, for each activity, its context in numbers: what the rules look at."""
     activities, names = trace.activities, trace.names
     op = pl.Series(from_rows(activities["op"]))
     of_op = pl.Series(operators.of_op, dtype=pl.Int64)
@@ -85,3 +94,132 @@ def _contexts(
         .join(members, on="row", how="left", maintain_order="left")
         .with_columns(pl.coalesce("situation", "launched").alias("situation"))
     )
+
+
+def _apply(
+    rules: Sequence[ContextRule],
+    contexts: pl.DataFrame,
+    names: pl.DataFrame,
+    operators: Operators,
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the distinct refined classes and, for each of ``contexts``, the row among them.
+
+    ``contexts`` has ``name_id``, ``situation``, ``algorithm``, ``direction`` and ``main`` (of the
+    episode and the place in it), ``many`` and ``operand``. The row is null where no rule applies.
+    Classes have the class columns and ``context_rule``.
+    """
+    facts = _facts(contexts, names, operators)
+    holds = [_holds(rule, operators.withins) for rule in rules]
+    deciding = pl.coalesce(pl.when(condition).then(pl.lit(i)) for i, condition in enumerate(holds))
+    facts = facts.with_columns(deciding.alias("deciding"))
+    chosen = pl.col("deciding")
+    outcome = facts.select(
+        *(
+            pl.coalesce(
+                pl.when(chosen == i).then(_outcome(rule, column)) for i, rule in enumerate(rules)
+            ).alias(column)
+            for column in SETTABLE_COLUMNS
+        ),
+        chosen.replace_strict(
+            {i: rule.id for i, rule in enumerate(rules)}, default=None, return_dtype=pl.String
+        ).alias("context_rule"),
+    )
+    family = pl.col("algorithm").replace_strict(
+        FAMILY_OF_ALGORITHM, default=None, return_dtype=pl.String
+    )
+    outcome = outcome.with_columns(family.alias("family")).select(*CLASS_COLUMNS, "context_rule")
+    classes = outcome.filter(pl.col("context_rule").is_not_null()).unique(maintain_order=True)
+    row = outcome.join(
+        classes.with_row_index("class"),
+        on=classes.columns,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )["class"]
+    return classes, row
+
+
+def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
+    """Return what the numbers of ``contexts`` stand for, one row each.
+
+    The class columns of the name, ``operator`` (text), ``within`` (bits), ``channel``, ``many``,
+    ``purpose_category`` and ``purpose_function``, ``own_purpose`` (the purpose is the launching
+    operator's), ``episode_algorithm``, ``episode_direction`` and ``main``.
+    """
+    classes = names.select(*CLASS_COLUMNS).with_row_index("name_id")
+    texts = operators.names.select("text", "category", "function").with_row_index("number")
+    of_operator = texts.select(pl.col("number").alias("operator"), pl.col("text"))
+    of_purpose = texts.select(
+        pl.col("number").alias("purpose"),
+        pl.col("category").alias("purpose_category"),
+        pl.col("function").alias("purpose_function"),
+    )
+    situations = (
+        operators.situations.with_row_index("situation")
+        .with_columns((pl.col("operator") == pl.col("purpose")).alias("own_purpose"))
+        .cast({"situation": pl.Int64, "operator": pl.UInt32})
+        .with_columns(pl.col("purpose").cast(pl.UInt32, strict=False))
+        .join(of_operator, on="operator", how="left")
+        .join(of_purpose, on="purpose", how="left")
+        .select(
+            "situation",
+            pl.col("text").alias("operator"),
+            "within",
+            "channel",
+            "own_purpose",
+            "purpose_category",
+            "purpose_function",
+        )
+    )
+    return (
+        contexts.rename({"algorithm": "episode_algorithm", "direction": "episode_direction"})
+        .join(classes, on="name_id", how="left", maintain_order="left")
+        .join(situations, on="situation", how="left", maintain_order="left")
+    )
+
+
+def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
+    conditions: list[pl.Expr] = [pl.lit(True)]
+    for column, values in (
+        ("category", rule.category),
+        ("function", rule.function),
+        ("library", rule.library),
+        ("purpose_category", rule.purpose),
+    ):
+        if values:
+            conditions.append(pl.col(column).is_in(values))
+    if rule.batched_unknown:
+        conditions.append(pl.col("batched").is_null())
+    if rule.precision_unknown:
+        conditions.append(pl.col("precision").is_null() & pl.col("operand").is_not_null())
+    if rule.operator is not None:
+        conditions.append(pl.col("operator").str.contains(rule.operator))
+    if rule.within is not None:
+        conditions.append(pl.col("within") & (1 << withins.index(rule.within)) != 0)
+    if rule.own_purpose:
+        conditions.append(pl.col("own_purpose"))
+    if rule.channel:
+        conditions.append(pl.col("channel").fill_null(True))
+    if rule.episode:
+        conditions.append(pl.col("episode_algorithm").is_not_null())
+    if rule.many is not None:
+        conditions.append(pl.col("many") == rule.many)
+    return pl.all_horizontal(condition.fill_null(False) for condition in conditions)
+
+
+def _outcome(rule: ContextRule, column: str) -> pl.Expr:
+    named = pl.col(column)
+    if column in rule.set:
+        return pl.lit(rule.set[column])
+    if column in rule.from_purpose:
+        return pl.col(f"purpose_{column}")
+    if column == "precision":
+        multiplies = pl.col("category").is_in(MULTIPLIED)
+        return pl.coalesce(named, pl.when(multiplies).then("operand"))
+    if column not in rule.from_episode:
+        return named
+    if column == "algorithm":
+        # What multiplies tells by its name what it is; what prepares or completes it serves it.
+        known = pl.col("main") & named.is_not_null() & (named != "unknown")
+        return pl.when(known).then(named).otherwise(pl.col("episode_algorithm"))
+    return pl.coalesce(pl.col(f"episode_{column}"), named)

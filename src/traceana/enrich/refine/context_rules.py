@@ -1,4 +1,4 @@
-"""The rules of context as the engine sees them: decoded from ``context.toml``, typed, immutable."""
+"""The rules of context, read from ``context.toml``: typed, immutable."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ class PhasePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Says of activities whose name and context are such: they are of this class.
+    """Conditions on the name and context of an activity, and the class of those that meet them.
 
-    The conditions are explained in ``context.toml``; one that is left out holds always. What
-    ``set`` and the columns taken from the episode or the purpose do not name stays as the name
-    has it.
+    ``context.toml`` explains the conditions; one that is left out holds always. Columns that are
+    neither in ``set`` nor taken from the episode or the purpose keep the value of the name.
     """
 
     id: str

@@ -1,4 +1,8 @@
-"""What the operators around an activity say: who launched it, inside what, for what."""
+"""The situation of each activity: what its context contributes to its class.
+
+The operators around the launch (:class:`Operators`), an addition along channels by the recorded
+shapes, the precision by the recorded types, and a batch by the launch's grid.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ import polars as pl
 from traceana.enrich.classify.engine import classify_names
 from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, Ints, from_rows
-from traceana.enrich.refine.channels import along_channels
-from traceana.enrich.refine.model import Context
+from traceana.enrich.refine.context_rules import Context
+from traceana.trace import Trace
 
 _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"
 
@@ -166,3 +170,124 @@ def _united(bits: npt.NDArray[np.int64], parent: Ints, levels: Sequence[Ints]) -
     for rows in levels:
         result[rows] |= result[parent[rows]]
     return result
+
+
+_TWO_OPERANDS: Final = r"^\[\[([0-9, ]+)\], \[([0-9, ]+)\]"
+_OPERANDS: Final = r"^\[\["
+_ADDS: Final = r"^aten::add_?$"
+
+
+def along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
+    """Return true where the second input is one number a channel of the first, null where unknown.
+
+    ``names`` are the operators' names as text. The channels are the second dimension of three or
+    more (NCL, NCHW, NCDHW) or the last of any. Only additions whose shapes are recorded are judged.
+    """
+    adds = pl.DataFrame({"shapes": ops["input_shapes"], "name": names}).select(
+        pl.when(pl.col("name").str.contains(_ADDS) & pl.col("shapes").str.contains(_OPERANDS))
+        .then("shapes")
+        .alias("shapes")
+    )
+    operands = pl.col("shapes").str.extract_groups(_TWO_OPERANDS).struct
+    added = pl.col("added").list.eval(pl.element().filter(pl.element() != 1))
+    # Of a tensor of one channel the bias is a single number.
+    size = (
+        pl.when(added.list.len() == 0).then(1).when(added.list.len() == 1).then(added.list.first())
+    )
+    second = pl.when(pl.col("to").list.len() >= 3).then(pl.col("to").list.get(1, null_on_oob=True))
+    judged = (
+        adds.unique()
+        .drop_nulls()
+        .with_columns(
+            _dimensions(operands.field("1")).alias("to"),
+            _dimensions(operands.field("2")).alias("added"),
+        )
+        .select(
+            "shapes",
+            ((size == second) | (size == pl.col("to").list.last()))
+            .fill_null(False)
+            .alias("channel"),
+        )
+    )
+    return adds.join(judged, on="shapes", how="left", maintain_order="left")["channel"]
+
+
+def _dimensions(text: pl.Expr) -> pl.Expr:
+    return text.str.split(", ").cast(pl.List(pl.Int64))
+
+
+MULTIPLIED: Final = ("attention", "conv", "gemm", "rnn")
+"""Categories of kernels that multiply the operator's inputs."""
+
+_FIRST_TYPE: Final = r'"(?:struct |class )?(?:c10::|at::)?(\w[\w<>: ]*)"'
+# PyTorch's names and HLO's. Nothing follows from single precision: it may be computed as TF32.
+_PRECISIONS: Final = {
+    **dict.fromkeys(("Half", "half", "float16", "f16"), "fp16"),
+    **dict.fromkeys(("BFloat16", "bfloat16", "bf16"), "bf16"),
+    **dict.fromkeys(("double", "float64", "f64"), "fp64"),
+    **dict.fromkeys(("Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2", "Float8_e5m2fnuz"), "fp8"),
+    **dict.fromkeys(("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"), "fp8"),
+    **dict.fromkeys(("signed char", "int8", "s8"), "int8"),
+    **dict.fromkeys(("complex<float>", "complex64", "c64"), "c64"),
+    **dict.fromkeys(("complex<double>", "complex128", "c128"), "c128"),
+}
+
+
+def operand_precision(trace: Trace) -> pl.Series:
+    """Return, for each activity, the precision of its operator's first typed input.
+
+    Of a compiled program's kernel it is that of its instruction. Null where no type is recorded
+    or it does not decide the precision.
+    """
+    activities = trace.activities
+    of_op = _precisions(trace.ops["input_types"]).gather(activities["op"])
+    of_instruction = _precisions(trace.instructions["input_types"]).gather(
+        activities["instruction"]
+    )
+    return pl.select(pl.coalesce(of_op, of_instruction)).to_series()
+
+
+def _precisions(types: pl.Series) -> pl.Series:
+    """Return the precision of each JSON list of types; each distinct list is looked at once."""
+    lists = types.alias("types").to_frame()
+    first = pl.col("types").str.extract(_FIRST_TYPE)
+    precision = first.replace_strict(_PRECISIONS, default=None, return_dtype=pl.String)
+    told = lists.unique().drop_nulls().with_columns(precision.alias("precision"))
+    return lists.join(told, on="types", how="left", maintain_order="left")["precision"]
+
+
+_SPLITS: Final = r"(?i)split_?k|stream_?k"
+_QUEUE: Final = ("rank", "process", "device", "stream")
+
+
+def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
+    """Return true where the grid of a product has several layers, false where it has one.
+
+    Null for all but products whose name serves both, where the grid is not recorded, and where the
+    layers are slices of one sum: the kernel's name says so, or the next product on the stream adds
+    them up.
+    """
+    splits = names["name"].str.contains(_SPLITS)
+    product = names["category"] == "gemm"
+    undecided = product & names["batched"].is_null() & ~splits
+    name = activities["name_id"]
+    result = pl.repeat(None, activities.height, dtype=pl.Boolean, eager=True)
+    if not undecided.gather(name.unique()).any():
+        return result
+    rows = np.flatnonzero(product.to_numpy()[name.to_numpy()])
+    products = (
+        activities.select("name_id", "start", "grid_z", *_QUEUE)[rows]
+        .with_columns(
+            pl.Series("row", rows),
+            splits.gather(name[rows]).alias("splits"),
+            undecided.gather(name[rows]).alias("undecided"),
+        )
+        .sort(*_QUEUE, "start", "row")
+        .with_columns(pl.struct(*_QUEUE).rle_id().alias("queue"))
+    )
+    sliced = pl.col("splits").shift(-1).over("queue").fill_null(False)
+    judged = products.select(
+        "row",
+        pl.when(pl.col("undecided") & ~sliced).then(pl.col("grid_z") > 1).alias("many"),
+    )
+    return result.scatter(judged["row"], judged["many"])
