@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traceana.compare import compare, diff
+    from traceana.comparison.compare import compare
+    from traceana.comparison.diff import diff
     from traceana.describe import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.trace import Trace
@@ -30,12 +31,16 @@ def __getattr__(name: str) -> Any:
 
         return Trace
     if name == "diff":
-        from traceana.compare import diff
+        from traceana.comparison.diff import diff
 
         return diff
-    if name in ("compare", "describe"):
+    if name == "compare":
+        from traceana.comparison.compare import compare
+
+        return compare
+    if name == "describe":
         import importlib
 
-        # Packages that can be called: `describe.read` and `describe.find` are in one of them.
+        # A package that can be called: `describe.read` and `describe.find` are in it.
         return importlib.import_module(f"traceana.{name}")
     raise AttributeError(f"module 'traceana' has no attribute {name!r}")

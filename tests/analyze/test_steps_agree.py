@@ -17,7 +17,9 @@ from traceana.analyze.layers import layers
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.transfers import transfers
-from traceana.compare.many import Run, classes, summary
+from traceana.comparison.compare import summary_table
+from traceana.comparison.compared_run import Run
+from traceana.comparison.run_tables import classes
 from traceana.report.overview import Overview, overview
 from traceana.trace import Trace
 
@@ -112,7 +114,7 @@ def test_advise_has_the_same_steps(stepped: Opened) -> None:
 
 def test_compare_has_the_same_steps_and_means(stepped: Opened) -> None:
     runs = [Run("one", stepped.trace), Run("other", stepped.trace)]
-    row = summary(runs).frame.row(0, named=True)
+    row = summary_table(runs).frame.row(0, named=True)
     assert row["steps"] == len(stepped.numbers)
     assert row["step_ns"] == stepped.total() // len(stepped.numbers)
     assert row["to_first"] == 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import traceana
-from traceana.compare import Diff, diff
+from traceana.comparison.diff import Diff, diff
 from traceana.trace import Trace
 
 TRACES = Path(__file__).parents[2].parent / "shared" / "traces"

@@ -17,9 +17,8 @@ from tests.support.networks import (
     reordered,
     split,
 )
-from traceana.compare.align import Alignment, Side, align
-from traceana.compare.align.features import Layer
-from traceana.compare.align.vocabulary import type_of
+from traceana.comparison.layer_alignment import Alignment, align
+from traceana.comparison.layer_features import Layer, Side, type_of
 
 SEEDS = range(40)
 Change = Callable[[Side, int], Changed]

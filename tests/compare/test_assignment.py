@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.compare.align.assignment import best_assignment
+from traceana.comparison.layer_alignment import best_assignment
 
 tables = st.integers(1, 5).flatmap(
     lambda rows: st.integers(1, 5).flatmap(

@@ -14,8 +14,8 @@ from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.layers import layers
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.compare import Comparison
-from traceana.compare.keys import OTHER
+from traceana.comparison.compare import Comparison
+from traceana.comparison.step_work import OTHER
 
 SETS = {
     "control": shared.CONTROL,

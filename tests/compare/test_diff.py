@@ -13,9 +13,8 @@ import traceana
 from tests.support.traces import cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layers.operands import operands
-from traceana.compare import Diff, diff
-from traceana.compare.rows import IDLE, REMAINDER
-from traceana.compare.views import VIEWS, By
+from traceana.comparison.diff import Diff, diff
+from traceana.comparison.diff_rows import IDLE, REMAINDER, VIEWS, By
 from traceana.trace import Trace
 
 APART = (IDLE, REMAINDER)

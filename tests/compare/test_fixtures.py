@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.compare import diff
-from traceana.compare.align import Side, align, side
+from traceana.comparison.diff import diff
+from traceana.comparison.layer_alignment import align
+from traceana.comparison.layer_features import Side, side
 from traceana.describe import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

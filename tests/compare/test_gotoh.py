@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.compare.align.gotoh import Gaps, best_alignment
-from traceana.compare.align.posterior import posterior
+from traceana.comparison.sequence_alignment import Gaps, best_alignment, posterior
 
 Pairs = tuple[tuple[int, int], ...]
 

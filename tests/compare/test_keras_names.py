@@ -16,7 +16,7 @@ import pytest
 import traceana
 from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
-from traceana.compare.diff import Diff
+from traceana.comparison.diff import Diff
 from traceana.describe import Manifest, find, read
 from traceana.describe.manifest import Layer
 from traceana.trace import Trace

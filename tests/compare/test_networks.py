@@ -17,7 +17,8 @@ import pytest
 
 import traceana
 from traceana.analyze.costs.pairing import paired
-from traceana.compare.align import Alignment, Side, align, side
+from traceana.comparison.layer_alignment import Alignment, align
+from traceana.comparison.layer_features import Side, side
 from traceana.describe import Manifest, find, read
 from traceana.trace import Trace
 

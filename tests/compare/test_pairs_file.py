@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.training import training
-from traceana.compare import diff
+from traceana.comparison.diff import diff
 from traceana.errors import BadPairsError, ExitCode, NotFoundError
 
 A = training(seed=1)

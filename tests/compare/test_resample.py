@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.compare.resample import (
+from traceana.comparison.resampling import (
     agreeing,
     alpha,
     decided,
@@ -22,7 +22,7 @@ from traceana.compare.resample import (
     smallest_p,
     student_quantile,
 )
-from traceana.compare.verdict import Criteria, judge_step
+from traceana.comparison.verdicts import Criteria, judge_step
 
 REPEATS = 200
 ANY = Criteria(minimum_effect=0.0)

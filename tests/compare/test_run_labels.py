@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traceana.compare.many import labels
+from traceana.comparison.run_inputs import labels
 
 
 @pytest.mark.parametrize(

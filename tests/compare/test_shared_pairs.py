@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from tests.compare import shared
-from traceana.compare import Diff, diff
-from traceana.compare.rows import IDLE
-from traceana.compare.views import VIEWS
+from traceana.comparison.diff import Diff, diff
+from traceana.comparison.diff_rows import IDLE, VIEWS
 
 PAIRS = {
     "timesformer": shared.TIMESFORMER,

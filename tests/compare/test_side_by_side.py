@@ -13,10 +13,23 @@ from tests.support.synthetic.scenario import Scenario
 from tests.support.synthetic.traces import kineto, nsys
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, training
-from traceana.compare import many
-from traceana.compare.keys import NO_TILE, OTHER
-from traceana.compare.many import Run
-from traceana.compare.many.table import ITEM, RATIO, RUN, with_ratio
+from traceana.comparison.compare import summary_table
+from traceana.comparison.compared_run import Run
+from traceana.comparison.epilogue_table import epilogues
+from traceana.comparison.layer_table import layer_table
+from traceana.comparison.run_tables import (
+    ITEM,
+    RATIO,
+    RUN,
+    algorithms,
+    classes,
+    gemms,
+    kernels,
+    sgemms,
+    transfers,
+    with_ratio,
+)
+from traceana.comparison.step_work import NO_TILE, OTHER
 
 PLAIN = "maxwell_sgemm_128x64_nn"
 BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
@@ -68,7 +81,7 @@ def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[object, ...]]:
 
 
 def test_products_are_told_apart_as_in_the_table_of_trindade_and_lima(runs: list[Run]) -> None:
-    found = many.gemms(runs).frame.filter(pl.col("gemm") != OTHER)
+    found = gemms(runs).frame.filter(pl.col("gemm") != OTHER)
     figures = ("run", "gemm", "form", "precision", "library", "calls", "time_ns", "step_ns")
     assert sorted(rows(found, *figures)) == [
         ("caffe", "128x64_nn", "plain", "fp32", "cublas", 6, 12_000, 4000),
@@ -80,7 +93,7 @@ def test_products_are_told_apart_as_in_the_table_of_trindade_and_lima(runs: list
 
 
 def test_sgemm_is_single_precision_alone(runs: list[Run]) -> None:
-    found = many.sgemms(runs)
+    found = sgemms(runs)
     assert set(found.frame["precision"]) == {"fp32"}
     assert found.frame["time_ns"].sum() == 12_000 + 2100 + 1500 + 2700
     wide = found.pivot()
@@ -94,7 +107,7 @@ def test_sgemm_is_single_precision_alone(runs: list[Run]) -> None:
 
 
 def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
-    found = many.epilogues(runs)
+    found = epilogues(runs)
     told = found.frame.filter(pl.col("operation") != OTHER)
     figures = ("run", "operation", "how", "library", "step_calls", "step_ns")
     assert sorted(rows(told, *figures)) == [
@@ -106,7 +119,7 @@ def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
 
 
 def test_copies_have_count_bytes_throughput_and_duration(runs: list[Run]) -> None:
-    found = many.transfers(runs)
+    found = transfers(runs)
     (row,) = found.frame.to_dicts()
     assert (row["run"], row["direction"], row["host_memory"]) == ("tensorflow", "h2d", "pageable")
     assert (row["count"], row["bytes"], row["time_ns"]) == (6, 6 * 4096, 6 * 512)
@@ -117,7 +130,7 @@ def test_copies_have_count_bytes_throughput_and_duration(runs: list[Run]) -> Non
 
 
 def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
-    caffe, tensorflow = many.summary(runs).frame.to_dicts()
+    caffe, tensorflow = summary_table(runs).frame.to_dicts()
     assert (caffe["wall_ns"], tensorflow["wall_ns"]) == (6800, 4374)
     assert (caffe["to_first"], tensorflow["to_first"]) == (1.0, pytest.approx(4374 / 6800))
     assert (caffe["step_ns"], caffe["idle_ns"]) == (6400, 400)
@@ -130,7 +143,7 @@ def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
     assert caffe["libraries"] == "cublas, cudnn"
 
 
-@pytest.mark.parametrize("table", [many.classes, many.algorithms, many.kernels, many.gemms])
+@pytest.mark.parametrize("table", [classes, algorithms, kernels, gemms])
 @pytest.mark.parametrize("time", ["time_ns", "step_ns"])
 def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], table: object, time: str) -> None:
     frame = table(runs).frame  # type: ignore[operator]
@@ -140,7 +153,7 @@ def test_rows_of_a_run_add_up_to_its_work(runs: list[Run], table: object, time: 
 
 
 def test_an_item_has_one_number_in_all_runs(runs: list[Run]) -> None:
-    found = many.gemms(runs)
+    found = gemms(runs)
     items = found.frame.select("item", *found.keys).unique()
     assert items["item"].n_unique() == items.height == found.pivot().height
     assert found.frame.filter(pl.col("gemm") == OTHER)["item"].unique().to_list() == [
@@ -155,16 +168,16 @@ def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[R
     unmarked.launch(at=90_000, begins=90_100, duration=50, name="another")
     pair = [runs[0], Run("unmarked", nsys(unmarked, tmp_path))]
     assert not pair[1].measured.marked
-    found = many.gemms(pair)
+    found = gemms(pair)
     assert found.time == "time_ns"
     assert found.frame.filter(run="unmarked")["step_ns"].null_count() == 2
     assert found.notes[0].startswith("unmarked marks no steps")
     assert found.frame["to_first"].null_count() == found.frame.height
-    assert many.summary(pair).frame["to_first"].to_list() == [None, None]
+    assert summary_table(pair).frame["to_first"].to_list() == [None, None]
     alike = [Run(label, pair[1].trace) for label in ("one", "other")]
-    assert many.summary(alike).frame["to_first"].to_list() == [1.0, 1.0]
-    assert "hold as many kernels each" in many.gemms(alike).notes[0]
-    summary = many.summary(pair).frame
+    assert summary_table(alike).frame["to_first"].to_list() == [1.0, 1.0]
+    assert "hold as many kernels each" in gemms(alike).notes[0]
+    summary = summary_table(pair).frame
     assert summary["wall_ns"].to_list() == [3 * 6800 - 100, 90_150 - 100]
     assert summary["steps"].to_list() == [3, None]
 
@@ -173,10 +186,10 @@ def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
     copies = TraceBuilder()
     copies.copy("d2h", 0, 10, bytes=5)
     pair = [runs[0], Run("copies", copies.build())]
-    assert "copies: no matrix products in it" in many.gemms(pair).notes
-    assert "copies: no SGEMM in it" in many.sgemms(pair).notes
-    assert "copies: neither bias additions nor activations in it" in many.epilogues(pair).notes
-    layers = many.layers(pair)
+    assert "copies: no matrix products in it" in gemms(pair).notes
+    assert "copies: no SGEMM in it" in sgemms(pair).notes
+    assert "copies: neither bias additions nor activations in it" in epilogues(pair).notes
+    layers = layer_table(pair)
     assert {"caffe: no layers in it", "copies: no layers in it"} <= set(layers.notes)
     assert set(layers.frame["role"]) == {"unattributed"}
 
@@ -188,7 +201,7 @@ def test_a_product_whose_name_tells_no_tile_says_so() -> None:
     builder.name("Cijk_Ailk_Bljk_SB_GB_MT64x64x8", category="gemm", batched=True)
     for at, name in enumerate(builder._names):
         builder.kernel(name, 10 * at, 10)
-    found = many.gemms([Run("a", builder.build())]).frame
+    found = gemms([Run("a", builder.build())]).frame
     assert set(found["gemm"]) == {NO_TILE}
     assert set(found["form"]) == {"plain or batched", "strided batched", "batched"}
 
@@ -198,7 +211,7 @@ def test_the_size_of_copies_is_not_told_where_one_is_not_known() -> None:
     builder.copy("h2d", 0, 10, bytes=5, source_memory="pinned")
     builder.copy("h2d", 10, 10, source_memory="pinned")
     one = builder.build()
-    assert many.transfers([Run("a", one)]).frame["bytes"].to_list() == [None]
+    assert transfers([Run("a", one)]).frame["bytes"].to_list() == [None]
     moved = traceana.diff(one, one).by("transfer").filter(direction="h2d")
     assert rows(moved, "bytes_a", "bytes_b", "bytes_per_s_a") == [(None, None, None)]
 

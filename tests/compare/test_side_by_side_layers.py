@@ -13,10 +13,10 @@ import traceana
 from tests.support.networks import network
 from tests.support.training import KERNELS, LAYERS, training
 from traceana.analyze.layers import layers
-from traceana.compare import Comparison, many
-from traceana.compare.align import Side
-from traceana.compare.many import Run
-from traceana.compare.many.aligned import aligned
+from traceana.comparison.compare import Comparison
+from traceana.comparison.compared_run import Run
+from traceana.comparison.layer_features import Side
+from traceana.comparison.layer_table import aligned, layer_table
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
@@ -39,7 +39,7 @@ def test_a_layer_that_one_run_lacks_moves_no_other() -> None:
         run_of("whole", LAYERS),
         run_of("shorter", [one for one in LAYERS if one[0] not in ("conv1", "pool")]),
     ]
-    found = many.layers(runs)
+    found = layer_table(runs)
     layers = found.frame.filter(role="layer")
     assert (layers["layer"] == layers["path"]).all()
     wide = found.pivot().filter(role="layer")
@@ -73,7 +73,7 @@ def test_what_the_largest_run_lacks_is_paired_among_the_others() -> None:
 
 def test_the_order_of_runs_decides_the_names_alone() -> None:
     runs = [run_of("a", LAYERS[1:]), run_of("b", LAYERS), run_of("c", LAYERS[:-1])]
-    there, back = many.layers(runs).frame, many.layers(runs[::-1]).frame
+    there, back = layer_table(runs).frame, layer_table(runs[::-1]).frame
     keys = ["run", "layer", "path", "confidence", "time_ns", "step_ns"]
     assert there.select(keys).sort(keys).equals(back.select(keys).sort(keys))
 
@@ -81,7 +81,7 @@ def test_the_order_of_runs_decides_the_names_alone() -> None:
 def test_times_of_passes_add_up_and_are_those_of_the_single_run() -> None:
     slower = {**KERNELS, "fc": (("hgemm", 9_000), ("bias", 1_000))}
     runs = [run_of("a", LAYERS), run_of("b", LAYERS, kernels=slower, seed=5)]
-    frame = many.layers(runs).frame
+    frame = layer_table(runs).frame
     for prefix in ("", "step_"):
         parts = [pl.col(f"{prefix}{one}_ns") for one in ("forward", "backward", "other")]
         whole = "time_ns" if not prefix else "step_ns"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from traceana.compare.align.features import Layer, Side
-from traceana.compare.align.vocabulary import type_of
+from traceana.comparison.layer_features import Layer, Side, type_of
 
 Pairs = dict[int, int]
 """Place in the first network -> place in the second."""

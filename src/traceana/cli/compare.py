@@ -14,7 +14,7 @@ from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
-    from traceana.compare import Comparison
+    from traceana.comparison.compare import Comparison
 
 
 class By(StrEnum):
@@ -111,11 +111,9 @@ def compare(
     steps, else of whole recordings; ratios are to the first run. CSV, TSV, JSON and Parquet have
     one row a run and item, with both.
     """
-    from traceana.compare.baselines import resolved
-    from traceana.compare.comparison import Comparison
-    from traceana.compare.many import Run
-    from traceana.compare.opened import recorded_batch
-    from traceana.compare.recorded import runs_in
+    from traceana.comparison.compare import Comparison
+    from traceana.comparison.compared_run import Run
+    from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
     from traceana.report.text import plain
 
     if pairs and by is not By.LAYER:

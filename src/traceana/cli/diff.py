@@ -23,7 +23,7 @@ from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
-    from traceana.compare import Diff
+    from traceana.comparison.diff import Diff
 
 
 class By(StrEnum):
@@ -159,8 +159,8 @@ def diff(
     A and B may differ in commit, batch, GPU or framework. Layers are paired by path where paths
     agree, else by what they are. Times are per step, warm-up left out; rows add up to the step.
     """
-    from traceana.compare import diff as analysis
-    from traceana.compare.baselines import resolved, save_baseline
+    from traceana.comparison.diff import diff as analysis
+    from traceana.comparison.run_inputs import resolved, save_baseline
 
     if b is None and judging.save_baseline is None:
         raise typer.BadParameter("name a second run, or --save-baseline", param_hint="B")

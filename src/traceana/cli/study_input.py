@@ -123,7 +123,7 @@ def _of_run(run: RecordedRun, reading: Reading) -> Traced:
 def _alone(path: Path, reading: Reading) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
     from traceana.cli.opening import layer_manifest
-    from traceana.compare.many import labels
+    from traceana.comparison.run_inputs import labels
     from traceana.study.recorded import Recorded
     from traceana.study.side_by_side import Traced
 

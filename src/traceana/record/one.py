@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from traceana.compare.resample import Statistic, relative_interval, smallest_p, statistic
+from traceana.comparison.resampling import Statistic, relative_interval, smallest_p, statistic
 from traceana.errors import (
     CannotWriteError,
     NoSpaceError,

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from traceana.compare.keys import OTHER
-from traceana.compare.many import epilogues
+from traceana.comparison.epilogue_table import epilogues
+from traceana.comparison.step_work import OTHER
 from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import to_record
@@ -29,7 +29,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""As :func:`traceana.compare.many.epilogues` has them, without the other work."""
+"""As :func:`traceana.comparison.epilogue_table.epilogues` has them, without the other work."""
 
 
 def epilogues_study(traced: Sequence[Traced]) -> Study:

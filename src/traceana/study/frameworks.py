@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.compare.many import layers
+from traceana.comparison.layer_table import layer_table
 from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import to_record
@@ -34,12 +34,12 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""One row a run and layer, as :func:`traceana.compare.many.layers` has them."""
+"""One row a run and layer, as :func:`traceana.comparison.layer_table` has them."""
 
 
 def frameworks_study(traced: Sequence[Traced]) -> Study:
     """Return the time of each layer in each run, the layers of all runs of a network aligned."""
-    frame, notes = tables(traced, layers, SCHEMA)
+    frame, notes = tables(traced, layer_table, SCHEMA)
     return Study(
         Name.FRAMEWORKS,
         "Time of one training step by layer",

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.compare.many import sgemms
+from traceana.comparison.run_tables import sgemms
 from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import on_a_gpu

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.compare.many import Run, Table
+from traceana.comparison.compared_run import Run
+from traceana.comparison.run_tables import Table
 from traceana.study.labels import labels
 from traceana.study.recorded import Recorded
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.compare.many import transfers
+from traceana.comparison.run_tables import transfers
 from traceana.result import Result
 from traceana.study.conditions import conditions
 from traceana.study.missing import on_a_gpu
@@ -27,7 +27,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""As :func:`traceana.compare.many.transfers` has them."""
+"""As :func:`traceana.comparison.run_tables` has them."""
 
 
 def transfers_study(traced: Sequence[Traced]) -> Study:

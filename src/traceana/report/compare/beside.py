@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.compare.many.work import comparable
+from traceana.comparison.run_tables import comparable
 from traceana.report import human
 from traceana.report.columns import Shown, column_of, show, tells
 from traceana.report.kinds import Kind, kind_of
@@ -17,9 +17,9 @@ from traceana.report.source import source_of
 from traceana.report.text import plain
 
 if TYPE_CHECKING:
-    from traceana.compare import Comparison
-    from traceana.compare.comparison import By
-    from traceana.compare.many import Run, Table
+    from traceana.comparison.compare import By, Comparison
+    from traceana.comparison.compared_run import Run
+    from traceana.comparison.run_tables import Table
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "layer": ("layer", "type"),

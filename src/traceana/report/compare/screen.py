@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 from rich.text import Text
 
-from traceana.compare.many import Table
+from traceana.comparison.run_tables import Table
 from traceana.report import human
 from traceana.report.columns import Shown
 from traceana.report.compare.beside import (

@@ -11,8 +11,8 @@ import polars as pl
 from traceana.report.source import source_of
 
 if TYPE_CHECKING:
-    from traceana.compare import Diff
-    from traceana.compare.verdict import Step
+    from traceana.comparison.diff import Diff
+    from traceana.comparison.verdicts import Step
 
 _FIGURES: Final = (
     *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),

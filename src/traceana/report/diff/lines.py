@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.compare.resample import Interval
-from traceana.compare.verdict import Judged
+from traceana.comparison.resampling import Interval
+from traceana.comparison.verdicts import Judged
 from traceana.report import human
 from traceana.report.diff.facts import Compared
 from traceana.report.diff.sentences import arrow, percent, sentence, signed

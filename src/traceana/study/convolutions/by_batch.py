@@ -8,7 +8,8 @@ from typing import Final
 import polars as pl
 
 from traceana.algorithms import AlgorithmStudy, by_batch, measurements
-from traceana.compare.many import Run, algorithms
+from traceana.comparison.compared_run import Run
+from traceana.comparison.run_tables import algorithms
 from traceana.result import Result
 from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study

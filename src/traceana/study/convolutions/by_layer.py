@@ -11,8 +11,8 @@ from traceana.algorithms import AlgorithmStudy, by_layer, measurements
 from traceana.analyze.layers import layers
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps
-from traceana.compare.many import Run
-from traceana.compare.many import layers as layers_of_all
+from traceana.comparison.compared_run import Run
+from traceana.comparison.layer_table import layer_table
 from traceana.result import Result
 from traceana.study.convolutions.sources import direction_order, names, notes, on, to_measure
 from traceana.study.model import Study
@@ -95,7 +95,7 @@ def _chosen(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame
         own = [(one, name) for one, name in zip(traced, names, strict=True)
                if one.run.network == network]  # fmt: skip
         runs = [Run(name, one.trace, one.model) for one, name in own]
-        aligned = layers_of_all(runs).frame.filter(pl.col("role") == "layer")
+        aligned = layer_table(runs).frame.filter(pl.col("role") == "layer")
         called = aligned.select("run", "path", pl.col("layer").alias("_name"), "item")
         for one, name in own:
             rows = _of_run(one, name).join(

@@ -7,10 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from traceana.compare.keys import OTHER
-from traceana.compare.many.run import Run
-from traceana.compare.many.table import Table, table
-from traceana.compare.many.work import added, basis, comparable, unmarked
+from traceana.comparison.compared_run import Run
+from traceana.comparison.run_tables import Table, added, basis, comparable, table, unmarked
+from traceana.comparison.step_work import OTHER
 
 OWN: Final = "own kernel"
 FUSED: Final = "fused"
@@ -36,8 +35,8 @@ def epilogues(runs: Sequence[Run]) -> Table:
     ``own kernel``, or ``fused`` for kernels of convolutions and products that do it in their
     epilogue, as their names tell. Of the latter nobody can say how long it takes: their times are
     null, ``calls`` counts them. A row is also of a ``library`` (null: not known). Other columns:
-    those of :func:`traceana.compare.many.work.added` and ``to_first``. All other work is one item
-    more: the rows of a run add up to all its work.
+    those of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one
+    item more: the rows of a run add up to all its work.
     """
     time, calls = basis(runs)
     parts = [(run.label, pl.concat([added(run, _KEYS, _alone), _inside(run)])) for run in runs]

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from traceana.analyze.costs.pairing import with_names_of
-from traceana.compare.align import Alignment, Side, align, side
-from traceana.compare.changes import changes, found_changes, things
-from traceana.compare.changes.model import Half
-from traceana.compare.devices import devices
-from traceana.compare.doubts import doubts
-from traceana.compare.judging import judged
-from traceana.compare.loading import loading
-from traceana.compare.opened import opened
-from traceana.compare.pairs_file import Pairs, forced_pairs
-from traceana.compare.samples import Sample, sample
-from traceana.compare.step_flops import step_flops
-from traceana.compare.verdict import Criteria, Step, judge_step
-from traceana.compare.views import VIEWS, By, layer_rows, pair_of, told, viewed
+from traceana.comparison.changes import changes, found_changes, loading, things
+from traceana.comparison.compared_run import Sample, devices, sample, step_flops
+from traceana.comparison.diff_rows import (
+    LEAST_CONFIDENCE,
+    VIEWS,
+    By,
+    doubtful,
+    layer_rows,
+    pair_of,
+    told,
+    viewed,
+)
+from traceana.comparison.layer_alignment import Alignment, align
+from traceana.comparison.layer_changes import Half
+from traceana.comparison.layer_features import Side, side
+from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
+from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
@@ -34,8 +38,9 @@ class Diff:
     """Two runs beside each other, ``a`` the one that was, ``b`` the one that is.
 
     ``step`` is what is said of the whole step; ``pairs`` the rows that layers are compared in;
-    ``views`` what :meth:`by` gives; ``changes`` what is not as it was
-    (:func:`traceana.compare.changes.changes`). ``alike`` tells that both sides are one recording.
+    ``views`` the tables of :meth:`by`; ``changes`` the rows of
+    :func:`traceana.comparison.changes.changes`; ``alike`` is True where both runs are one
+    recording.
     """
 
     trace_a: Trace
@@ -56,8 +61,8 @@ class Diff:
     def by(self, what: By) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
-        The columns are those of :func:`traceana.compare.views.told`. ``delta_ns`` adds up to the
-        difference of the steps' mean device time. All views and the changes are judged together.
+        The columns are those of :func:`traceana.comparison.diff_rows.told`. ``delta_ns`` adds up to
+        the difference of the steps' mean device time. All views and the changes are judged together.
         """
         return self.views[what]
 
@@ -145,7 +150,7 @@ def diff(
 
     Traces that are given by path are opened, with the layer manifest that lies beside them.
     ``pairs`` forces layers of ``a`` on layers of ``b``: a mapping of names, or a file of them
-    (:mod:`traceana.compare.pairs_file`). A difference is real at confidence ``level`` if its
+    (:mod:`traceana.comparison.run_inputs`). A difference is real at confidence ``level`` if its
     relative effect is at least ``minimum_effect``; ``statistic`` is ``median`` or ``mean``.
     Raises ``ValueError`` on a level, an effect or a statistic that is none, and the errors of
     :mod:`traceana.errors`.
@@ -214,3 +219,36 @@ def _places(a: Trace, b: Trace) -> list[str]:
     if a.on_cpu == b.on_cpu:
         return []
     return ["one side has no device work: operators of the host stand against kernels"]
+
+
+def doubts(
+    a: Half, b: Half, criteria: Criteria, step: Step, pairs: pl.DataFrame, *, alike: bool
+) -> Iterator[str]:
+    """Yield what a reader of the verdicts has to know."""
+    steps = a.sample.count, b.sample.count
+    if unsure := pairs.filter(doubtful()).height:
+        yield (
+            f"no difference told of {unsure} layer pairs: match confidence below "
+            f"{100 * LEAST_CONFIDENCE:g} %"
+        )
+    if alike:
+        yield "every time in a is that of b: this is one recording, and nothing differs"
+    elif not a.sample.marked or not b.sample.marked:
+        yield "without marked steps on both sides nobody can tell whether a difference is real"
+    elif not criteria.enough(*steps):
+        yield (
+            f"{steps[0]} and {steps[1]} steps are not enough to tell a difference from noise at "
+            f"{100 * criteria.level:g} %: record at least 4 on both sides beside the warm-up"
+        )
+    else:
+        yield (
+            "faster and slower hold for all rows and changes together (p is corrected for their "
+            f"number); same: all of the {100 * criteria.level:g} % interval is within "
+            f"{100 * criteria.minimum_effect:g} %; inconclusive: neither is shown"
+        )
+        if step.verdict == "inconclusive":
+            yield "more steps on both sides make the interval of the step narrower"
+        yield (
+            "an interval tells what these two recordings show: clocks, heat and neighbours of "
+            "another day are not in it"
+        )

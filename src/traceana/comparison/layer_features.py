@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -16,12 +19,14 @@ from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
 from traceana.analyze.layers.operands import operands
 from traceana.analyze.layers.places import places
-from traceana.compare.align.order import execution_order
-from traceana.compare.align.vocabulary import Type, plain_word, type_of
-from traceana.compare.align.weights import weights
+from traceana.analyze.work import work
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traceana.analyze.layers.operands import Operands
     from traceana.describe import Manifest
+    from traceana.describe.manifest import Layer as ManifestLayer
     from traceana.trace import Trace
 
 _SEPARATOR: Final = re.compile(r"[./]")
@@ -67,7 +72,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     """Return the layers of ``trace`` that did work, in the order of the model.
 
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
-    not have (:func:`traceana.compare.align.order.execution_order`).
+    not have (:func:`traceana.comparison.layer_features.execution_order`).
     """
     trace = with_names_of(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
@@ -222,3 +227,120 @@ def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str 
     if type_ and base and base[1] != last and plain_word(base[1]) == plain_word(type_):
         return None, path
     return path, None
+
+
+_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+"""Categories of the work that is what a layer is for."""
+
+
+def execution_order(
+    trace: Trace, label_of: Mapping[int, str], positions: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the place of each layer that did work; ``label_of`` maps rows of ``layers`` to names.
+
+    A layer stands where half of the time of its forward work begins within the step, by the median
+    of the steps: what a scheduler runs ahead (casts, random numbers) or behind (moving averages)
+    is short. Of a layer with convolutions or products these count alone: turning a weight around,
+    which needs no image, may take longer. ``positions`` are those of a manifest and go before; a
+    layer that it does not have stands behind the one it ran behind.
+    """
+    names = pl.DataFrame(
+        {"layer": list(label_of), "label": list(label_of.values())},
+        schema={"layer": pl.UInt32, "label": pl.String},
+    )
+    begins = trace.steps.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"), pl.col("start").alias("of_step")
+    )
+    products = trace.names.with_row_index("name_id").filter(
+        pl.col("category").cast(pl.String).is_in(_PRODUCTS)
+    )["name_id"]
+    rows = (
+        work(trace)
+        .select("layer", "step", "direction", "start", "duration", "name_id")
+        .join(names, on="layer", how="inner", maintain_order="left")
+        .join(begins, on="step", how="left", maintain_order="left")
+        .with_columns(
+            (pl.col("start") - pl.col("of_step").fill_null(0)).alias("at"),
+            (pl.col("direction") == "backward").fill_null(False).alias("back"),
+            pl.col("name_id").is_in(products.implode()).alias("product"),
+        )
+        .filter(~pl.col("back") | pl.col("back").all().over("label"))
+        .filter(pl.col("product") | ~pl.col("product").any().over("label"))
+    )
+    whole = pl.col("duration").sum().over("label", "step")
+    ordered = (
+        rows.sort("at", "duration")
+        .filter(pl.col("duration").cum_sum().over("label", "step") * 2 >= whole)
+        .unique(["label", "step"], keep="first", maintain_order=True)
+        .group_by("label")
+        .agg(pl.col("at").median())
+        .sort("at", "label")["label"]
+        .to_list()
+    )
+    if not positions:
+        return {label: place for place, label in enumerate(ordered)}
+    place: dict[str, tuple[int, int]] = {}
+    last = -1
+    for ran, label in enumerate(ordered):
+        last = positions.get(label, last)
+        place[label] = (last, -1 if label in positions else ran)
+    return {label: at for at, label in enumerate(sorted(place, key=lambda one: place[one]))}
+
+
+def weights(
+    taken: Mapping[int, Operands], described: Mapping[int, ManifestLayer]
+) -> dict[int, tuple[tuple[int, ...], bool]]:
+    """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
+
+    ``described`` are the layers of a manifest; without one the operators (``taken``) tell it, and
+    what stands in the weight's place may be an activation.
+    """
+    found = {row: (tuple(one.weight), one.parameter) for row, one in taken.items() if one.weight}
+    for row, layer in described.items():
+        if "weight" in layer.parameters:
+            found[row] = (tuple(layer.parameters["weight"]), True)
+    return found
+
+
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
+_ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$")
+"""TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
+
+
+_PART_OF_ANY: Final = "pointwise"
+"""Its operators are parts of layers of any kind: a normalization that a framework writes out is
+named after one of them."""
+
+
+class Type(NamedTuple):
+    """The word for a type, and the kind of layer that it is; null where it is in no vocabulary."""
+
+    word: str
+    kind: str | None
+
+
+def type_of(written: str | None) -> Type | None:
+    """Return the type that ``written`` names: ``Conv2d``, ``conv2d``, ``aten::convolution``.
+
+    A name that is in no vocabulary is its own word; null for none.
+    """
+    if not written:
+        return None
+    plain = plain_word(written)
+    return _vocabulary().get(plain) or (Type(plain, None) if plain else None)
+
+
+def plain_word(written: str) -> str:
+    """Return letters and digits of the last part of ``written``, in lower case."""
+    return _NO_LETTER.sub("", _ONEDNN.sub("", written.rpartition("::")[2].lower()))
+
+
+@cache
+def _vocabulary() -> dict[str, Type]:
+    text = files("traceana.comparison").joinpath("layer_types.toml").read_text(encoding="utf-8")
+    return {
+        word: Type(type_, None if kind == _PART_OF_ANY else kind)
+        for kind, types in tomllib.loads(text).items()
+        for type_, words in types.items()
+        for word in words
+    }

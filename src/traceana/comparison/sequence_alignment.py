@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from traceana.comparison.layer_alignment import Matrix
+
 Scores = npt.NDArray[np.int64]
 
 _IMPOSSIBLE: Final = -(1 << 60)
@@ -44,7 +46,7 @@ def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], i
     match = np.full(columns + 1, _IMPOSSIBLE, dtype=np.int64)
     match[0] = 0
     down = np.full(columns + 1, _IMPOSSIBLE, dtype=np.int64)
-    along, from_columns[0] = _along(match, down, slope, gaps)
+    along, from_columns[0] = _column_gaps(match, down, slope, gaps)
     for row in range(rows):
         before = np.maximum(np.maximum(match, down), along)[:-1]
         at = row + 1
@@ -55,13 +57,13 @@ def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], i
         down = np.maximum(opened, extended)
         from_rows[at] = np.where(opened == down, _MATCH, _ROWS)
         match = np.concatenate([[_IMPOSSIBLE], np.maximum(before + scores[row], _IMPOSSIBLE)])
-        along, from_columns[at] = _along(match, down, slope, gaps)
+        along, from_columns[at] = _column_gaps(match, down, slope, gaps)
     ends = [int(match[-1]), int(down[-1]), int(along[-1])]
     state = ends.index(max(ends))
     return _trace_back(state, (from_match, from_rows, from_columns)), max(ends)
 
 
-def _along(
+def _column_gaps(
     match: Scores, down: Scores, slope: Scores, gaps: Gaps
 ) -> tuple[Scores, npt.NDArray[np.int8]]:
     """Return for each column the best score that ends in a gap of columns, and what was before."""
@@ -89,3 +91,63 @@ def _trace_back(state: int, tables: tuple[npt.NDArray[np.int8], ...]) -> list[tu
             pairs.append((row, column))
         state = before
     return pairs[::-1]
+
+
+_NEVER: Final = -1e18
+
+
+def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
+    """Return the probability of each pair, rows by columns.
+
+    Every alignment that :func:`best_alignment` chooses from is weighed by the exponential of its score; ``scores`` are nats, ``gaps`` multiples of ``unit`` nats.
+    """
+    rows, columns = scores.shape
+    opens, extends, changes = (-cost * unit for cost in (gaps.open, gaps.extend, gaps.change))
+    slope = np.arange(columns + 1) * -extends
+    forward = np.full((rows + 1, columns + 1), _NEVER)
+    forward[0, 0] = 0.0
+    down = np.full(columns + 1, _NEVER)
+    along = _summed_column_gaps(forward[0], down, slope, opens, extends, changes)
+    for row in range(rows):
+        before = np.logaddexp(np.logaddexp(forward[row], down), along)[:-1]
+        down = np.logaddexp(forward[row] + opens, down + extends)
+        forward[row + 1, 1:] = before + scores[row]
+        along = _summed_column_gaps(forward[row + 1], down, slope, opens, extends, changes)
+    total = np.logaddexp(np.logaddexp(forward[rows, -1], down[-1]), along[-1])
+
+    found = np.zeros_like(scores)
+    # What follows when a pair, a gap of rows, or a gap of columns ends here.
+    after_match = np.full(columns + 1, _NEVER)
+    after_match[-1] = 0.0
+    after_rows = after_match.copy()
+    after_columns = after_match
+    for row in range(rows, -1, -1):
+        if row < rows:
+            taken = np.full(columns + 1, _NEVER)
+            taken[:-1] = scores[row] + after_match[1:]
+            ahead = taken
+            rows_next = after_rows
+        else:
+            ahead = after_match
+            rows_next = np.full(columns + 1, _NEVER)
+        after_columns = _after_column_gaps(ahead, slope)
+        along_next = np.append(after_columns[1:], _NEVER)
+        after_match = np.logaddexp(ahead, np.logaddexp(rows_next + opens, along_next + opens))
+        after_rows = np.logaddexp(ahead, np.logaddexp(rows_next + extends, along_next + changes))
+        if row:
+            found[row - 1] = np.exp(forward[row, 1:] + after_match[1:] - total)
+    return np.minimum(found, 1.0)
+
+
+def _summed_column_gaps(
+    match: Matrix, down: Matrix, slope: Matrix, opens: float, extends: float, changes: float
+) -> Matrix:
+    opened = np.logaddexp(match + opens, down + changes)
+    reached = np.full_like(match, _NEVER)
+    reached[1:] = np.logaddexp.accumulate(opened + slope)[:-1] - slope[1:] - extends
+    return reached
+
+
+def _after_column_gaps(ahead: Matrix, slope: Matrix) -> Matrix:
+    """Return what may follow a gap of columns that ends at each column."""
+    return np.logaddexp.accumulate((ahead - slope)[::-1])[::-1] + slope

@@ -1,0 +1,283 @@
+"""Any number of runs side by side: their tables, and one row a run on what each is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import polars as pl
+
+from traceana.analyze.idle.launches import launches
+from traceana.comparison.compared_run import Run, Sample, devices, step_flops
+from traceana.comparison.epilogue_table import epilogues
+from traceana.comparison.layer_table import layer_table
+from traceana.comparison.run_inputs import Pairs, labels, opened, recorded_batch, runs_in
+from traceana.comparison.run_tables import (
+    RATIO,
+    RUN,
+    Table,
+    algorithms,
+    classes,
+    comparable,
+    gemms,
+    kernels,
+    marked,
+    transfers,
+    unmarked,
+)
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+BATCHES: Final = "batches differ: times are per step, not per example"
+
+_KERNELS: Final = ("kernel", "op", "graph")
+_MOST_LIBRARIES: Final = 3
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    RUN: pl.String,
+    "file": pl.String,
+    "framework": pl.String,
+    "devices": pl.String,
+    "libraries": pl.String,
+    "steps": pl.Int64,
+    "batch": pl.Int64,
+    "layers": pl.Int64,
+    "wall_ns": pl.Int64,
+    "mean_wall_ns": pl.Int64,
+    "image_ns": pl.Int64,
+    RATIO: pl.Float64,
+    "image_to_first": pl.Float64,
+    "step_kernels": pl.Float64,
+    "step_launches": pl.Float64,
+    "step_copies": pl.Float64,
+    "step_ns": pl.Int64,
+    "idle_ns": pl.Int64,
+    "idle_share": pl.Float64,
+    "flops": pl.Float64,
+    "flops_per_s": pl.Float64,
+}
+
+
+def summary_table(runs: Sequence[Run]) -> Table:
+    """Return one row a run: what it is, and what a step of it takes.
+
+    ``file``, ``framework``, ``devices``, ``libraries``
+        The last are those of its kernels, most time first, comma-separated. Null: not known.
+    ``steps``, ``batch``, ``layers``
+        Measured steps (null where none is marked), images per step where the recorded run or the
+        layers' inputs tell, layers that did work.
+    ``wall_ns``, ``mean_wall_ns``, ``image_ns``
+        Median and mean of the step's wall time; the median over the batch; all rounded down.
+    ``to_first``, ``image_to_first``
+        ``wall_ns`` and ``image_ns`` over those of the first run. Null where they are of recordings
+        that may differ in iterations: :func:`traceana.comparison.run_tables.comparable`.
+    ``step_kernels``, ``step_launches``, ``step_copies``
+        Mean numbers per step; launches are calls that launched work, on all devices, null where the
+        trace has none.
+    ``step_ns``, ``idle_ns``, ``idle_share``
+        Means: the durations of the work; the time in which the devices that a step used did
+        nothing, added up over them, and its part of their time.
+    ``flops``, ``flops_per_s``
+        Of the layers, per step, a multiply-accumulate being two; and over ``mean_wall_ns``, so that
+        idle time counts. Null where the trace and its manifest tell no shapes.
+
+    Where not all runs mark steps, each is one step from its first to the end of its last work.
+    """
+    whole, ratios = not marked(runs), comparable(runs)
+    rows = [_row(run, run.whole if whole else run.measured, whole=whole) for run in runs]
+    for row in rows:
+        for ratio, of in ((RATIO, "wall_ns"), ("image_to_first", "image_ns")):
+            known = ratios and row[of] is not None and rows[0][of]
+            row[ratio] = row[of] / rows[0][of] if known else None
+    figures = tuple(column for column in SCHEMA if column != RUN)
+    labels = tuple(run.label for run in runs)
+    notes = [*unmarked(runs)]
+    if len({row["batch"] for row in rows} - {None}) > 1:
+        notes.append(BATCHES)
+    return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, tuple(notes))
+
+
+def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
+    steps, cells = one.steps, one.cells
+    walls = steps["wall_ns"]
+    mean = int(walls.sum()) // one.count
+    median = int(walls.median() or 0)  # type: ignore[arg-type]
+    available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
+    batch = run.batch
+    flops = _flops(run, whole=whole)
+    kind = pl.col("kind")
+    return {
+        RUN: run.label,
+        "file": run.trace.meta.source,
+        "framework": run.trace.meta.framework,
+        "devices": devices(run.trace) or None,
+        "libraries": _libraries(run),
+        "steps": run.measured.count if run.measured.marked else None,
+        "batch": batch,
+        "layers": len(run.side.layers),
+        "wall_ns": median,
+        "mean_wall_ns": mean,
+        "image_ns": median // batch if batch and not whole else None,
+        "step_kernels": _calls(cells, kind.is_in(_KERNELS)) / one.count,
+        "step_launches": _launches(run, whole=whole),
+        "step_copies": _calls(cells, kind == "memcpy") / one.count,
+        "step_ns": int(steps["work_ns"].sum()) // one.count,
+        "idle_ns": (available - busy) // one.count,
+        "idle_share": (available - busy) / available if available else None,
+        "flops": flops,
+        "flops_per_s": flops / mean * 1e9 if flops is not None and mean else None,
+    }
+
+
+def _calls(cells: pl.DataFrame, chosen: pl.Expr) -> int:
+    return int(cells.filter(chosen)["calls"].sum())
+
+
+def _launches(run: Run, *, whole: bool) -> float | None:
+    found = launches(run.trace)
+    column = found["launches" if whole else "step_launches"]
+    return None if column.null_count() == len(column) else float(column.sum())
+
+
+def _libraries(run: Run) -> str | None:
+    kernels = run.whole.cells.filter(
+        pl.col("kind").is_in(_KERNELS) & pl.col("library").is_not_null()
+    )
+    ordered = (
+        kernels.group_by("library")
+        .agg(pl.col("time_ns").sum())
+        .sort(["time_ns", "library"], descending=[True, False])
+    )
+    return ", ".join(ordered["library"].head(_MOST_LIBRARIES)) or None
+
+
+def _flops(run: Run, *, whole: bool) -> float | None:
+    """Return the FLOPs of the layers, per step or of the whole recording."""
+    known = step_flops(run.trace, run.model, whole=whole)
+    return sum(known.values()) if known else None
+
+
+By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
+
+_TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
+    "summary": summary_table,
+    "layer": layer_table,
+    "class": classes,
+    "algorithm": algorithms,
+    "kernel": kernels,
+    "gemm": gemms,
+    "epilogue": epilogues,
+    "transfer": transfers,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Several runs side by side.
+
+    The properties are frames of one row a run and item; :meth:`by` gives the same as a
+    :class:`~traceana.comparison.run_tables.Table`, which can be turned (:meth:`Table.pivot`).
+    """
+
+    runs: tuple[Run, ...]
+
+    def by(self, what: By) -> Table:
+        """Return the table of all runs; its function describes the columns."""
+        return _TABLES[what](self.runs)
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """One row a run: :func:`traceana.comparison.compare.summary_table`."""
+        return self.by("summary").frame
+
+    @property
+    def layers(self) -> pl.DataFrame:
+        """Forward and backward time by layer: :func:`traceana.comparison.layer_table.layer_table`."""
+        return self.by("layer").frame
+
+    @property
+    def classes(self) -> pl.DataFrame:
+        """The work by class: :func:`traceana.comparison.run_tables.classes`."""
+        return self.by("class").frame
+
+    @property
+    def algorithms(self) -> pl.DataFrame:
+        """The work by algorithm: :func:`traceana.comparison.run_tables.algorithms`."""
+        return self.by("algorithm").frame
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """The work by kernel: :func:`traceana.comparison.run_tables.kernels`."""
+        return self.by("kernel").frame
+
+    @property
+    def gemms(self) -> pl.DataFrame:
+        """Matrix products by tile: :func:`traceana.comparison.run_tables.gemms`."""
+        return self.by("gemm").frame
+
+    @property
+    def epilogues(self) -> pl.DataFrame:
+        """Bias and activations: :func:`traceana.comparison.epilogue_table.epilogues`."""
+        return self.by("epilogue").frame
+
+    @property
+    def transfers(self) -> pl.DataFrame:
+        """Copies by direction: :func:`traceana.comparison.run_tables.transfers`."""
+        return self.by("transfer").frame
+
+
+Given: TypeAlias = "Trace | str | os.PathLike[str]"
+
+
+def compare(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+    *,
+    models: Sequence[Manifest | None] | None = None,
+    pairs: Sequence[Pairs | None] | None = None,
+) -> Comparison:
+    """Return several runs side by side; the first is the one that ratios are to.
+
+    Traces that are given by path are opened, with the layer manifest that lies beside them; in a
+    sequence of paths, or as the only one, a sweep or a folder of recorded runs stands for its runs.
+    A mapping gives the runs their labels, else they are called after what they differ in, or after
+    their files. ``models`` are the runs' layer manifests; ``pairs`` force layers of the first run
+    on layers of each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
+    for fewer than two runs, or another number of models or pairs, and the errors of
+    :mod:`traceana.errors`.
+    """
+    names, given = _given(runs)
+    if len(given) < 2:
+        raise ValueError(f"{len(given)} runs cannot be compared: give two or more")
+    models = [None] * len(given) if models is None else models
+    forced = [None] * (len(given) - 1) if pairs is None else pairs
+    if len(models) != len(given) or len(forced) != len(given) - 1:
+        raise ValueError(f"{len(given)} runs have as many models, and pairs for all but the first")
+    found = [opened(one, model) for one, model in zip(given, models, strict=True)]
+    if not names:
+        names = labels([Path(trace.meta.source) for trace, _ in found])
+    return Comparison(
+        tuple(
+            Run(name, trace, model, recorded_batch(one), own)
+            for name, (trace, model), one, own in zip(
+                names, found, given, (None, *forced), strict=True
+            )
+        )
+    )
+
+
+def _given(
+    runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
+) -> tuple[Sequence[str], Sequence[Given]]:
+    """Return the labels, none where they are those of the traces' files, and the runs."""
+    if isinstance(runs, Mapping):
+        return [str(name) for name in runs], list(runs.values())
+    listed = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    paths = [Path(one) for one in listed if isinstance(one, str | os.PathLike)]
+    if len(paths) < len(listed):
+        return [], listed
+    found = runs_in(paths)
+    return found.labels, found.paths

@@ -1,0 +1,181 @@
+"""One of the runs that are compared, and what it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.costs.pairing import with_names_of
+from traceana.analyze.facts import span_ns
+from traceana.analyze.intervals import Busy
+from traceana.analyze.layers import layers
+from traceana.analyze.selection import select
+from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.work import work
+from traceana.comparison.layer_features import Side, side
+from traceana.comparison.run_inputs import Pairs
+from traceana.comparison.step_work import cells
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+
+class Run:
+    """A labelled trace with the layer manifest of its model, if there is one.
+
+    What several tables need of it is computed once.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        trace: Trace,
+        model: Manifest | None = None,
+        batch: int | None = None,
+        pairs: Pairs | None = None,
+    ) -> None:
+        """Name ``trace``; the labels of runs that are compared have to be distinct.
+
+        ``batch`` is the number of images in a step, where it is known beside the trace. ``pairs``
+        forces layers of the first of the runs that are compared on layers of this one.
+        """
+        self.label = label
+        self.trace = with_names_of(trace, model)
+        self.model = model
+        self.pairs = pairs
+        self._batch = batch
+
+    @cached_property
+    def measured(self) -> Sample:
+        """The measured steps; ``marked`` is False, and it is :attr:`whole`, where none is."""
+        return sample(self.trace)
+
+    @cached_property
+    def whole(self) -> Sample:
+        """All of the recording, taken for one step."""
+        return sample(self.trace, whole=True) if self.measured.marked else self.measured
+
+    @cached_property
+    def side(self) -> Side:
+        """The layers."""
+        return side(self.trace, self.model)
+
+    @property
+    def batch(self) -> int | None:
+        """The images in a step: as was told, else by the shapes of the layers' inputs."""
+        return self._batch or self.side.batch
+
+
+STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "number": pl.Int64,
+    "wall_ns": pl.Int64,
+    "available_ns": pl.Int64,
+    "work_ns": pl.Int64,
+    "busy_ns": pl.Int64,
+    "calls": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The measured steps of one run.
+
+    ``steps`` has a row a step (:data:`STEPS`): ``wall_ns`` (of several processes the longest),
+    ``available_ns`` (wall time times the devices that the step used, added up over processes),
+    ``work_ns`` (durations of the work that it launched), ``busy_ns`` (union of all work in the
+    step's window, over its devices), ``calls``. ``cells`` has the work of the steps
+    (:func:`traceana.comparison.step_work.cells`), their ``step`` the row of ``steps``. ``marked``
+    is False where the trace has no steps: it is then one, the whole of it.
+    """
+
+    steps: pl.DataFrame
+    cells: pl.DataFrame
+    marked: bool
+    notes: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of steps."""
+        return self.steps.height
+
+
+def sample(trace: Trace, *, whole: bool = False) -> Sample:
+    """Return the measured steps of ``trace``, warm-up left out, and their work.
+
+    With ``whole``, and where no step is marked, the trace is taken for one step.
+    """
+    measured = measured_steps(trace)
+    if whole or not measured.rows:
+        return _whole(trace)
+    rows = (
+        steps(trace)
+        .frame.filter(~pl.col("warm_up"))
+        .with_columns((pl.col("wall_ns") * pl.max_horizontal("devices", 1)).alias("available_ns"))
+    )
+    by_number = (
+        rows.group_by("step")
+        .agg(
+            pl.col("start_ns").min(),
+            pl.col("wall_ns").max(),
+            pl.col("available_ns", "work_ns", "busy_ns", "calls").sum(),
+        )
+        .sort("start_ns", "step")
+        .rename({"step": "number"})
+        .select(*STEPS)
+        .cast(pl.Schema(STEPS))
+    )
+    place_of = {number: row for row, number in enumerate(by_number["number"])}
+    numbers = trace.steps["number"].gather(measured.rows)
+    step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
+    step = work(trace)["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
+    return Sample(by_number, cells(trace, step), True, measured.notes)
+
+
+def _whole(trace: Trace) -> Sample:
+    activities = work(trace)
+    span = span_ns(trace) or 0
+    devices = activities.select("rank", "device").drop_nulls("device").unique()
+    busy = Busy.of(activities)
+    row = {
+        "number": 0,
+        "wall_ns": span,
+        "available_ns": span * max(devices.height, 1),
+        "work_ns": int(activities["duration"].sum()),
+        "busy_ns": sum(busy.total(at) for at in busy.by_place),
+        "calls": activities.height,
+    }
+    step = pl.zeros(activities.height, pl.UInt32, eager=True)
+    note = "the trace marks no steps: all of it is compared as one"
+    return Sample(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
+
+
+def devices(trace: Trace) -> str:
+    """Return the names of the devices that worked, with their numbers: ``2 x Tesla V100``."""
+    if trace.on_cpu:
+        return "CPU"
+    used = work(trace).select("rank", "device").drop_nulls("device").unique()
+    known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
+    names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
+    counted = names.group_by(pl.col("name").fill_null("GPU of unknown name")).len().sort("name")
+    return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
+
+
+def step_flops(
+    trace: Trace, model: Manifest | None = None, *, whole: bool = False
+) -> dict[str, float]:
+    """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
+
+    Layers of which no shapes are known, neither from the trace nor from ``model``, are not there.
+    With ``whole``, and without steps, they are those of the whole recording.
+    """
+    numbers = trace.steps["number"].gather(measured_steps(trace).rows).unique().to_list()
+    part = select(trace, steps=numbers) if numbers and not whole else trace
+    table = layers(part, model=model).frame.filter(
+        pl.col("role") == "layer", pl.col("flops").is_not_null(), pl.col("flops") > 0
+    )
+    steps = 1 if whole else max(len(numbers), 1)
+    return dict(table.select("layer", pl.col("flops") / steps).iter_rows())

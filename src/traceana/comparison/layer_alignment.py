@@ -1,0 +1,369 @@
+"""Which layer of one run is which of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from traceana.comparison.layer_features import Side
+from traceana.comparison.sequence_alignment import Gaps, best_alignment, posterior
+
+if TYPE_CHECKING:
+    from traceana.comparison.layer_features import Layer
+
+How = Literal["map", "order", "moved"]
+
+UNIT: Final = 1e-3
+"""Nats in one unit of the scores that are aligned."""
+
+GAPS: Final = Gaps(open=3000, extend=500, change=2000)
+"""A gap begins behind one layer in twenty (e^-3), and is followed by another in three of five."""
+
+TEMPERED: Final = 0.5
+"""Features are not independent, as their sum supposes: shapes, weights and FLOPs go together. The
+evidence counts half, so that a confidence is as often right as it says."""
+
+MOVED: Final = 4.0
+"""Nats, beside the logarithm of the number of candidates, that a pair out of order has to have."""
+
+ORDER_ALONE: Final = 0.75
+"""Confidence is this much of what it would be where only types and order speak for a pair:
+frameworks run branches that do not depend on each other in different orders. In recordings of three
+networks by three frameworks, 3 of 4 such pairs were right (``docs/diff.md``)."""
+
+_ROUNDS: Final = 2
+_MOST_MOVED: Final = 600
+_OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
+"""Features that tell layers of one type apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Layer ``a`` of one side is layer ``b`` of the other, both by place.
+
+    ``confidence`` is the probability, given the model of evidence; ``how`` tells whether the pair
+    was forced (``map``), is of the alignment (``order``) or of layers out of order (``moved``).
+    """
+
+    a: int
+    b: int
+    confidence: float
+    how: How
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The pairs by place in a, and for each layer the probability that it has no partner."""
+
+    pairs: tuple[Pair, ...]
+    alone_a: tuple[float, ...]
+    alone_b: tuple[float, ...]
+
+    @property
+    def confidence(self) -> float | None:
+        """Mean over the layers of both sides of the probability that what is said is right."""
+        paired_a, paired_b = {p.a for p in self.pairs}, {p.b for p in self.pairs}
+        told = [2 * pair.confidence for pair in self.pairs]
+        told += [p for i, p in enumerate(self.alone_a) if i not in paired_a]
+        told += [p for i, p in enumerate(self.alone_b) if i not in paired_b]
+        layers = len(self.alone_a) + len(self.alone_b)
+        return sum(told) / layers if layers else None
+
+
+def align(a: Side, b: Side, forced: Mapping[int, int] | None = None) -> Alignment:
+    """Return the alignment of the layers of ``a`` and ``b``; ``forced`` maps places of a to b.
+
+    The layers keep their order: the alignment is the best of all that there are, by evidence less
+    gaps. How often each feature agrees is then estimated from the pairs, once more aligned, and
+    what is left over is assigned regardless of order where the evidence is strong. Aligning ``b``
+    with ``a`` gives the same pairs.
+    """
+    forced = dict(forced or {})
+    if _canonical(b) < _canonical(a):
+        turned = align(b, a, {j: i for i, j in forced.items()})
+        pairs = sorted((Pair(p.b, p.a, p.confidence, p.how) for p in turned.pairs), key=_place)
+        return Alignment(tuple(pairs), turned.alone_b, turned.alone_a)
+    rows = [i for i in range(len(a.layers)) if i not in forced]
+    columns = [j for j in range(len(b.layers)) if j not in set(forced.values())]
+    found = [Pair(i, j, 1.0, "map") for i, j in forced.items()]
+    alone_a, alone_b = np.zeros(len(a.layers)), np.zeros(len(b.layers))
+    alone_a[rows] = 1.0
+    alone_b[columns] = 1.0
+    if rows and columns:
+        odds, told = _evidence(a, b, rows, columns, list(forced.items()))
+        likely = posterior(odds * TEMPERED, GAPS, UNIT * TEMPERED)
+        alone = (1 - likely.sum(axis=1), 1 - likely.sum(axis=0))
+        alone_a[rows], alone_b[columns] = alone
+        aligned = best_alignment(_integers(odds), GAPS)[0]
+        kept = [(i, j) for i, j in aligned if likely[i, j] >= min(alone[0][i], alone[1][j])]
+        sure = likely * np.where(told, 1.0, ORDER_ALONE)
+        found += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
+        for i, j, confidence in _moved(odds, kept):
+            found.append(Pair(rows[i], columns[j], confidence, "moved"))
+    return Alignment(
+        tuple(sorted(found, key=_place)),
+        tuple(np.clip(alone_a, 0.0, 1.0).tolist()),
+        tuple(np.clip(alone_b, 0.0, 1.0).tolist()),
+    )
+
+
+def _evidence(
+    a: Side, b: Side, rows: list[int], columns: list[int], known: list[tuple[int, int]]
+) -> tuple[Matrix, Truths]:
+    """Return the log odds of ``rows`` by ``columns``, and where more agrees than types.
+
+    What agrees how often is estimated.
+    """
+    chosen: Sequence[Feature] = features(a, b, flops_shift(a, b))
+    agree = [feature.agrees for feature in chosen]
+    odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
+    for _ in range(_ROUNDS - 1):
+        aligned = best_alignment(_integers(odds), GAPS)[0]
+        pairs = known + [(rows[i], columns[j]) for i, j in aligned if odds[i, j] > 0]
+        agree = estimated(chosen, pairs)
+        odds = log_odds(chosen, agree)[np.ix_(rows, columns)]
+    return odds, any_agrees(chosen, _OF_ONE_LAYER)[np.ix_(rows, columns)]
+
+
+def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
+    """Return pairs of what the alignment left over: layers that stand elsewhere."""
+    left = [i for i in range(odds.shape[0]) if i not in {pair[0] for pair in kept}]
+    right = [j for j in range(odds.shape[1]) if j not in {pair[1] for pair in kept}]
+    if not left or not right:
+        return []
+    worth = odds[np.ix_(left, right)] - MOVED - np.log(max(len(left), len(right)))
+    some_a, some_b = (worth > 0).any(axis=1).nonzero()[0], (worth > 0).any(axis=0).nonzero()[0]
+    if max(len(some_a), len(some_b)) > _MOST_MOVED:
+        return []
+    small = worth[np.ix_(some_a, some_b)]
+    weigh = np.exp(np.minimum(worth * TEMPERED, 500.0))
+    moved = []
+    for row, column in best_assignment(small):
+        i, j = int(some_a[row]), int(some_b[column])
+        others = 1 + weigh[i].sum() + weigh[:, j].sum() - weigh[i, j]
+        moved.append((left[i], right[j], float(weigh[i, j] / others)))
+    return moved
+
+
+def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    return np.rint(odds / UNIT).astype(np.int64)
+
+
+def _canonical(side: Side) -> str:
+    """Return a text by which two sides are put in one order, whichever is named first."""
+    return repr(side)
+
+
+def _place(pair: Pair) -> tuple[int, int]:
+    return pair.a, pair.b
+
+
+Codes = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
+
+UNKNOWN: Final = -1
+SAME_FLOPS: Final = 0.05
+"""Counts whose logarithms differ by no more are of one amount: a bias is counted or is not."""
+
+_MOST_TIES: Final = 1000
+
+_OBSERVATIONS: Final = 10
+"""How many layers the prior of m stands for when m is estimated anew from layers paired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature of all layers of both sides: equal codes agree, :data:`UNKNOWN` is unknown."""
+
+    name: str
+    agrees: float
+    """m before anything is known of the runs."""
+    a: Codes
+    b: Codes
+
+
+def features(a: Side, b: Side, shift: float | None) -> list[Feature]:
+    """Return the features of the layers of ``a`` and ``b``.
+
+    ``shift`` is the logarithm of by how much all FLOPs of ``b`` are larger; without it they say
+    nothing.
+    """
+
+    def told(name: str, agrees: float, of: Callable[[Layer], str | int | bool | None]) -> Feature:
+        codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
+        return Feature(name, agrees, *codes)
+
+    paths_a, paths_b = ({one.path for one in side.layers if one.path} for side in (a, b))
+    fewest = min(len(paths_a), len(paths_b))
+    common = len(paths_a & paths_b) / fewest if fewest else 0.0
+    return [
+        told("kind", 0.998, lambda one: one.known.kind if one.known else None),
+        _type_feature(a, b),
+        told("path", min(max(common, 0.02), 0.98), lambda one: one.path),
+        told("number", 0.6, lambda one: one.number),
+        told("takes", 0.95, lambda one: one.takes),
+        told("gives", 0.95, lambda one: one.gives),
+        told("weight", 0.93, lambda one: one.weight),
+        _flops_feature(a, b, shift),
+        told("category", 0.8, lambda one: one.category),
+        told("backward", 0.95, lambda one: one.backward),
+    ]
+
+
+def log_odds(features: Sequence[Feature], agree: Sequence[float]) -> Matrix:
+    """Return the summed evidence for each pair, layers of a by layers of b.
+
+    ``agree`` is m of each feature.
+    """
+    total = np.zeros((len(features[0].a), len(features[0].b)))
+    for feature, m in zip(features, agree, strict=True):
+        known_a, known_b = feature.a[feature.a >= 0], feature.b[feature.b >= 0]
+        if not len(known_a) or not len(known_b):
+            continue
+        counts = np.bincount(np.concatenate([known_a, known_b]))
+        chance = counts / counts.sum()
+        by_code = np.log(m / np.maximum(chance, 1 / counts.sum()))
+        against = np.log((1 - m) / max(1 - float((chance**2).sum()), 1e-3))
+        same = feature.a[:, None] == feature.b[None, :]
+        known = (feature.a >= 0)[:, None] & (feature.b >= 0)[None, :]
+        for_it = np.maximum(by_code, 0.0)[np.maximum(feature.a, 0)][:, None]
+        total += np.where(known, np.where(same, for_it, min(against, 0.0)), 0.0)
+    return total
+
+
+def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
+    """Tell for each pair whether any of the features called ``names`` is known and agrees."""
+    found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
+    for feature in features:
+        if feature.name in names:
+            found |= (feature.a[:, None] == feature.b[None, :]) & (feature.a >= 0)[:, None]
+    return found
+
+
+def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> list[float]:
+    """Return m of each feature, as ``pairs`` of layers (rows of a and b) show it."""
+    rows, columns = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    found = []
+    for feature in features:
+        codes_a, codes_b = feature.a[rows], feature.b[columns]
+        known = (codes_a >= 0) & (codes_b >= 0)
+        agreed = int((known & (codes_a == codes_b)).sum())
+        m = (feature.agrees * _OBSERVATIONS + agreed) / (_OBSERVATIONS + int(known.sum()))
+        found.append(min(max(m, 0.02), 0.998))
+    return found
+
+
+def flops_shift(a: Side, b: Side) -> float | None:
+    """Return the log ratio of FLOPs, b over a, that most pairs of layers have; null without any.
+
+    It is 0 where both sides' FLOPs are of one step and image. Where a batch or the steps are not
+    known, or one run trains and the other infers, the counts of all layers are off by one factor.
+    """
+    logs_a, logs_b = (np.log([one.flops for one in side.layers if one.flops]) for side in (a, b))
+    if not len(logs_a) or not len(logs_b):
+        return None
+    ratios = np.sort((logs_b[None, :] - logs_a[:, None]).ravel())
+    within = np.searchsorted(ratios, ratios + SAME_FLOPS / 2, side="right")
+    counts = within - np.arange(len(ratios))
+    best = np.flatnonzero(counts == counts.max())
+    centres = [float(np.median(ratios[at : within[at]])) for at in best[:_MOST_TIES]]
+    return min(centres, key=abs)
+
+
+def _type_feature(a: Side, b: Side) -> Feature:
+    """Return the types; one in no vocabulary and on one side alone says nothing."""
+    words_a, words_b = ([one.known for one in side.layers] for side in (a, b))
+    common = {one.word for one in words_a if one} & {one.word for one in words_b if one}
+
+    def told(one: Any) -> str | None:
+        return one.word if one and (one.kind or one.word in common) else None
+
+    return Feature("type", 0.97, *_codes([told(w) for w in words_a], [told(w) for w in words_b]))
+
+
+def _flops_feature(a: Side, b: Side, shift: float | None) -> Feature:
+    if shift is None:
+        unknown = (np.full(len(side.layers), UNKNOWN, dtype=np.int64) for side in (a, b))
+        return Feature("flops", 0.9, *unknown)
+    half = shift / 2
+    logs = [
+        np.log(one.flops) + moved if one.flops else np.nan
+        for side, moved in ((a, half), (b, -half))
+        for one in side.layers
+    ]
+    values = np.array(logs, dtype=np.float64)
+    order = np.argsort(values, kind="stable")  # NaN last
+    apart = np.diff(values[order], prepend=values[order[:1]]) > SAME_FLOPS
+    codes = np.full(len(values), UNKNOWN, dtype=np.int64)
+    codes[order] = np.cumsum(apart)
+    codes[np.isnan(values)] = UNKNOWN
+    return Feature("flops", 0.9, codes[: len(a.layers)], codes[len(a.layers) :])
+
+
+def _codes(a: Sequence[Any], b: Sequence[Any]) -> tuple[Codes, Codes]:
+    numbers: dict[Any, int] = {}
+    codes = [
+        UNKNOWN if value is None else numbers.setdefault(value, len(numbers)) for value in (*a, *b)
+    ]
+    found = np.array(codes, dtype=np.int64)
+    return found[: len(a)], found[len(a) :]
+
+
+def best_assignment(worth: Matrix) -> list[tuple[int, int]]:
+    """Return pairs (row, column), each in one at most, of the greatest summed worth.
+
+    A pair of no positive worth is never made. O(n^3) of the larger number n, n^2 steps of numpy.
+    """
+    rows, columns = worth.shape
+    size = max(rows, columns)
+    if not size:
+        return []
+    cost = np.zeros((size, size))
+    cost[:rows, :columns] = -np.maximum(worth, 0.0)
+    column_of = _assigned(cost)
+    return [
+        (row, int(column_of[row]))
+        for row in range(rows)
+        if column_of[row] < columns and worth[row, column_of[row]] > 0
+    ]
+
+
+def _assigned(cost: Matrix) -> npt.NDArray[np.int64]:
+    """Return the column of each row of a square matrix so that the summed cost is least.
+
+    Rows are added one by one along the shortest augmenting path; the duals keep all reduced costs
+    nonnegative. Column ``size`` stands for the row that is being added.
+    """
+    size = len(cost)
+    of_row, of_column = np.zeros(size), np.zeros(size + 1)
+    row_of = np.full(size + 1, -1, dtype=np.int64)
+    for added in range(size):
+        row_of[size] = added
+        column = size
+        least = np.full(size, np.inf)
+        came = np.full(size, size, dtype=np.int64)
+        done = np.zeros(size + 1, dtype=bool)
+        while row_of[column] >= 0:
+            done[column] = True
+            row = row_of[column]
+            reduced = cost[row] - of_row[row] - of_column[:size]
+            closer = ~done[:size] & (reduced < least)
+            least[closer], came[closer] = reduced[closer], column
+            following = int(np.argmin(np.where(done[:size], np.inf, least)))
+            delta = least[following]
+            of_row[row_of[done]] += delta
+            of_column[done] -= delta
+            least[~done[:size]] -= delta
+            column = following
+        while column != size:
+            previous = int(came[column])
+            row_of[column] = row_of[previous]
+            column = previous
+    found = np.empty(size, dtype=np.int64)
+    found[row_of[:size]] = np.arange(size)
+    return found

@@ -1,0 +1,295 @@
+"""A run that is given as a Trace or by its path."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from traceana.comparison.layer_features import Side
+from traceana.errors import BadPairsError, CannotWriteError, NotFoundError, UnreadableError
+from traceana.runs import RecordedRun, find_runs, is_run
+from traceana.runs.find import runs_below
+from traceana.trace.bundle import is_bundle
+
+if TYPE_CHECKING:
+    from traceana.describe import Manifest
+    from traceana.trace import Trace
+
+
+_SUFFIXES: Final = frozenset(
+    (
+        *(".gz", ".zst", ".xz", ".json", ".trace", ".pt", ".pb", ".xplane", ".sqlite", ".sql"),
+        *(".nsys-rep", ".qdrep", ".qdstrm", ".nvvp", ".nvprof", ".csv", ".tsv", ".parquet"),
+    )
+)
+
+
+def opened(
+    given: Trace | str | os.PathLike[str], model: Manifest | None = None
+) -> tuple[Trace, Manifest | None]:
+    """Return the trace of a run and its layer manifest: ``model``, or the one beside its file.
+
+    Raises the errors of :mod:`traceana.errors`.
+    """
+    from traceana.describe import find, read
+    from traceana.opening import open_trace
+
+    if not isinstance(given, str | os.PathLike):
+        return given, model
+    beside = find(given) if model is None else None
+    return open_trace(given), model if beside is None else read(beside)
+
+
+def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
+    """Return the images of a step as the folder of a recorded run tells them; else null.
+
+    Raises the errors of :func:`traceana.runs.read_run` where that folder is damaged.
+    """
+    from traceana.runs import is_run, read_run
+
+    if not isinstance(given, str | os.PathLike) or not is_run(Path(given)):
+        return None
+    timing = read_run(given).timing()
+    return None if timing is None else timing.images_per_step
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The runs that are compared: their paths and labels, and what was left out and why."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def runs_in(given: Sequence[Path]) -> Found:
+    """Return the runs of ``given``, a sweep or a folder of recorded runs standing for its runs.
+
+    Those that died, or hold no trace, are left out. Runs that are all of such folders are called
+    after the values in which they differ (``batch=4``), others after their paths. Raises the errors
+    of :func:`traceana.runs.find_runs`.
+    """
+    paths: list[Path] = []
+    left_out: list[str] = []
+    recorded: list[RecordedRun] = []
+    for path in given:
+        if not path.is_dir() or is_run(path) or not runs_below(path):
+            paths.append(path)
+            continue
+        for run in find_runs([path]):
+            if run.complete and run.run.traces:
+                recorded.append(run)
+                paths.append(run.folder)
+            else:
+                left_out.append(f"{run.folder}: {run.run.reason or 'it holds no trace'}")
+    told = _differing_values([_facts(run) for run in recorded])
+    if len(recorded) < len(paths) or len(set(told)) < len(told):
+        told = labels(paths)
+    return Found(tuple(paths), tuple(told), tuple(left_out))
+
+
+def _facts(run: RecordedRun) -> Mapping[str, Any]:
+    workload = run.run.workload
+    if run.run.point or workload is None:
+        return run.run.point
+    told = {"framework": workload.framework, "network": workload.network, "batch": workload.batch}
+    return {**told, **workload.options}
+
+
+def _differing_values(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return of each run its values in which not all runs are alike."""
+    names = dict.fromkeys(name for one in facts for name in one)
+    several = [name for name in names if len({str(one.get(name)) for one in facts}) > 1]
+    return [
+        ",".join(f"{name}={one[name]}" for name in several if name in one) or "?" for one in facts
+    ]
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def baselines_folder() -> Path:
+    """Return where baselines are: ``traceana/baselines`` in ``$XDG_DATA_HOME``.
+
+    Where that is unset, empty or no absolute path it is in ``~/.local/share``, as the XDG Base
+    Directory Specification has it.
+    """
+    told = os.environ.get("XDG_DATA_HOME", "")
+    home = Path(told) if Path(told).is_absolute() else Path("~/.local/share").expanduser()
+    return home / "traceana" / "baselines"
+
+
+def resolved(given: Path) -> Path:
+    """Return ``given`` where it exists, else the baseline of that name.
+
+    Raises :class:`~traceana.errors.NotFoundError`, which lists the baselines there are.
+    """
+    if given.exists():
+        return given
+    folder = baselines_folder()
+    name = str(given)
+    if _NAME.fullmatch(name) and is_bundle(folder / name):
+        return folder / name
+    kept = sorted(path.name for path in folder.glob("*") if is_bundle(path))
+    there = f"the baselines are {', '.join(kept)}" if kept else "no baseline was saved yet"
+    raise NotFoundError(f"{given} is neither a file nor a baseline: {there}")
+
+
+def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
+    """Keep ``trace`` under ``name``, with its layer manifest, in place of one of that name.
+
+    Returns its bundle. Raises :class:`~traceana.errors.CannotWriteError`, also on a name of other
+    characters than letters, digits, ``-`` and ``_``.
+    """
+    if not _NAME.fullmatch(name):
+        raise CannotWriteError(
+            f"{name!r} cannot be a baseline's name: use letters, digits, - and _ only"
+        )
+    folder = baselines_folder()
+    bundle = trace.save(folder / name, overwrite=True)
+    beside = folder / f"{name}.layers.json"
+    if model is not None:
+        model.write(beside)
+        return bundle
+    try:
+        beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWriteError(f"cannot replace {beside}: {error.strerror}") from error
+    return bundle
+
+
+_Entry = tuple[str, str, int]
+
+Pairs = Mapping[str, str] | str | os.PathLike[str]
+"""Layers of one run on layers of another: a mapping of names, or a file of them."""
+
+
+def forced_pairs(
+    given: Pairs | None, a: Side, b: Side, names: tuple[str, str] = ("a", "b")
+) -> dict[int, int]:
+    """Return the forced pairs, by the places of the layers in ``a`` and ``b``.
+
+    ``names`` is what the sides are called in errors.
+
+    Raises :class:`~traceana.errors.BadPairsError`, with the line, on what is no pair, on a layer
+    that a side does not have, and on one that is paired twice.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        entries, where = [(x, y, 0) for x, y in given.items()], "pairs"
+    else:
+        entries, where = _read(Path(given)), str(given)
+    places = [{layer.label: at for at, layer in enumerate(one.layers)} for one in (a, b)]
+    found: dict[int, int] = {}
+    for name_a, name_b, line in entries:
+        at = f"{where}, line {line}" if line else where
+        for name, of, which in zip((name_a, name_b), places, names, strict=True):
+            if name not in of:
+                raise BadPairsError(
+                    f"{at}: {which} has no layer {name!r} that did work: traceana layers lists them"
+                )
+        place_a, place_b = places[0][name_a], places[1][name_b]
+        if place_a in found or place_b in found.values():
+            twice = name_a if place_a in found else name_b
+            raise BadPairsError(f"{at}: {twice!r} is paired twice: leave one pair")
+        found[place_a] = place_b
+    return found
+
+
+def _read(path: Path) -> list[_Entry]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist: name a file of pairs") from error
+    except UnicodeDecodeError as error:
+        raise BadPairsError(f"{path} is no text: write pairs as TOML or CSV") from error
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+    return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
+
+
+def _csv(path: Path, text: str) -> list[_Entry]:
+    rows = csv.reader(io.StringIO(text), strict=True)
+    found: list[_Entry] = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells) or (not found and cells == ["a", "b"]):
+                continue
+            if len(cells) != 2 or not all(cells):
+                raise BadPairsError(
+                    f"{path}, line {rows.line_num}: two names of layers are wanted, a,b"
+                )
+            found.append((cells[0], cells[1], rows.line_num))
+    except csv.Error as error:
+        raise BadPairsError(f"{path}, line {rows.line_num}: no CSV: {error}") from error
+    return found
+
+
+def _toml(path: Path, text: str) -> list[_Entry]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        at = f", line {line[1]}" if line else ""
+        what = re.sub(r" \(at .*\)$", "", str(error))
+        raise BadPairsError(
+            f'{path}{at}: no TOML ({what}): write "layer of a" = "layer of b"'
+        ) from error
+    lines = text.splitlines()
+    found: list[_Entry] = []
+    for key, value in table.items():
+        line_of = next((n for n, line in enumerate(lines, 1) if key in line), 0)
+        if not isinstance(value, str):
+            at = f", line {line_of}" if line_of else ""
+            raise BadPairsError(
+                f'{path}{at}: {key!r} is given no name: write "layer of a" = "layer of b", '
+                "names with points in quotes"
+            )
+        found.append((key, value, line_of))
+    return found
+
+
+def labels(paths: Sequence[Path]) -> list[str]:
+    """Return distinct short names of runs that are in ``paths``.
+
+    They are the names of the files or folders without the suffixes of trace formats. Where two
+    are alike, all are called after the parts of their paths in which they differ. A path that is
+    there twice is numbered.
+    """
+    stems = [_stem(path) for path in paths]
+    told = (
+        stems if len(set(stems)) == len(stems) else _differing_parts([p.absolute() for p in paths])
+    )
+    seen: Counter[str] = Counter()
+    found: list[str] = []
+    for name in told:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _differing_parts(paths: Sequence[Path]) -> list[str]:
+    """Return the paths without the parts that all of them begin or end with."""
+    parts = [[*path.parts[:-1], _stem(path)] for path in paths]
+    shortest = min(map(len, parts)) - 1
+    first = next((at for at in range(shortest) if len({p[at] for p in parts}) > 1), shortest)
+    room = min(len(p) for p in parts) - first - 1
+    last = next((at for at in range(room) if len({p[-1 - at] for p in parts}) > 1), room)
+    return ["/".join(p[first : len(p) - last]) for p in parts]
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    while (suffix := Path(name).suffix) in _SUFFIXES and name != suffix:
+        name = name.removesuffix(suffix)
+    return name or str(path)

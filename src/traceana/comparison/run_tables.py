@@ -1,0 +1,294 @@
+"""A table of several runs: one row a run and an item, and the runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from traceana.analyze.transfers import transfers as of_one
+from traceana.comparison.compared_run import Run
+from traceana.comparison.step_work import KEYS, OTHER, Kind, keyed
+from traceana.result import ratio, with_share
+
+RUN: Final = "run"
+ITEM: Final = "item"
+RATIO: Final = "to_first"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a run and an item.
+
+    ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
+    runs) and the columns ``keys``, which name the item; of an item that a run does not have there
+    is no row. ``figures`` are the columns that are shown side by side, the most telling first;
+    ``time`` is the one that ``to_first`` compares: each item's sum over that of the first run, null
+    where that has none. ``runs`` are the labels in their order.
+    """
+
+    frame: pl.DataFrame
+    keys: tuple[str, ...]
+    figures: tuple[str, ...]
+    time: str
+    runs: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def pivot(self) -> pl.DataFrame:
+        """Return one row an item: ``keys``, then for each run its ``figures``.
+
+        Their columns are called as :meth:`column` says. Numbers of several rows of an item are
+        added up, texts joined by commas.
+        """
+        kinds = self.frame.schema
+        by_item = self.frame.group_by(RUN, ITEM, maintain_order=True).agg(
+            _together(figure, kinds[figure]) for figure in self.figures
+        )
+        wide = self.frame.select(ITEM, *self.keys).unique(ITEM, keep="first").sort(ITEM)
+        for run in self.runs:
+            own = by_item.filter(pl.col(RUN) == run).drop(RUN)
+            named = {figure: self.column(run, figure) for figure in self.figures}
+            wide = wide.join(own.rename(named), on=ITEM, how="left", maintain_order="left")
+        return wide.drop(ITEM)
+
+    @staticmethod
+    def column(run: str, figure: str) -> str:
+        """Return the name of a column of :meth:`pivot`."""
+        return f"{run} {figure}"
+
+
+def table(
+    parts: Sequence[tuple[str, pl.DataFrame]],
+    keys: tuple[str, ...],
+    figures: tuple[str, ...],
+    time: str,
+    *,
+    ratios: bool,
+    last: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return the table of ``parts``, a frame a run with its label.
+
+    ``keys`` tell the items apart and are columns of all of them; those of most ``time`` in all runs
+    come first, those whose first key is among ``last`` at the end. ``to_first`` is appended, and is
+    the last of the figures; null without ``ratios``.
+    """
+    labels = tuple(label for label, _ in parts)
+    rows = pl.concat(
+        [frame.with_columns(pl.lit(label).alias(RUN)) for label, frame in parts], how="vertical"
+    )
+    items = (
+        rows.group_by(keys)
+        .agg(pl.col(time).sum().alias("_most"))
+        .sort(
+            [pl.col(keys[0]).is_in(list(last)), "_most", *keys],
+            descending=[False, True, *(False for _ in keys)],
+            nulls_last=True,
+        )
+        .drop("_most")
+        .with_row_index(ITEM)
+        .with_columns(pl.col(ITEM).cast(pl.Int64))
+    )
+    numbered = rows.join(items, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
+    return Table(
+        with_ratio(numbered, labels, time, ratios=ratios).select(
+            RUN, ITEM, *keys, *(c for c in rows.columns if c not in (RUN, *keys)), RATIO
+        ),
+        keys,
+        (*figures, RATIO),
+        time,
+        labels,
+        tuple(notes),
+    )
+
+
+def with_ratio(
+    rows: pl.DataFrame, labels: Sequence[str], time: str, *, ratios: bool
+) -> pl.DataFrame:
+    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`), null without
+    ``ratios``."""
+    summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
+    first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
+    known = (pl.col("_first") > 0) & ratios
+    to_first = pl.when(known).then(ratio(pl.col("_sum"), pl.col("_first")))
+    by_item = summed.join(first, on=ITEM, how="left").select(RUN, ITEM, to_first.alias(RATIO))
+    place = {label: at for at, label in enumerate(labels)}
+    order = pl.col(RUN).replace_strict(place, return_dtype=pl.Int64)
+    return rows.join(by_item, on=[RUN, ITEM], how="left", maintain_order="left").sort(
+        order, ITEM, maintain_order=True
+    )
+
+
+def _together(figure: str, kind: pl.DataType) -> pl.Expr:
+    column = pl.col(figure)
+    if kind == pl.String:
+        return column.drop_nulls().unique(maintain_order=True).str.join(", ").replace("", None)
+    if figure == RATIO:
+        return column.first()
+    return pl.when(column.is_not_null().any()).then(column.sum())
+
+
+_WHOLE: Final = "figures are of whole recordings"
+
+
+def classes(runs: Sequence[Run]) -> Table:
+    """Return all work by category and part, as ``report`` has them."""
+    return work(runs, "class")
+
+
+def algorithms(runs: Sequence[Run]) -> Table:
+    """Return all work by category, and of convolutions by algorithm and pass."""
+    return work(runs, "algorithm")
+
+
+def kernels(runs: Sequence[Run]) -> Table:
+    """Return all work by the name of the kernel."""
+    return work(runs, "kernel")
+
+
+def work(runs: Sequence[Run], by: Kind, notes: Sequence[str] = ()) -> Table:
+    """Return all work by the columns :data:`traceana.comparison.step_work.KEYS` of ``by``.
+
+    Columns: those of :func:`added`, then ``to_first``. The rows of a run add up to all its work.
+    """
+    keys = KEYS[by]
+    parts = [(run.label, added(run, keys, lambda cells: keyed(cells, by))) for run in runs]
+    time, calls = basis(runs)
+    return table(
+        parts,
+        keys,
+        (time, calls),
+        time,
+        ratios=comparable(runs),
+        last=[OTHER],
+        notes=[*unmarked(runs), *notes],
+    )
+
+
+def added(
+    run: Run, keys: Sequence[str], prepared: Callable[[pl.DataFrame], pl.DataFrame]
+) -> pl.DataFrame:
+    """Return the work of ``run`` by ``keys``, columns of its cells when they are ``prepared``.
+
+    Columns: ``keys``, ``calls`` and ``time_ns`` (of the whole recording), ``step_calls`` and
+    ``step_ns`` (means over the measured steps, time rounded down; null where no step is marked),
+    ``share`` (of all work of the recording). Most time first.
+    """
+    figures = [pl.col("calls", "time_ns").sum()]
+    frame = prepared(run.whole.cells).group_by(keys).agg(figures)
+    if run.measured.marked:
+        steps = run.measured.count
+        own = prepared(run.measured.cells).group_by(keys).agg(figures)
+        means = own.select(
+            *keys,
+            (pl.col("calls") / steps).alias("step_calls"),
+            (pl.col("time_ns") // steps).alias("step_ns"),
+        )
+        frame = frame.join(means, on=keys, how="left", nulls_equal=True)
+        frame = frame.with_columns(pl.col("step_calls", "step_ns").fill_null(0))
+    else:
+        frame = frame.with_columns(
+            pl.lit(None, pl.Float64).alias("step_calls"), pl.lit(None, pl.Int64).alias("step_ns")
+        )
+    return with_share(frame).sort(
+        ["time_ns", *keys], descending=[True, *(False for _ in keys)], nulls_last=True
+    )
+
+
+def marked(runs: Sequence[Run]) -> bool:
+    """Tell whether all runs mark steps; else they are compared as a whole."""
+    return all(run.measured.marked for run in runs)
+
+
+def basis(runs: Sequence[Run]) -> tuple[str, str]:
+    """Return the columns of time and calls in which ``runs`` can be compared."""
+    return ("step_ns", "step_calls") if marked(runs) else ("time_ns", "calls")
+
+
+def comparable(runs: Sequence[Run]) -> bool:
+    """Tell whether ratios of :func:`basis` compare like with like.
+
+    Steps are, and recordings without steps that hold as many kernels: others may hold more or fewer
+    iterations.
+    """
+    if marked(runs):
+        return True
+    return not any(run.measured.marked for run in runs) and len(set(_kernels(runs))) == 1
+
+
+def _kernels(runs: Sequence[Run]) -> list[int]:
+    kernel = pl.col("kind").is_in(["kernel", "op", "graph"])
+    return [int(run.whole.cells.filter(kernel)["calls"].sum()) for run in runs]
+
+
+def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return what has to be said of runs without steps."""
+    without = [run.label for run in runs if not run.measured.marked]
+    if not without:
+        return ()
+    if len(without) < len(runs):
+        verb = "marks" if len(without) == 1 else "mark"
+        return (f"{', '.join(without)} {verb} no steps: {_WHOLE}, without ratios",)
+    if comparable(runs):
+        return (f"no run marks steps: {_WHOLE}, which hold as many kernels each",)
+    counts = ", ".join(f"{count:,}" for count in _kernels(runs))
+    return (f"no run marks steps: {_WHOLE}, without ratios: they hold {counts} kernels",)
+
+
+SGEMM: Final = ("fp32", "tf32")
+"""Operand types of what BLAS calls SGEMM; TF32 runs behind its interface."""
+
+
+def gemms(runs: Sequence[Run]) -> Table:
+    """Return the matrix products by kernel.
+
+    The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
+    (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
+    ``library``; ``tile`` and ``gemm_layout`` are the parts of ``gemm``. Columns of figures: those
+    of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one item
+    more: the rows of a run add up to all its work.
+    """
+    return work(runs, "gemm", _without(runs, "matrix products"))
+
+
+def sgemms(runs: Sequence[Run]) -> Table:
+    """Return those of :func:`gemms` that BLAS calls SGEMM: fp32 and tf32, nothing else."""
+    whole = gemms(runs)
+    kept = whole.frame.filter(pl.col("precision").is_in(SGEMM))
+    have = set(kept[RUN])
+    notes = [f"{run.label}: no SGEMM in it" for run in runs if run.label not in have]
+    return replace(whole, frame=kept, notes=(*whole.notes, *notes))
+
+
+def _without(runs: Sequence[Run], what: str) -> list[str]:
+    return [
+        f"{run.label}: no {what} in it"
+        for run in runs
+        if run.whole.cells.filter(pl.col("category") == "gemm").is_empty()
+    ]
+
+
+_KEYS: Final = ("direction", "host_memory")
+_FIGURES: Final = (
+    *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
+    *("waits", "step_count", "step_bytes", "step_ns", "step_share"),
+)
+
+
+def transfers(runs: Sequence[Run]) -> Table:
+    """Return the copies by direction and host memory.
+
+    Columns: ``direction``, ``host_memory``, then those of
+    :func:`traceana.analyze.transfers.transfers` from ``count`` on that do not depend on the machine
+    alone (``bytes_per_s`` is the throughput), and ``to_first``. The rows of a run are all
+    its copies.
+    """
+    parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
+    time, _ = basis(runs)
+    count, size = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
+    notes = [f"{label}: no copies in it" for label, frame in parts if frame.is_empty()]
+    figures = (count, size, "bytes_per_s", time)
+    told = [*unmarked(runs), *notes]
+    return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=told)
