@@ -196,7 +196,7 @@ class Comparison:
 
     @property
     def layers(self) -> pl.DataFrame:
-        """Forward and backward time by layer: :func:`traceana.comparison.layer_table.layer_table`."""
+        """Time by layer and pass: :func:`traceana.comparison.layer_table.layer_table`."""
         return self.by("layer").frame
 
     @property

@@ -62,7 +62,7 @@ class Diff:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
         The columns are those of :func:`traceana.comparison.diff_rows.told`. ``delta_ns`` adds up to
-        the difference of the steps' mean device time. All views and the changes are judged together.
+        the difference of the steps' mean device time. All views and changes are tested together.
         """
         return self.views[what]
 

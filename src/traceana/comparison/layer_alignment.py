@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana.comparison.layer_features import Side
-from traceana.comparison.sequence_alignment import Gaps, best_alignment, posterior
+from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
 
 if TYPE_CHECKING:
     from traceana.comparison.layer_features import Layer
@@ -163,7 +163,6 @@ def _place(pair: Pair) -> tuple[int, int]:
 
 
 Codes = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
 
 UNKNOWN: Final = -1

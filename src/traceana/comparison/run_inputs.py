@@ -267,12 +267,11 @@ def labels(paths: Sequence[Path]) -> list[str]:
     there twice is numbered.
     """
     stems = [_stem(path) for path in paths]
-    told = (
-        stems if len(set(stems)) == len(stems) else _differing_parts([p.absolute() for p in paths])
-    )
+    distinct = len(set(stems)) == len(stems)
+    names = stems if distinct else _differing_parts([path.absolute() for path in paths])
     seen: Counter[str] = Counter()
     found: list[str] = []
-    for name in told:
+    for name in names:
         seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found

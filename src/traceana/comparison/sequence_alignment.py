@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from traceana.comparison.layer_alignment import Matrix
-
 Scores = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
 
 _IMPOSSIBLE: Final = -(1 << 60)
 _MATCH, _ROWS, _COLUMNS = 0, 1, 2
@@ -99,7 +98,8 @@ _NEVER: Final = -1e18
 def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
     """Return the probability of each pair, rows by columns.
 
-    Every alignment that :func:`best_alignment` chooses from is weighed by the exponential of its score; ``scores`` are nats, ``gaps`` multiples of ``unit`` nats.
+    Every alignment that :func:`best_alignment` chooses from is weighted by the exponential of
+    its score; ``scores`` are nats, ``gaps`` multiples of ``unit`` nats.
     """
     rows, columns = scores.shape
     opens, extends, changes = (-cost * unit for cost in (gaps.open, gaps.extend, gaps.change))

@@ -2,9 +2,9 @@
 
 A difference is real where its interval excludes 0, which is where its p value is small
 (:mod:`traceana.comparison.resampling`), and it is as large as the least effect. Two sides are the
-*same* where the whole interval lies within the least effect. What is neither is *inconclusive*: that a
-difference is not proved does not prove that there is none (Altman and Bland, "Absence of evidence
-is not evidence of absence", BMJ 1995).
+*same* where the whole interval lies within the least effect. Everything else is *inconclusive*: a
+difference that is not proved is not proved to be absent (Altman and Bland, "Absence of evidence is
+not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
