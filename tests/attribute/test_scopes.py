@@ -12,7 +12,7 @@ import pytest
 import traceana
 from tests.ingest.xplane.writing import PlaneWriter, write
 from traceana.analyze.layers import layers
-from traceana.enrich.layers.scopes import ScopeLayers
+from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.trace.schema import conform
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from traceana.enrich.signatures import functions, signatures
+from traceana.enrich.counters import functions, signatures
 
 ADD = "at::native::CUDAFunctor_add<c10::BFloat16>"
 SILU = "at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)"

@@ -8,21 +8,27 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.backward import forward_of
-from traceana.enrich.cpu import DEVICE_WORK, operator_activities, range_activities
-from traceana.enrich.launches import with_calls
-from traceana.enrich.layers.places import Layer
+from traceana.enrich.cpu import operator_activities, range_activities
+from traceana.enrich.layers.from_scopes import ScopeLayers
+from traceana.enrich.layers.places import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import repeated
 from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
-from traceana.enrich.layers.scopes import ScopeLayers
-from traceana.enrich.layers.tree import DEEPEST_PATH
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, thread_keys, to_rows
+from traceana.enrich.nesting import (
+    NONE,
+    Flags,
+    Ints,
+    Nesting,
+    from_rows,
+    matching,
+    thread_keys,
+    to_rows,
+)
 from traceana.enrich.operators import from_nvtx, with_nesting
 from traceana.enrich.ranges import Surroundings
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.trace import Ledger, Trace
-from traceana.trace.schema import CPU_DEVICE, Direction, conform
+from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform
 
 
 def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
@@ -38,7 +44,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
-    activities = with_calls(activities, trace.calls, ledger)
+    activities = _with_calls(activities, trace.calls, ledger)
     step_table = steps(trace, activities, step_marker)
     if step_marker is not None:
         trace = trace.with_tables(ranges=as_steps(trace, step_marker))
@@ -58,6 +64,48 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
         layers=conform("layers", layers),
         ledger=pl.concat([trace.ledger, ledger.frame()]),
     )
+
+
+def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return ``activities`` with the row of their launching call, and its process where unknown.
+
+    Correlation ids are unique within a process; a format of one process leaves the activities'
+    process null. Many activities may share one call (a CUDA graph). Device work without a call in
+    the trace is counted in ``ledger`` and kept.
+    """
+    numbered = (
+        calls.lazy()
+        .with_row_index("call")
+        .filter(pl.col("correlation").is_not_null())
+        .select("call", "correlation", pl.col("process").alias("call_process"))
+    )
+    per_process = activities["process"].null_count() == 0
+    keys = ["correlation", "call_process"] if per_process else ["correlation"]
+    joined = (
+        activities.lazy()
+        .drop("call")
+        .join(
+            numbered.unique(keys, keep="first", maintain_order=True),
+            left_on=["correlation", "process"] if per_process else ["correlation"],
+            right_on=keys,
+            how="left",
+            maintain_order="left",
+        )
+        .collect()
+    )
+    if not per_process:
+        joined = joined.with_columns(pl.coalesce("process", "call_process"))
+    work = joined.filter(pl.col("call").is_null() & pl.col("kind").is_in(DEVICE_WORK))
+    # Without any call in the trace nothing is missing: the recording left calls out as a whole.
+    if calls.height:
+        ledger.add(
+            "no_launch",
+            work.height,
+            table="activities",
+            kept=True,
+            time_ns=int(work["duration"].sum()),
+        )
+    return joined.select(activities.columns)
 
 
 @dataclass(frozen=True, slots=True)

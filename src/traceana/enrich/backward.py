@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, thread_keys
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, matching, thread_keys
 from traceana.enrich.operators import is_node
 
 _EVALUATES: Final = "^autograd::engine::evaluate_function: "

@@ -1,4 +1,4 @@
-"""Measured counters to the kernels of a timeline, and the arithmetic that they count."""
+"""Nsight Compute's counters joined to the kernels of a timeline, and the FLOPs that they count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.enrich.signatures import functions, signatures
+from traceana.enrich.classify.spelling import canonical
 from traceana.errors import CountersError
 from traceana.trace.ledger import Ledger
 
@@ -29,8 +29,7 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     """Return ``trace`` with ``counters`` of the same program, each with the row of its kernel.
 
     The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
-    and size that was launched. Names are compared by what all profilers agree on in them (see
-    :mod:`~traceana.enrich.signatures`), and alone where one of the two did not record all sizes.
+    and size that was launched. Names are compared by their :func:`signatures`, and alone where one of the two did not record all sizes.
     Launches that the timeline does not have keep a null ``activity``; they, the kernels of
     measured names that no launch was left for, and the launches whose kernels run in another order
     are counted in the ledger as ``unmatched``, which replaces what an earlier join counted.
@@ -112,3 +111,55 @@ def flops(counters: pl.DataFrame) -> pl.DataFrame:
         ).alias(kind)
         for kind, weights in _FLOPS.items()
     )
+
+
+_PARENTHESIS: Final = r"\([^()]*\)"
+_DEEPEST: Final = 64
+"""Parentheses within each other that are taken out; text may hold any number of them."""
+_TEMPLATE: Final = r"<[^<>]*>"
+_IDENTIFIER: Final = r"[A-Za-z_$][A-Za-z0-9_$]*"
+_WORD: Final = rf"{_IDENTIFIER}(?:::)?|[0-9]+"
+_NOISE: Final = r"^(?:const|volatile|void|operator|unnamed|lambda[0-9]*|T[0-9]+|.*::)$"
+
+
+def signatures(names: pl.Series) -> pl.Series:
+    """Return what all profilers print alike of each name: words without namespaces and arguments.
+
+    Nsight Compute prints ``void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char
+    *, 3>>(int, T2, T3)`` where CUPTI prints ``void at::native::vectorized_elementwise_kernel<4,
+    at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, ...)``: without namespaces
+    (older versions with them), with the letters of template parameters for arguments, ``1`` for
+    ``true``, and lambdas as ``[lambda(float) (instance 1)]`` where CUPTI has ``{lambda(float)#1}``.
+
+    A signature is the words and numbers of the name and of its template arguments, separated by
+    spaces. Kernels that differ in the number or the type of a lambda alone have one signature.
+    """
+    distinct = names.unique()
+    bare = (
+        _without(_PARENTHESIS, canonical(distinct))
+        .str.replace_all(r"#[0-9]+", "")
+        .str.replace_all(r"\b([0-9]+)[uUlL]+\b", "$1")
+    )
+    words = bare.str.extract_all(_WORD).list.eval(
+        pl.element().filter(~pl.element().str.contains(_NOISE)).replace({"true": "1", "false": "0"})
+    )
+    signature = words.list.join(" ")
+    return names.replace_strict(distinct, signature, return_dtype=pl.String)
+
+
+def functions(names: pl.Series) -> pl.Series:
+    """Return the bare name of each kernel: no return type, namespace, template or arguments."""
+    distinct = names.unique()
+    bare = _without(_TEMPLATE, _without(_PARENTHESIS, canonical(distinct)))
+    function = bare.str.extract_all(_IDENTIFIER).list.last()
+    return names.replace_strict(distinct, function, return_dtype=pl.String)
+
+
+def _without(pattern: str, texts: pl.Series) -> pl.Series:
+    """Return ``texts`` without what ``pattern`` matches, and what it then matches, and so on."""
+    for _ in range(_DEEPEST):
+        shorter = texts.str.replace_all(pattern, " ")
+        if shorter.equals(texts):
+            break
+        texts = shorter
+    return texts

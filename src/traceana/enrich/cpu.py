@@ -37,8 +37,6 @@ from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
 from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 
-DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
-
 _FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
 """Ranges that say when, not what: a step, a whole pass. Only what they hold is work."""
 

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, to_rows
+from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, matching, to_rows
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
 # In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".

@@ -43,6 +43,9 @@ ActivityKind = pl.Enum(
         "op",
     ]
 )
+DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
+"""Kinds of activities that are work of a device; a synchronization is a wait."""
+
 CopyKind = pl.Enum(
     ["h2d", "d2h", "d2d", "p2p", "h2h", "h2a", "a2h", "a2a", "a2d", "d2a", "unknown"]
 )

@@ -10,8 +10,8 @@ import polars as pl
 from traceana.analyze.costs.pairing import Pairing, paired
 from traceana.analyze.work import work
 from traceana.describe.manifest import Layer, Manifest
+from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.places import SEPARATOR
-from traceana.enrich.layers.scopes import replica_of
 from traceana.flops.layers import Layer as Shapes
 from traceana.flops.layers import layer_costs
 from traceana.flops.model import LARGEST, Refusal

@@ -14,8 +14,7 @@ from traceana.analyze.events.keys import ANY, NEVER, event_keys, keys_of, take
 from traceana.analyze.events.recorded import awaited, recorded_work
 from traceana.analyze.events.records import WAIT_CALL, wait_records
 from traceana.analyze.transfers.copies import ASYNCHRONOUS, copies
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Ints, from_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows, matching
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

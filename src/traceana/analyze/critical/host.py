@@ -14,8 +14,7 @@ from traceana.analyze.events.keys import ANY, NO_WORK, event_keys, keys_of, take
 from traceana.analyze.events.recorded import recorded_work
 from traceana.analyze.events.records import STREAM_WAIT
 from traceana.analyze.intervals import union
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Ints, from_rows
+from traceana.enrich.nesting import NONE, Ints, from_rows, matching
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

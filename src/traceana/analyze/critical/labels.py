@@ -13,8 +13,7 @@ from traceana.analyze.critical.host import WAITING
 from traceana.analyze.critical.pieces import cut
 from traceana.analyze.critical.threads import Threads
 from traceana.analyze.critical.walk import GAP, HOST, LAUNCH, SYNC, WORK
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Nesting, to_rows
+from traceana.enrich.nesting import NONE, Nesting, matching, to_rows
 from traceana.enrich.ranges import Surroundings
 
 if TYPE_CHECKING:

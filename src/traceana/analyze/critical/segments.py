@@ -14,8 +14,8 @@ from traceana.analyze.critical.labels import labelled
 from traceana.analyze.critical.threads import Threads, of_process
 from traceana.analyze.critical.walk import GAP, LAUNCH, WORK, Stretches, Walk
 from traceana.analyze.critical.windows import windows
-from traceana.enrich.cpu import DEVICE_WORK
 from traceana.enrich.nesting import NONE
+from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

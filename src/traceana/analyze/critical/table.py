@@ -10,8 +10,8 @@ from traceana.analyze.critical.segments import segments
 from traceana.analyze.layers.places import OUTSIDE, places
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
-from traceana.enrich.cpu import DEVICE_WORK
 from traceana.result import Result, sums, with_share
+from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

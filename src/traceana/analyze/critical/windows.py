@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.enrich.cpu import DEVICE_WORK
+from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -22,8 +22,7 @@ from traceana.analyze.idle.causes import (
     PROFILER,
 )
 from traceana.analyze.numbering import rows_of
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Ints
+from traceana.enrich.nesting import NONE, Ints, matching
 
 if TYPE_CHECKING:
     from traceana.analyze.idle.threads import Threads

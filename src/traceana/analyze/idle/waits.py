@@ -16,8 +16,7 @@ from traceana.analyze.events.recorded import awaited, recorded_work
 from traceana.analyze.events.records import WAIT_CALL, wait_records
 from traceana.analyze.idle.causes import COLLECTIVE, COPY, EVENT
 from traceana.analyze.numbering import distinct, first_rows, numbered
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Ints, timeline, to_rows
+from traceana.enrich.nesting import NONE, Ints, matching, timeline, to_rows
 
 if TYPE_CHECKING:
     from traceana.analyze.idle.recorded import Recorded

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.layers.operands import operands
+from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.places import SEPARATOR
-from traceana.enrich.layers.positions import short_name
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.model import Shape
 from traceana.trace.schema import conform

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from traceana.analyze.layers.instructions import products
-from traceana.enrich.layers.annotations import OPERAND_POSITIONS
+from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.arity import MOST_INPUTS
 from traceana.flops.call import Call

@@ -1,14 +1,14 @@
-"""Layers as places in a program: which thread was where, when."""
+"""Intervals of threads that are layers, and the paths that nested names make."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.tree import PathTree
 from traceana.enrich.nesting import NONE, Ints, Nesting
 
 SEPARATOR: Final = "."
@@ -36,7 +36,7 @@ class Places:
 
 
 def codes(text: pl.Series) -> tuple[Ints, list[str]]:
-    """Number the distinct texts; returns (number per row, texts by number)."""
+    """Return the number of each row's text, and the distinct texts by number."""
     distinct = text.unique(maintain_order=True)
     numbers = pl.Series(np.arange(len(distinct)))
     if not len(distinct):
@@ -48,7 +48,7 @@ def codes(text: pl.Series) -> tuple[Ints, list[str]]:
 
 
 def nest(frame: pl.DataFrame, key: Ints) -> Nesting:
-    """Nest the rows of ``frame`` by their ``start`` and ``duration``."""
+    """Return the nesting of the rows of ``frame`` by their ``start`` and ``duration``."""
     return Nesting.of(key, frame["start"].to_numpy(), frame["duration"].to_numpy())
 
 
@@ -57,3 +57,69 @@ def tree_of(frame: pl.DataFrame, key: Ints) -> tuple[Nesting, PathTree, list[str
     nesting = nest(frame, key)
     code, texts = codes(frame["text"])
     return nesting, PathTree.of(nesting, code), texts
+
+
+DEEPEST_PATH: Final = 256
+"""Ranges around one another of which a path is made; deeper ones have the path of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathTree:
+    """The distinct paths of nested, named intervals.
+
+    ``node[i]`` is the node of interval ``i``; ``parent`` and ``code`` have one entry a node, the
+    parent before the child.
+    """
+
+    node: Ints
+    parent: Ints
+    code: Ints
+
+    @classmethod
+    def of(cls, nesting: Nesting, code: Ints) -> PathTree:
+        """Return the tree of intervals whose names are numbered ``code``, 0 or greater."""
+        node = np.full(len(code), NONE, dtype=np.int64)
+        parents: list[Ints] = []
+        codes: list[Ints] = []
+        base = int(code.max(initial=0)) + 1
+        count = 0
+        for rows in nesting.levels():
+            above = nesting.parent[rows]
+            owner = np.where(above == NONE, NONE, node[above])
+            distinct, inverse = np.unique((owner + 1) * base + code[rows], return_inverse=True)
+            node[rows] = inverse + count
+            parents.append(distinct // base - 1)
+            codes.append(distinct % base)
+            count += len(distinct)
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(node, np.concatenate([empty, *parents]), np.concatenate([empty, *codes]))
+
+    def paths(self, texts: Sequence[str], separator: str) -> list[str]:
+        """Return the path of every node; an empty text adds nothing to its parent's path.
+
+        Nodes with :data:`DEEPEST_PATH` others around them have the path of their parent: paths of
+        every depth together would take the square of the depth.
+
+        A text that already begins with its parent's path (``features.0`` within ``features``)
+        takes its place.
+        """
+        paths: list[str] = []
+        nodes = zip(self.parent.tolist(), self.code.tolist(), self.depths().tolist(), strict=True)
+        for parent, code, depth in nodes:
+            above, text = paths[parent] if parent != NONE else "", texts[code]
+            if depth >= DEEPEST_PATH:
+                paths.append(above)
+            elif not text or not above:
+                paths.append(text or above)
+            elif text.startswith(above + separator):
+                paths.append(text)
+            else:
+                paths.append(f"{above}{separator}{text}")
+        return paths
+
+    def depths(self) -> Ints:
+        """Return how many nodes are above each node."""
+        depth = np.zeros(len(self.parent), dtype=np.int64)
+        for i, parent in enumerate(self.parent.tolist()):
+            depth[i] = 0 if parent == NONE else depth[parent] + 1
+        return depth

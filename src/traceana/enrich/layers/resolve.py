@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.annotations import annotation_places
-from traceana.enrich.layers.hierarchy import hierarchy_layers
-from traceana.enrich.layers.modules import module_places
+from traceana.enrich.layers.from_order import position_layers, short_name
+from traceana.enrich.layers.from_ranges import annotation_places, hierarchy_layers, module_places
+from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.places import SEPARATOR, Layer, Places
-from traceana.enrich.layers.positions import position_layers, short_name
 from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_places
-from traceana.enrich.layers.scopes import ScopeLayers
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots
 from traceana.trace.schema import empty
 

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.layers.places import Layer, Places, codes, nest
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, matching, roots
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",

@@ -1,4 +1,4 @@
-"""Layers and directions told by name scopes: TensorFlow's operator names, XLA's ``op_name``.
+"""Layers and directions from name scopes: TensorFlow's operator names, XLA's ``op_name``.
 
 ``AlexNet/conv1/Conv2D`` is an operator of layer ``AlexNet.conv1``; so are
 ``gradient_tape/AlexNet/conv1/Conv2D/Conv2DBackpropFilter`` and JAX's

@@ -1,4 +1,9 @@
-"""Layers told by ranges that the program itself set: NVTX push/pop, record_function."""
+"""Layers from what the program marks: nn.Module calls, Module Hierarchy, NVTX and record_function.
+
+:func:`module_places` reads Kineto's Python events (``with_stack=True``), :func:`hierarchy_layers`
+the ``Module Hierarchy`` that TorchScript's operators carry, :func:`annotation_places` the ranges
+that the program itself sets.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,61 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.places import SEPARATOR, Layer, Places, codes, nest
+from traceana.enrich.layers.places import SEPARATOR, Layer, PathTree, Places, codes, nest, tree_of
 from traceana.enrich.layers.roles import WEIGHTED, role_of
-from traceana.enrich.layers.tree import PathTree
-from traceana.enrich.matching import matching
-from traceana.enrich.nesting import NONE, Ints, Nesting
+from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, matching
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+
+_PREFIX: Final = "nn.Module: "
+_INSTANCE: Final = re.compile(r"_\d+$")
+
+
+def module_places(ranges: pl.DataFrame, key: Ints) -> Places:
+    """Return the module calls among ``ranges`` as layers.
+
+    Kineto numbers the instances of a class (``Conv2d_3``), so a text names one module wherever it
+    is called from. Its path is the longest under which it was seen: a recomputed forward pass
+    begins in the middle of the model.
+    """
+    wanted = (ranges["kind"] == "module").to_numpy()
+    nesting, tree, texts = tree_of(ranges.filter(wanted), key[wanted])
+    names = [text.removeprefix(_PREFIX) for text in texts]
+    paths = tree.paths(names, SEPARATOR)
+    longest: dict[int, tuple[int, str]] = {}
+    for code, depth, path in zip(tree.code.tolist(), tree.depths().tolist(), paths, strict=True):
+        if code not in longest or depth > longest[code][0]:
+            longest[code] = (depth, path)
+    layers: list[Layer] = [
+        (longest[code][1], _INSTANCE.sub("", name), "layer") for code, name in enumerate(names)
+    ]
+    layer = tree.code[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
+    return Places(nesting, layer, layers)
+
+
+# "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
+_CALL: Final = r"[^.():<>]+\([^()]*\)::"
+
+
+def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
+    """Return, for every operator, the module that its Module Hierarchy ends in, NONE without one.
+
+    An operator that has none is where the operator around it is. The outermost call, the model
+    itself, is not part of the path.
+    """
+    code, texts = codes(ops["module"].cast(pl.String).fill_null(""))
+    calls = pl.Series(texts, dtype=pl.String).str.extract_all(_CALL)
+    layers: dict[Layer, int] = {}
+    layer_of_text = np.full(len(texts), NONE, dtype=np.int64)
+    for i, found in enumerate(calls.to_list()):
+        modules = [call.removesuffix(")::").split("(", 1) for call in found[1:]]
+        if modules:
+            path = SEPARATOR.join(name for name, _ in modules)
+            layer_of_text[i] = layers.setdefault((path, modules[-1][1], "layer"), len(layers))
+    own = layer_of_text[code] if len(texts) else code
+    return inherit(nesting, own), list(layers)
+
 
 _DIRECTION: Final = re.compile(
     rf"(?i){DIRECTION_ALONE}|^{DIRECTION_WORD} ?[:/.] ?|[ ._:/-]{DIRECTION_WORD}$"
