@@ -1,4 +1,4 @@
-"""The attribution pass over a whole trace: each source of knowledge in its turn."""
+"""The attribution pass: the call, operator, range, layer, step and direction of each activity."""
 
 from __future__ import annotations
 

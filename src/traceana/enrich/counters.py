@@ -29,10 +29,11 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     """Return ``trace`` with ``counters`` of the same program, each with the row of its kernel.
 
     The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
-    and size that was launched. Names are compared by their :func:`signatures`, and alone where one of the two did not record all sizes.
-    Launches that the timeline does not have keep a null ``activity``; they, the kernels of
-    measured names that no launch was left for, and the launches whose kernels run in another order
-    are counted in the ledger as ``unmatched``, which replaces what an earlier join counted.
+    and size that was launched. Names are compared by their :func:`signatures`, and without sizes
+    where one of the two did not record all sizes. Launches that the timeline does not have keep a
+    null ``activity``. They, the kernels of measured names that no launch was left for, and the
+    launches whose kernels run in another order are counted in the ledger as ``unmatched``, which
+    replaces what an earlier join counted.
 
     Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
     """

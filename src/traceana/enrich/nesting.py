@@ -1,4 +1,4 @@
-"""Nested intervals on threads: who encloses whom, and what was running at a moment.
+"""Nested intervals on threads, and the arrays of row numbers that stand for them.
 
 Everything here works on whole columns; the passes are counted in levels of nesting, never in
 events.

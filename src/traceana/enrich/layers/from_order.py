@@ -1,4 +1,8 @@
-"""Layers by the order of operators alone: the third conv2d of a step is conv2d_2."""
+"""Layers from the order of operators alone: the third conv2d of a step is ``conv2d_2``.
+
+:func:`position_layers` names them; :func:`_numbered` counts operators, once for all forward passes
+of one network in a step: micro-batches and evaluation call the layers of training again.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +49,8 @@ def position_layers(
     ``settled`` its layer where that is known otherwise, ``forward`` the forward operator of each
     backward one. A network that does not change runs its operators in the same order each step, so
     equal positions are the same layer; a step may run it several times
-    (:func:`_numbered`). The counting of batches is of the
-    normalization behind it. A backward operator has no position: its layer is its forward
+    (:func:`_numbered`). The counting of batches belongs to
+    the normalization behind it. A backward operator has no position: its layer is its forward
     operator's.
     """
     is_root = root == np.arange(len(root))
