@@ -7,8 +7,7 @@ import pytest
 from tests.advise.building import Run, run_of
 from traceana.advise import advise
 from traceana.advise.figures import Figures
-from traceana.advise.gates import broken, limit_of, rules_of
-from traceana.advise.metrics import METRICS
+from traceana.advise.gates import METRICS, broken, limit_of, rules_of
 from traceana.errors import BadGateError
 from traceana.report.gates import broken as says
 from traceana.trace import Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.advice import PAGE, page
 from traceana.advise import RULES
-from traceana.advise.metrics import METRICS
+from traceana.advise.gates import METRICS
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -19,7 +19,7 @@ def test_ids_are_words_and_each_is_there_once() -> None:
 
 def test_every_rule_says_all_it_has_to_say() -> None:
     for rule in RULES:
-        texts = (rule.title, rule.says, rule.estimate, rule.doubt, rule.change.pytorch)
+        texts = (rule.title, rule.sentence, rule.estimate, rule.caveat, rule.change.pytorch)
         assert all(texts), rule.id
         assert rule.change.tensorflow, rule.id
         assert rule.change.jax, rule.id

@@ -11,7 +11,7 @@ from tests.advise.cases import CASES, conv, copies, gap, products_in_a_row
 from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
-from traceana.advise.metrics import METRICS
+from traceana.advise.gates import METRICS
 from traceana.flops.executed import executed
 from traceana.flops.neutral.convolution import Convolution
 from traceana.report.findings import sentence
@@ -94,8 +94,8 @@ def test_fast_copies_that_no_kernel_hides_cost_their_time(tmp_path: Path) -> Non
     assert finding.saving_ns == 300_000
     assert finding.figures["kernel_ns"] == 8_000_000
     assert sentence(finding) == (
-        "300.0 µs of 300.0 µs of copies run with no kernel beside them: 4 copies, host to device "
-        "of 4.00 MB on average at 13.33 GB/s; kernels take 8.00 ms."
+        "exposed 300.0 µs of 300.0 µs copy time: 4 copies, host to device of 4.00 MB on average "
+        "at 13.33 GB/s; kernel time 8.00 ms"
     )
 
 
@@ -156,12 +156,12 @@ def test_devices_that_are_mostly_idle_are_told_of(tmp_path: Path) -> None:
         folder = tmp_path / str(length)
         folder.mkdir()
         notes = advise(gap(None, length)(folder)).notes
-        assert any("are busy" in note for note in notes) is told
+        assert any("GPU utilization" in note for note in notes) is told
 
 
 def test_nothing_to_say_is_said() -> None:
     assert advise(run_of(lambda run: None)).notes != ()
-    assert advise(TraceBuilder().build()).notes == ("no work: nothing to advise on",)
+    assert advise(TraceBuilder().build()).notes == ("no device activity: no findings",)
 
 
 def test_what_is_not_known_is_left_out_of_the_sentence(tmp_path: Path) -> None:

@@ -49,8 +49,7 @@ def test_the_time_per_image_that_falls_is_the_evidence(tmp_path: Path) -> None:
     # Steps of 10 ms, of which half the images' time is saved.
     assert (finding.saving_ns, finding.saving_share) == (5_000_000, 0.5)
     assert sentence(finding) == (
-        "Time per image falls from 1.00 µs at batch 4 to 500 ns at batch 16 (other runs of the "
-        "sweep, without profiler)."
+        "time per example 1.00 µs at batch 4, 500 ns at batch 16 (sweep, unprofiled)"
     )
     rows = finding.evidence.select("batch", "steps", "image_ns", "low_ns", "high_ns").rows()
     assert rows[1] == (4, 4, 1_000, 997, 1_002)
@@ -62,8 +61,8 @@ def test_both_grounds_are_said(tmp_path: Path) -> None:
     finding = small_batch(FEW_BLOCKS(tmp_path), series)
     assert finding is not None
     said = sentence(finding)
-    assert said.startswith("4 kernels (1.00 ms, 11.1 % of the work) have fewer blocks")
-    assert said.endswith("at batch 16 (other runs of the sweep, without profiler).")
+    assert said.startswith("4 kernels (1.00 ms, 11.1 % of kernel time) have fewer blocks")
+    assert said.endswith("at batch 16 (sweep, unprofiled)")
     assert finding.saving_ns == 5_000_000
 
 
@@ -100,7 +99,7 @@ def test_where_no_larger_batch_was_measured_the_blocks_tell(
     series = falling(4, images)
     finding = small_batch(FEW_BLOCKS(tmp_path), series)
     assert finding is not None
-    assert "per image" not in sentence(finding)
+    assert "per example" not in sentence(finding)
     assert small_batch(FILLED(tmp_path), series) is None
 
 
@@ -157,7 +156,7 @@ def test_a_run_of_a_sweep_is_advised_by_its_siblings(
 ) -> None:
     result = CliRunner().invoke(app, [verb, str(sweep / f"algorithms={algorithms},batch=4")])
     assert result.exit_code == 0
-    told = "1.00 µs at batch 4 to 800 ns at batch 8" in " ".join(result.stdout.split())
+    told = "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(result.stdout.split())
     assert told is says
 
 
@@ -166,4 +165,4 @@ def test_a_damaged_sibling_is_left_out_and_said(sweep: Path) -> None:
     result = CliRunner().invoke(app, ["advise", str(sweep / "algorithms=a,batch=4")])
     assert result.exit_code == 0
     assert "left out" in result.stderr
-    assert "per image falls" not in result.stdout
+    assert "time per example" not in result.stdout

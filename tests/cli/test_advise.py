@@ -31,12 +31,12 @@ def test_findings_are_numbered_with_saving_estimate_and_the_frameworks_change(
     run: Invoke, slow: Path
 ) -> None:
     text = run("advise", slow).stdout
-    assert text.startswith("1. tensor_cores_unused  at most ")
-    assert "2. pageable_copies  at most 500.0 µs (5.0 %)" in text
-    assert "3. layout_changes  at most 300.0 µs (3.0 %)" in text
+    assert text.startswith("1. tensor_cores_unused  ≤ ")
+    assert "2. pageable_copies  ≤ 500.0 µs (5.0 %)" in text
+    assert "3. layout_changes  ≤ 300.0 µs (3.0 %)" in text
     assert "DataLoader(pin_memory=True)" in text
     assert "TensorFlow" not in text, "the trace is PyTorch's"
-    assert "do not add up" in text
+    assert "do not add them" in text
 
 
 def test_one_rule_is_shown_whole(run: Invoke, slow: Path) -> None:
@@ -57,10 +57,10 @@ def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
     copies = by_rule["pageable_copies"]
     assert copies["saving_ns"] == 500_000
     assert copies["saving_share"] == pytest.approx(0.05)
-    assert copies["kind"] == "at most"
+    assert copies["kind"] == "upper bound"
     assert copies["figures"]["count"] == 4
     assert copies["evidence"][0]["exposed_ns"] == 2_000_000
-    assert {"pytorch", "tensorflow", "jax", "estimate", "doubt", "finding"} <= copies.keys()
+    assert {"pytorch", "tensorflow", "jax", "estimate", "caveat", "finding"} <= copies.keys()
 
 
 def test_limit_and_order_hold_in_every_format(run: Invoke, slow: Path) -> None:

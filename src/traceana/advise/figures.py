@@ -1,4 +1,4 @@
-"""What the rules look at: the results of our own analyses of the measured steps, each made once."""
+"""The analyses' tables of the measured steps, each computed once, that the rules read."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 WORTH: Final = 0.01
-"""A saving of a smaller part of a step is not worth a word."""
+"""A smaller saving, relative to the step, is no finding."""
 
 
 class Figures:
     """The tables of one trace.
 
-    They are of the measured steps (without warm-up) where the trace has steps, else of all of it.
-    ``units`` counts what a saving is shown per: the measured steps, each times the devices that it
-    used; without steps the devices. ``window_ns`` is how long these lasted together.
+    They cover the measured steps (without warm-up) where the trace has steps, else the capture.
+    Savings are shown per unit: ``units`` are the measured steps, each times the devices that it
+    used; without steps the devices. ``window_ns`` is the wall time of all units.
     """
 
     def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
-        """Look at ``trace``, and at ``batches``, the steps of its run and of its siblings."""
+        """Take ``trace``, and ``batches``, the step times of its sweep's runs."""
         self._trace = trace
         self._batches = batches
         self._part = _measured(trace)
@@ -71,7 +71,7 @@ class Figures:
 
     @cached_property
     def measured(self) -> pl.DataFrame:
-        """The measured steps; one that used no device counts as one that left it idle."""
+        """The measured steps; a step without device activity counts for one device."""
         return self.steps.filter(~pl.col("warm_up")).with_columns(pl.col("devices").clip(1))
 
     @cached_property
@@ -86,24 +86,23 @@ class Figures:
 
     @cached_property
     def window_ns(self) -> int:
-        """How long the measured steps lasted, times their devices, or the devices' spans."""
+        """Wall time of the measured steps times their devices, or the devices' spans."""
         if not self.stepped:
             return int(self.busy["work_span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
 
     @cached_property
     def paced_ns(self) -> int:
-        """``window_ns``, or how long the devices worked for what the steps launched, if longer.
+        """``window_ns``, or the busy time of the work that the steps launched, if longer.
 
-        Where the host runs ahead the devices still work when the last step has returned: a saving
-        in what was launched is a part of that.
+        Where the host runs ahead, that work ends after the last step has returned.
         """
         launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
         return max(self.window_ns, sum(launched.total(place) for place in launched.by_place))
 
     @cached_property
     def busy_ns(self) -> int:
-        """How long of ``window_ns`` the devices were busy."""
+        """Busy time of the devices within ``window_ns``."""
         return int((self.measured if self.stepped else self.busy)["busy_ns"].sum())
 
     @cached_property
@@ -113,7 +112,7 @@ class Figures:
 
     @cached_property
     def work_ns(self) -> int:
-        """Summed durations of all work."""
+        """Summed kernel time (all device activity)."""
         return int(self.breakdown["time_ns"].sum())
 
     @cached_property
@@ -133,7 +132,7 @@ class Figures:
 
     @cached_property
     def has_products(self) -> bool:
-        """Whether convolutions or matrix products are among the work."""
+        """Whether there are convolutions or GEMMs."""
         return bool(self.breakdown["category"].is_in(["conv", "gemm"]).any())
 
     @cached_property
@@ -142,7 +141,7 @@ class Figures:
 
     @cached_property
     def roofline(self) -> pl.DataFrame:
-        """Classes beside the machine: :func:`traceana.analyze.roofline.roofline`."""
+        """Classes on the roofline: :func:`traceana.analyze.roofline.roofline`."""
         return roofline(self._part, computed=self._units).frame
 
     @cached_property
@@ -152,22 +151,22 @@ class Figures:
 
     @cached_property
     def tries_algorithms(self) -> bool:
-        """Whether convolutions of any step, warm-up too, were computed by trial."""
+        """Whether the library tried algorithms for convolutions in any step, warm-up included."""
         return tries_algorithms(self._trace)
 
     @cached_property
     def plain_products(self) -> pl.DataFrame:
-        """Convolutions and matrix products in plain fp32, call by call."""
+        """FP32 convolutions and GEMMs without tensor cores, call by call."""
         return plain_products(self._units)
 
     @cached_property
     def products(self) -> pl.DataFrame:
-        """Plain matrix products that follow each other."""
+        """GEMMs in a row."""
         return products(self._part).frame
 
     @cached_property
     def occupancy(self) -> pl.DataFrame:
-        """Kernels by how much of the device they fill."""
+        """Occupancy of the kernels."""
         return occupancy(self._part).frame
 
     @cached_property
@@ -181,7 +180,7 @@ class Figures:
 
     @cached_property
     def exposed_copies_ns(self) -> int:
-        """Time of ``window_ns`` in which a copy ran and no kernel."""
+        """Exposed copy time within ``window_ns``."""
         return self._exposed(copies(self._part))
 
     @cached_property
@@ -222,7 +221,7 @@ class Figures:
 
     @cached_property
     def launch_bound(self) -> float | None:
-        """The part of the kernels that last shorter than the call that launched them."""
+        """The share of launch-bound kernels: shorter than their launch call."""
         known = self.devices.drop_nulls(["launch_bound", "launch_bound_share"])
         each = known.filter(pl.col("launch_bound_share") > 0)
         kernels = float((each["launch_bound"] / each["launch_bound_share"]).to_numpy().sum())
@@ -232,39 +231,39 @@ class Figures:
 
     @cached_property
     def peaks(self) -> Peaks | None:
-        """What the machine can do, where all devices are of one kind that is known."""
+        """The peaks of the devices, where all are of one known model."""
         return machine(self._part)[0]
 
     @cached_property
     def _working(self) -> pl.DataFrame:
-        """Those rows of the trace's devices that worked."""
+        """The rows of the devices with activity."""
         used = self.busy.select("rank", "device")
         return self._trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
 
     @cached_property
     def compute_capability(self) -> tuple[int, int] | None:
-        """The lowest of NVIDIA's devices that worked; None where it is not known."""
+        """The lowest of the NVIDIA devices with activity; None where unknown."""
         rows = self._working.filter(pl.col("vendor") == "NVIDIA")
         known = [_version(text) for text in rows["compute_capability"].drop_nulls().unique()]
         return min((one for one in known if one is not None), default=None)
 
     @cached_property
     def vendor(self) -> str | None:
-        """The vendor of the devices that worked; None where unknown, or not the same."""
+        """The vendor of the devices with activity; None where unknown or mixed."""
         vendors = self._working["vendor"].unique()
         return vendors.item() if len(vendors) == 1 else None
 
     def each(self, total_ns: int) -> int:
-        """Return the part of one unit, rounded down."""
+        """Return the time per unit, rounded down."""
         return total_ns // self.units
 
     def worth(self, saving_ns: float) -> bool:
-        """Tell whether a saving of all units together is worth a word."""
+        """Return whether a saving over all units is at least :data:`WORTH`."""
         return saving_ns > 0 and saving_ns >= WORTH * self.window_ns
 
 
 def _measured(trace: Trace) -> Trace:
-    """Return the measured steps of ``trace``, or all of it where they hold no work."""
+    """Return the measured steps of ``trace``, or all of it where they have no activity."""
     rows = measured_steps(trace).rows
     if not rows:
         return trace

@@ -1,19 +1,135 @@
-"""Gates for continuous integration: rules that must not hold, figures with a limit."""
+"""Gates of continuous integration: rules that must not hold, figures with a limit."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from traceana.advise.metrics import METRICS, Metric, Unit
-from traceana.advise.registry import RULES
+import polars as pl
+
+from traceana.advise.rule import RULES
 from traceana.errors import BadGateError
 
 if TYPE_CHECKING:
-    from traceana.advise.advice import Advice
+    from traceana.advise import Advice
     from traceana.advise.figures import Figures
+
+Unit = Literal["share", "time", "count", "bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure: ``of`` returns it (shares as fractions of 1, times in ns), None where unknown."""
+
+    name: str
+    unit: Unit
+    title: str
+    of: Callable[[Figures], float | None]
+
+
+def _share(part_ns: int, whole_ns: int) -> float | None:
+    return part_ns / whole_ns if whole_ns else None
+
+
+def _idle(figures: Figures) -> float | None:
+    if figures.on_cpu:
+        return None
+    return _share(figures.window_ns - figures.busy_ns, figures.window_ns)
+
+
+def _of_work(*categories: str) -> Callable[[Figures], float | None]:
+    def of(figures: Figures) -> float | None:
+        rows = figures.breakdown.filter(pl.col("category").is_in(categories))
+        return _share(int(rows["time_ns"].sum()), figures.work_ns)
+
+    return of
+
+
+def _pageable(figures: Figures) -> float | None:
+    return _share(figures.exposed_pageable_ns, figures.window_ns)
+
+
+def _plain_fp32(figures: Figures) -> float | None:
+    rows = figures.kernels.filter(
+        pl.col("category").is_in(["conv", "gemm"])
+        & (pl.col("precision") == "fp32")
+        & ~pl.col("tensor_core").fill_null(value=True)
+    )
+    return _share(int(rows["time_ns"].sum()), figures.work_ns)
+
+
+def _per_step(direction: str, column: str) -> Callable[[Figures], float | None]:
+    def of(figures: Figures) -> float | None:
+        if not figures.stepped:
+            return None
+        rows = figures.transfers().filter(pl.col("direction") == direction)
+        if rows[column].null_count():
+            return None
+        return int(rows[column].sum()) / figures.units
+
+    return of
+
+
+def _kernels_per_step(figures: Figures) -> float | None:
+    return int(figures.kernels["calls"].sum()) / figures.units if figures.stepped else None
+
+
+def _idle_for(*causes: str) -> Callable[[Figures], float | None]:
+    return lambda figures: _share(figures.idle_ns(*causes), figures.window_ns)
+
+
+def _exposed_communication(figures: Figures) -> float | None:
+    exposed = int(figures.devices["collective_exposed_ns"].fill_null(0).sum())
+    return _share(exposed, figures.window_ns)
+
+
+def _step_time(figures: Figures) -> float | None:
+    walls = figures.measured["wall_ns"]
+    return float(walls.median()) if len(walls) else None  # type: ignore[arg-type]
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("idle", "share", "idle time of the devices, of the measured steps", _idle),
+    Metric(
+        "exposed_copy",
+        "share",
+        "copy time not overlapped with compute, of the measured steps",
+        lambda figures: _share(figures.exposed_copies_ns, figures.window_ns),
+    ),
+    Metric("exposed_pageable", "share", "the same, of copies of pageable host memory", _pageable),
+    Metric(
+        "exposed_communication",
+        "share",
+        "collective time not overlapped with compute, of the measured steps",
+        _exposed_communication,
+    ),
+    Metric("data_loading", "share", "idle time for data loading, of the measured steps",
+           _idle_for("data_loader")),
+    Metric("synchronization", "share", "idle time for synchronization, of the measured steps",
+           _idle_for("synchronization")),
+    Metric("launch_bound", "share", "kernels shorter than their launch call, of those with a known "
+           "launch", lambda figures: figures.launch_bound),
+    Metric("unclassified", "share", "unclassified, of kernel time", _of_work("other")),
+    Metric("layout", "share", "layout changes, of kernel time", _of_work("layout")),
+    Metric("collective", "share", "collectives, of kernel time", _of_work("collective")),
+    Metric("bias_activation", "share", "bias and activation kernels, of kernel time",
+           _of_work("bias", "activation")),
+    Metric("plain_fp32", "share", "FP32 convolutions and GEMMs without tensor cores, of kernel "
+           "time", _plain_fp32),
+    Metric("step_time", "time", "median wall time of the measured steps", _step_time),
+    Metric("kernels_per_step", "count", "kernels per step and device", _kernels_per_step),
+    Metric("h2d_count_per_step", "count", "HtoD copies per step and device",
+           _per_step("h2d", "count")),
+    Metric("d2h_count_per_step", "count", "DtoH copies per step and device",
+           _per_step("d2h", "count")),
+    Metric("h2d_bytes_per_step", "bytes", "HtoD bytes per step and device",
+           _per_step("h2d", "bytes")),
+    Metric("d2h_bytes_per_step", "bytes", "DtoH bytes per step and device",
+           _per_step("d2h", "bytes")),
+)  # fmt: skip
+"""The figures of ``--max``."""
 
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ%]*)")
 _LONGEST: Final = 40
@@ -24,12 +140,12 @@ SUFFIXES: Final[dict[Unit, dict[str, float]]] = {
     "count": {"": 1.0},
     "bytes": {"": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9},
 }
-"""What may stand behind a limit."""
+"""The units of a limit, by the metric's unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A figure and the most it may be, in the metric's unit."""
+    """The maximum of a figure, in the metric's unit."""
 
     metric: Metric
     most: float
@@ -38,19 +154,19 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A gate that does not pass: a rule that holds, or a limit and the figure (None: unknown)."""
+    """A gate that failed: a rule that holds, or a limit and its figure, None where unknown."""
 
     gate: str | Limit
     value: float | None = None
 
     @property
     def unknown(self) -> bool:
-        """Whether the trace does not hold the figure, so that nothing is decided."""
+        """Whether the figure is not in the trace, so that the gate is inconclusive."""
         return isinstance(self.gate, Limit) and self.value is None
 
 
 def rules_of(text: str) -> tuple[str, ...]:
-    """Return the ids of ``a,b``; raises :class:`~traceana.errors.BadGateError` on an unknown one.
+    """Return the rule ids of ``a,b``. Raises :class:`~traceana.errors.BadGateError`.
 
     ``any`` stands for all rules that save something.
     """
@@ -58,13 +174,11 @@ def rules_of(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for word in (piece.strip() for piece in text.split(",")):
         if word == "any":
-            found += [rule.id for rule in RULES if rule.kind in ("estimate", "at most")]
+            found += [rule.id for rule in RULES if rule.kind in ("estimate", "upper bound")]
         elif word in known:
             found.append(word)
         else:
-            raise BadGateError(
-                f"no rule {_cut(word)!r} to fail on: `traceana advise --list` names them"
-            )
+            raise BadGateError(f"unknown rule {_cut(word)!r}: see traceana advise --list")
     return tuple(dict.fromkeys(found))
 
 
@@ -74,12 +188,12 @@ def limit_of(text: str) -> Limit:
     metric = next((one for one in METRICS if one.name == name), None)
     if metric is None:
         names = ", ".join(one.name for one in METRICS)
-        raise BadGateError(f"no figure {_cut(name)!r} to limit: there are {names}")
+        raise BadGateError(f"unknown figure {_cut(name)!r}; figures: {names}")
     match = _LIMIT.fullmatch(limit) if sign else None
     suffixes = SUFFIXES[metric.unit]
     if match is None or match.group(2) not in suffixes:
         raise BadGateError(
-            f"no limit {_cut(limit)!r} for {name}: write a number"
+            f"bad limit {_cut(limit)!r} for {name}: use a number"
             f"{_with([suffix for suffix in suffixes if suffix], '' not in suffixes)}, "
             f"as in {name}={_EXAMPLE[metric.unit]}"
         )
@@ -90,9 +204,9 @@ def limit_of(text: str) -> Limit:
 def broken(
     figures: Figures, advice: Advice, rules: Sequence[str], limits: Sequence[Limit]
 ) -> list[Broken]:
-    """Return the gates that a trace fails: ``advice`` is on it, and ``figures`` are of it.
+    """Return the gates that failed on the trace of ``figures`` and ``advice``.
 
-    A figure that the trace does not hold is among them, as unknown.
+    A gate on a figure that is not in the trace is among them, as unknown.
     """
     holding = {finding.rule.id for finding in advice.findings}
     found = [Broken(rule) for rule in rules if rule in holding]

@@ -81,7 +81,7 @@ def advise(
     if rule is not None:
         _known(rule)
     trace = open_trace(files, reading)
-    from traceana.advise.advice import advised
+    from traceana.advise import advised
     from traceana.advise.figures import Figures
     from traceana.report.findings import table
     from traceana.result import Result

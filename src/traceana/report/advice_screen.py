@@ -70,7 +70,7 @@ def _block(lines: Iterator[tuple[str, str]]) -> Table:
 def _lines(finding: Finding, framework: str | None) -> Iterator[tuple[str, str]]:
     yield "found", sentence(finding)
     yield "estimate", finding.rule.estimate
-    yield "but", finding.rule.doubt
+    yield "caveat", finding.rule.caveat
     yield from changes(finding, framework)
 
 

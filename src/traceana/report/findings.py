@@ -33,7 +33,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "saving_share": pl.Float64,
     "finding": pl.String,
     "estimate": pl.String,
-    "doubt": pl.String,
+    "caveat": pl.String,
     **dict.fromkeys(FRAMEWORKS, pl.String),
 }
 
@@ -49,7 +49,7 @@ def table(findings: Sequence[Finding]) -> pl.DataFrame:
         (
             *(finding.rule.id, finding.rule.title, finding.rule.kind),
             *(finding.saving_ns, finding.saving_share, sentence(finding)),
-            *(finding.rule.estimate, finding.rule.doubt, *_changes(finding.rule)),
+            *(finding.rule.estimate, finding.rule.caveat, *_changes(finding.rule)),
         )
         for finding in findings
     ]
@@ -69,7 +69,7 @@ def arranged(advice: Advice, table: Arranged) -> Advice:
 def rules_table(rules: Sequence[Rule]) -> pl.DataFrame:
     """Return one row a rule: the columns of :data:`SCHEMA` that are of no trace."""
     rows = [
-        (rule.id, rule.title, rule.kind, rule.estimate, rule.doubt, *_changes(rule))
+        (rule.id, rule.title, rule.kind, rule.estimate, rule.caveat, *_changes(rule))
         for rule in rules
     ]
     of_trace = ("saving_ns", "saving_share", "finding")
@@ -90,21 +90,21 @@ def sentence(finding: Finding) -> str:
         lacking = any(figures[name] is None for name in _FIGURE.findall(inside))
         return "" if lacking else inside
 
-    template = _OPTIONAL.sub(known, finding.rule.says)
+    template = _OPTIONAL.sub(known, finding.rule.sentence)
     return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
 
 
 def saving(finding: Finding) -> str:
-    """Return the saving for people: ``about 3.20 ms (12.3 %)``."""
+    """Return the saving for people: ``≈ 3.20 ms (12.3 %)``, ``≤`` for an upper bound."""
     match finding.rule.kind:
-        case "measuring":
-            return "falsifies the measurement"
-        case "nothing to gain":
-            return "nothing to gain"
+        case "measurement validity":
+            return "affects measurement validity"
+        case "no saving":
+            return "no saving"
         case kind:
-            about = "at most" if kind == "at most" else "about"
+            sign = "≤" if kind == "upper bound" else "≈"
             share = human.share(finding.saving_share)
-            return f"{about} {human.duration(finding.saving_ns)} ({share})"
+            return f"{sign} {human.duration(finding.saving_ns)} ({share})"
 
 
 def changes(finding: Finding, framework: str | None) -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "title": Kind.LONG,
     "finding": Kind.LONG,
     "estimate": Kind.LONG,
-    "doubt": Kind.LONG,
+    "caveat": Kind.LONG,
     "pytorch": Kind.LONG,
     "tensorflow": Kind.LONG,
     "jax": Kind.LONG,

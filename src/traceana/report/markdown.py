@@ -52,7 +52,7 @@ def _advice(advice: Advice, framework: str | None, *, whole: bool) -> str:
         told = [
             ("found", sentence(finding)),
             ("estimate", finding.rule.estimate),
-            ("but", finding.rule.doubt),
+            ("caveat", finding.rule.caveat),
             *changes(finding, framework),
         ]
         lines = "".join(f"- **{name}**: {escaped(plain(text))}\n" for name, text in told)

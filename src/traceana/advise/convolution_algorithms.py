@@ -1,0 +1,318 @@
+"""Convolutions: another algorithm, layout changes, a data gradient that is not used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.advise.rule import Change, Found, rule
+from traceana.flops.executed import Direction, executed
+from traceana.flops.model import Refusal, UncountableError
+from traceana.flops.neutral.convolution import Convolution, forward
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+
+_GEMM_ALGORITHMS: Final = (
+    *("implicit_gemm", "implicit_precomp_gemm", "gemm", "direct"),
+    *("algo_0", "algo_1", "algo_3"),
+)
+
+_TRANSFORM_ALGORITHMS: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
+
+_CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
+    "fprop": ("winograd", "winograd_nonfused", "fft", "fft_tiling"),
+    "dgrad": ("winograd", "winograd_nonfused", "fft", "fft_tiling"),
+    "wgrad": ("winograd_nonfused", "fft", "fft_tiling"),
+}
+"""cuDNN's transform algorithms by direction (cudnnConvolutionFwdAlgo_t and its siblings)."""
+
+_FASTER: Final = 0.8
+"""The estimated time of another algorithm must be below this part of the time."""
+
+_INT64_MAX: Final = 2**63 - 1
+"""Malformed extents can have larger counts."""
+
+_IMAGE_CHANNELS: Final = 4
+"""Images have up to four channels; deeper layers have more."""
+
+
+@rule(
+    title="Winograd or FFT convolution",
+    kind="upper bound",
+    sentence="{count} FP32 convolutions of stride 1 use GEMM algorithms: {time_ns}, {share} of "
+    "kernel time; {algorithm} executes {flops_share} of the FLOPs of {layer} ({shape})",
+    estimate="time of the convolutions less the larger of (FLOPs that the other algorithm "
+    "executes / present FLOP/s) and (its operands and transformed tensors / memory bandwidth). "
+    "The other algorithm is cuDNN's fastest of Winograd and FFT for the shape, where that is "
+    "below 80 % of the time. Transforms reach lower FLOP/s than GEMMs.",
+    caveat="If the library chose by measurement (cudnn.benchmark, TensorFlow's autotuning), the "
+    "GEMM was faster, or memory for the workspace was lacking. Unknown dilations are taken as 1.",
+    change=Change(
+        pytorch="torch.backends.cudnn.benchmark = True, with fixed input shapes",
+        tensorflow="leave TF_CUDNN_USE_AUTOTUNE at 1, and allow the workspace memory "
+        "(TF_CUDNN_WORKSPACE_LIMIT_IN_MB)",
+        jax="leave --xla_gpu_autotune_level at its default, and leave memory for the "
+        "workspace (XLA_PYTHON_CLIENT_MEM_FRACTION)",
+    ),
+)
+def fast_convolution(figures: Figures) -> Found | None:
+    """Convolutions by GEMM algorithms where Winograd or FFT executes fewer FLOPs."""
+    # A library that tries algorithms found the GEMM fastest.
+    if figures.vendor not in (None, "NVIDIA") or figures.tries_algorithms:
+        return None
+    rows = figures.convolutions.filter(
+        pl.all_horizontal(pl.col("batch", "input", "output", "executed_flops").is_not_null())
+        & pl.col("direction").is_in(list(_CUDNN_TRANSFORMS))
+        & ~pl.col("transposed")
+        & pl.col("algorithm").is_in(_GEMM_ALGORITHMS)
+        & (pl.col("precision") == "fp32")
+        & ~pl.col("tensor_core").fill_null(value=False)
+        & (pl.col("groups") == 1)
+    )
+    bandwidth = None if figures.peaks is None else figures.peaks.bandwidth
+    found = [entry for row in rows.to_dicts() if (entry := _faster(row, bandwidth))]
+    if not found:
+        return None
+    evidence = pl.DataFrame(found).sort("saving_ns", descending=True)
+    saving = int(evidence["saving_ns"].sum())
+    if not figures.worth(saving):
+        return None
+    count, time = int(evidence["count"].sum()), int(evidence["time_ns"].sum())
+    best = evidence.row(0, named=True)
+    return Found(
+        saving,
+        {
+            "count": count,
+            "time_ns": figures.each(time),
+            "share": time / figures.work_ns,
+            "layer": best["layer"],
+            "shape": best["shape"],
+            "algorithm": best["alternative"],
+            "flops_share": best["alternative_flops"] / best["executed_flops"],
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="costly Winograd or FFT transforms",
+    kind="upper bound",
+    sentence="{count} convolutions ({time_ns}) execute more FLOPs than a direct one: "
+    "{algorithm} {flops_share} of them in {layer} ({shape})",
+    estimate="time of the convolutions x (1 - direct FLOPs / executed FLOPs), at the present "
+    "FLOP/s.",
+    caveat="Where the library chose by measurement, the GEMM algorithms were slower here.",
+    change=Change(
+        pytorch="a larger batch, or torch.backends.cudnn.benchmark = True: cuDNN measures",
+        tensorflow="a larger batch, or TF_CUDNN_USE_AUTOTUNE=1: cuDNN measures",
+        jax="a larger batch, or --xla_gpu_autotune_level at its default: XLA measures",
+    ),
+)
+def costly_transforms(figures: Figures) -> Found | None:
+    """Winograd or FFT where the transforms cost more FLOPs than the GEMM saves."""
+    executed, direct = pl.col("executed_flops"), pl.col("flops")
+    # Trials are reported by the rule algorithm_search.
+    rows = figures.convolutions.filter(
+        pl.col("algorithm").is_in(_TRANSFORM_ALGORITHMS)
+        & (executed > direct)
+        & (pl.col("tried") == 0)
+    )
+    if rows.is_empty():
+        return None
+    saving = (pl.col("time_ns") * (1 - direct / executed)).cast(pl.Int64).alias("saving_ns")
+    shapes = pl.Series("shape", [_shape_text(row) for row in rows.to_dicts()], dtype=pl.String)
+    evidence = (
+        rows.with_columns(saving, shapes)
+        .select(
+            *("layer", "direction", "algorithm", "shape", "count", "time_ns"),
+            *("flops", "executed_flops", "saving_ns"),
+        )
+        .sort("saving_ns", descending=True)
+    )
+    total = int(evidence["saving_ns"].sum())
+    if not figures.worth(total):
+        return None
+    worst = evidence.row(0, named=True)
+    return Found(
+        total,
+        {
+            "count": int(evidence["count"].sum()),
+            "time_ns": figures.each(int(evidence["time_ns"].sum())),
+            "layer": worst["layer"],
+            "shape": worst["shape"],
+            "algorithm": worst["algorithm"],
+            "flops_share": worst["executed_flops"] / worst["flops"],
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="layout changes",
+    kind="upper bound",
+    sentence="{count} convolutions with layout changes (NCHW, NHWC): {time_ns}, {share} of the "
+    "time of these convolutions",
+    estimate="all the time of the layout changes that belong to convolutions.",
+    caveat="An operator without a kernel for the other layout changes it back; then the cost only "
+    "moves. Layout changes of weights in each call are cheap.",
+    change=Change(
+        pytorch="keep model and inputs in one layout: .to(memory_format=torch.channels_last) for "
+        "tensor cores; the default NCHW without",
+        tensorflow="data_format='channels_last' with mixed precision or TF32, 'channels_first' for "
+        "FP32; leave Grappler's layout optimizer on",
+        jax="NHWC dimension numbers in lax.conv_general_dilated for tensor cores; XLA changes "
+        "layouts once where no custom call is between",
+    ),
+)
+def layout_changes(figures: Figures) -> Found | None:
+    """Layout changes around convolutions."""
+    rows = figures.convolutions.filter(pl.col("layout_ns") > 0)
+    total = int(rows["layout_ns"].sum())
+    if not figures.worth(total):
+        return None
+    evidence = rows.select(
+        *("layer", "operator", "direction", "algorithm", "precision", "count"),
+        *("time_ns", "layout_ns"),
+    ).sort("layout_ns", descending=True)
+    return Found(
+        total,
+        {
+            "count": int(rows["count"].sum()),
+            "time_ns": figures.each(total),
+            "share": total / (total + int(rows["time_ns"].sum())),
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="unused data gradient",
+    kind="estimate",
+    sentence="dgrad of the first convolution, {layer}: {time_ns}, {share} of kernel time",
+    estimate="all the time of that data gradient, its layout changes included.",
+    caveat="Adversarial examples, GANs, style transfer and reentrant checkpointing need this "
+    "gradient.",
+    change=Change(
+        pytorch="do not set requires_grad on the input; torch.utils.checkpoint with "
+        "use_reentrant=False",
+        tensorflow="take gradients of the trainable variables only, and do not watch the input",
+        jax="differentiate by the parameters only (argnums), not by the batch",
+    ),
+)
+def first_data_gradient(figures: Figures) -> Found | None:
+    """The gradient of the network's input, which nothing uses."""
+    table = figures.convolutions
+    forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
+    first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
+    of_image = (
+        (pl.col("in_channels") <= _IMAGE_CHANNELS) & (pl.col("groups") == 1) & ~pl.col("transposed")
+    )
+    # Without shapes the first layer is known from the forward passes only.
+    unknown = pl.col("in_channels").is_null() & pl.col("layer").is_in(first.implode())
+    rows = table.filter((pl.col("direction") == "dgrad") & (of_image | unknown))
+    total = int(rows["time_ns"].sum()) + int(rows["layout_ns"].sum())
+    if not figures.worth(total):
+        return None
+    shapes = pl.Series("shape", [_shape_text(row) for row in rows.to_dicts()], dtype=pl.String)
+    evidence = rows.with_columns(shapes).select(
+        *("layer", "operator", "algorithm", "shape", "count", "time_ns", "layout_ns", "flops")
+    )
+    layer = evidence["layer"].item(0)
+    return Found(
+        total,
+        {"layer": layer, "time_ns": figures.each(total), "share": total / figures.work_ns},
+        evidence,
+    )
+
+
+def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] | None:
+    """Return the evidence for the fastest other algorithm, None where none is fast enough."""
+    rate = row["executed_flops"] / row["time_ns"] if row["time_ns"] else 0.0
+    if not rate:
+        return None
+    estimates = []
+    for other in _transforms(row):
+        if max(other.flops * row["count"], other.workspace or 0) > _INT64_MAX:
+            continue
+        computing = other.flops * row["count"] / rate
+        moving = 0.0 if bandwidth is None else other.moved_bytes * row["count"] * 1e9 / bandwidth
+        estimates.append((max(computing, moving), other))
+    if not estimates:
+        return None
+    time, best = min(estimates, key=lambda pair: pair[0])
+    if time >= _FASTER * row["time_ns"]:
+        return None
+    return {
+        **{name: row[name] for name in ("layer", "direction", "algorithm")},
+        "shape": _shape_text(row),
+        **{name: row[name] for name in ("count", "time_ns", "executed_flops")},
+        "alternative": best.algorithm,
+        "alternative_flops": best.flops * row["count"],
+        "workspace_bytes": best.workspace,
+        "saving_ns": int(row["time_ns"] - time),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Transform:
+    """The cost of one run of a convolution by a transform algorithm.
+
+    ``moved_bytes`` are the operands once, and the transformed tensors written and read;
+    ``workspace`` is the bytes of the latter, None without a formula.
+    """
+
+    algorithm: str
+    flops: int
+    moved_bytes: int
+    workspace: int | None
+
+
+def _transforms(row: Mapping[str, Any]) -> Iterator[_Transform]:
+    """Yield the costs of Winograd's and FFT's algorithms that support the convolution."""
+    conv = _convolution(row)
+    if conv is None:
+        return
+    size, direction = row["element_bytes"] or 4, row["direction"]
+    operands = forward(conv, size).bytes or 0
+    for algorithm in _CUDNN_TRANSFORMS[direction]:
+        result = executed(conv, algorithm, direction, size=size)
+        if not isinstance(result, Refusal):
+            moved = operands + 2 * (result.workspace or 0)
+            yield _Transform(algorithm, result.flops, moved, result.workspace)
+
+
+def _convolution(row: Mapping[str, Any]) -> Convolution | None:
+    window, stride = tuple(row["window"]), row["stride"]
+    extents = list(zip(row["input"], row["output"], window, strict=True))
+    if stride is None:
+        # A stride of 2 leaves at most (H + R - 2) / 2 + 1 of H, whatever the padding.
+        if not all(2 * (out - 1) > size + taps - 2 for size, out, taps in extents):
+            return None
+        stride = (1,) * len(window)
+    try:
+        return Convolution(
+            batch=row["batch"],
+            in_channels=row["in_channels"],
+            out_channels=row["out_channels"],
+            window=window,
+            output=tuple(row["output"]),
+            input=tuple(row["input"]),
+            groups=row["groups"],
+            stride=tuple(stride),
+            dilation=tuple(row["dilation"] or (1,) * len(window)),
+        )
+    except UncountableError:
+        return None
+
+
+def _shape_text(row: Mapping[str, Any]) -> str:
+    """Return a convolution's extents: ``64x3x224x224, 64 filters of 7x7``."""
+    if row["batch"] is None:
+        return ""
+    extents = (row["batch"], row["in_channels"], *(row["input"] or ()))
+    window = "x".join(str(taps) for taps in row["window"])
+    return f"{'x'.join(map(str, extents))}, {row['out_channels']} filters of {window}"

@@ -1,0 +1,223 @@
+"""Kernels that leave the device's SMs, tensor cores or bandwidth unused, or reach its peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.advise.rule import Change, Found, rule
+from traceana.analyze.classes import SEARCH
+from traceana.flops.peaks import peak_for
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+
+
+_TF32: Final = (8, 0)
+_FP16: Final = (7, 0)
+"""Compute capabilities from which on tensor cores compute in the precision."""
+
+_LONG_NS: Final = 5_000
+"""Kernels that are shorter on average are a matter of launches."""
+
+_UNUSED: Final = 0.05
+"""The tails of any network's kernels leave this part of the busy time unused."""
+
+_OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share")
+_OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
+"""The figures of :func:`small_batch` by their source; those of the other are null."""
+
+_AT_PEAK: Final = 0.7
+"""From this part of the attainable rate on, a kernel is at its peak."""
+
+_AT_PEAK_SHARE: Final = 0.05
+"""Less of the kernel time at the peak is not worth a finding."""
+
+
+@rule(
+    title="tensor cores unused",
+    kind="upper bound",
+    sentence="{calls} FP32 convolutions and GEMMs: {time_ns}, {share} of kernel time; the "
+    "tensor cores' {precision} peak is {ratio} times the FP32 peak[. {unbounded_ns} of it "
+    "without a memory bound: bytes or bandwidth unknown]",
+    estimate="call by call, time less the larger of (time x FP32 peak / tensor-core peak: TF32 "
+    "from compute capability 8.0 on, FP16 below) and (compulsory bytes, halved for FP16, / "
+    "memory bandwidth). Few kernels exceed half of that peak.",
+    caveat="TF32 has a 10-bit mantissa, FP16 too, with a smaller range: check convergence.",
+    change=Change(
+        pytorch="torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = "
+        "True; below 8.0 torch.amp.autocast with a GradScaler, channels in multiples of 8",
+        tensorflow="tf.config.experimental.enable_tensor_float_32_execution(True), the default; "
+        "below 8.0 keras.mixed_precision.set_global_policy('mixed_float16')",
+        jax="jax.default_matmul_precision('tensorfloat32'), or bfloat16 (float16 below 8.0) "
+        "arrays in the layers",
+    ),
+)
+def tensor_cores_unused(figures: Figures) -> Found | None:
+    """FP32 convolutions and GEMMs on a device with tensor cores."""
+    capability, peaks = figures.compute_capability, figures.peaks
+    if peaks is None or capability is None or capability < _FP16:
+        return None
+    precision = "tf32" if capability >= _TF32 else "fp16"
+    plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
+    if plain is None or cores is None or cores <= plain:
+        return None
+    rows = figures.plain_products
+    halved = 1.0 if precision == "tf32" else 0.5
+    per_byte = None if peaks.bandwidth is None else halved * 1e9 / peaks.bandwidth
+    time = pl.col("time_ns")
+    computing, moving = time * (plain / cores), pl.col("bytes") * pl.lit(per_byte, pl.Float64)
+    least = pl.max_horizontal(computing, moving)
+    evidence = (
+        rows.group_by("category")
+        .agg(
+            pl.col("calls").sum(),
+            time.sum(),
+            computing.sum().cast(pl.Int64).alias("computing_ns"),
+            moving.sum().cast(pl.Int64).alias("moving_ns"),
+            time.filter(moving.is_null()).sum().alias("unbounded_ns"),
+            (time - least).clip(0).sum().cast(pl.Int64).alias("saving_ns"),
+        )
+        .sort("time_ns", descending=True)
+    )
+    total, taken = int(evidence["saving_ns"].sum()), int(evidence["time_ns"].sum())
+    if not figures.worth(total):
+        return None
+    unbounded = int(evidence["unbounded_ns"].sum())
+    return Found(
+        total,
+        {
+            "calls": int(evidence["calls"].sum()),
+            "time_ns": figures.each(taken),
+            "share": taken / figures.work_ns,
+            "precision": precision.upper(),
+            "ratio": cores / plain,
+            "device_name": peaks.name,
+            "unbounded_ns": figures.each(unbounded) if unbounded else None,
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="small batch",
+    kind="upper bound",
+    sentence="[{calls} kernels ({time_ns}, {share} of kernel time) have fewer blocks than the "
+    "device has SMs ({multiprocessors}): {unused_share} of SM time unused. ]"
+    "[time per example {image_ns} at batch {batch}, {larger_image_ns} at batch "
+    "{larger_batch} (sweep, unprofiled)]",
+    estimate="with a sweep over batch: steps x (1 - lowest time per example of a larger batch / "
+    "time per example of this batch), if that is 5 % or more and the interquartile ranges of "
+    "the step times do not overlap; else no finding. Without a sweep: time x (1 - blocks / SMs) "
+    "of kernels with fewer blocks than SMs, x the part of kernel time without concurrent "
+    "kernels. Kernels below 5 µs on average are left out.",
+    caveat="A larger batch lowers the time per example, not the step time. To measure it: "
+    "traceana record --sweep batch=…, then advise on the run with this batch.",
+    change=Change(
+        pytorch="a larger batch (torch.amp saves memory for it); torch.compile to fuse small "
+        "kernels; several streams or processes (MPS) where the batch is fixed",
+        tensorflow="a larger batch; jit_compile=True to fuse small kernels",
+        jax="a larger batch, or jax.vmap over more examples; the whole step under jax.jit",
+    ),
+)
+def small_batch(figures: Figures) -> Found | None:
+    """A batch that does not fill the device, by a sweep's time per example or by blocks."""
+    measured = figures.batches
+    few = _few_blocks(figures)
+    if measured is None or not measured.told:
+        return few
+    # The measured step times take precedence over the kernels' blocks.
+    row = measured.best
+    if row is None:
+        return None
+    best = measured.frame.row(row, named=True)
+    (own,) = measured.frame.filter(pl.col("batch") == measured.own).iter_rows(named=True)
+    total = int(figures.window_ns * (1 - best["image_ns"] / own["image_ns"]))
+    return Found(
+        total,
+        {
+            **(dict.fromkeys(_OF_BLOCKS) if few is None else few.figures),
+            "image_ns": own["image_ns"],
+            "batch": own["batch"],
+            "larger_image_ns": best["image_ns"],
+            "larger_batch": best["batch"],
+        },
+        measured.frame,
+    )
+
+
+def _few_blocks(figures: Figures) -> Found | None:
+    """Return the finding on kernels with fewer blocks than the device has SMs."""
+    if figures.on_cpu:
+        return None
+    # A collective takes few blocks on purpose.
+    rows = figures.occupancy.filter(
+        (pl.col("unused_ns") > 0)
+        & ~pl.col("category").is_in(["collective", SEARCH])
+        & (pl.col("short_ns") >= _LONG_NS * pl.col("short_calls"))
+    )
+    if rows.is_empty():
+        return None
+    unused = int(rows["unused_ns"].sum())
+    # Concurrent kernels fill the SMs that one leaves unused.
+    together = min(figures.busy_ns / figures.work_ns, 1.0) if figures.work_ns else 0.0
+    total = int(unused * together)
+    if not figures.worth(total) or total < _UNUSED * figures.busy_ns:
+        return None
+    short = int(rows["short_ns"].sum())
+    return Found(
+        total,
+        {
+            "calls": int(rows["short_calls"].sum()),
+            "time_ns": figures.each(short),
+            "share": short / figures.work_ns,
+            "multiprocessors": int(rows["multiprocessors"].to_numpy().max()),
+            "unused_share": unused / short,
+            **dict.fromkeys(_OF_BATCHES),
+        },
+        rows.select(
+            *("name", "category", "calls", "time_ns", "blocks", "multiprocessors"),
+            *("short_calls", "short_ns", "unused_ns"),
+        ),
+    )
+
+
+@rule(
+    title="memory-bound kernels at peak",
+    kind="no saving",
+    sentence="{time_ns} ({share} of kernel time, mostly {category}) is memory-bound at "
+    "{of_attainable} of the memory bandwidth",
+    estimate="no saving: compulsory bytes / time are within 30 % of the memory bandwidth.",
+    caveat="Only fewer bytes help: fusion, a smaller data type, or recomputing less.",
+    change=Change(
+        pytorch="do not tune these kernels; torch.compile fuses them, torch.amp halves their bytes",
+        tensorflow="do not tune these kernels; jit_compile=True fuses them, mixed precision halves "
+        "their bytes",
+        jax="do not tune these kernels; jax.jit fuses them, bfloat16 halves their bytes",
+    ),
+)
+def memory_bound_at_peak(figures: Figures) -> Found | None:
+    """Memory-bound kernels near the peak of the memory bandwidth."""
+    if figures.on_cpu or figures.peaks is None:
+        return None
+    rows = figures.roofline.filter(
+        (pl.col("bound") == "memory") & (pl.col("of_attainable") >= _AT_PEAK)
+    )
+    time = int(rows["time_ns"].sum())
+    if time < _AT_PEAK_SHARE * figures.work_ns:
+        return None
+    reached = rows.select((pl.col("of_attainable") * pl.col("time_ns")).sum()).item() / time
+    first = rows.row(0, named=True)
+    return Found(
+        0,
+        {
+            "time_ns": figures.each(time),
+            "share": time / figures.work_ns,
+            "of_attainable": reached,
+            "category": first["category"],
+        },
+        rows.select(
+            *("category", "part", "calls", "time_ns", "bytes", "intensity", "of_attainable")
+        ),
+    )

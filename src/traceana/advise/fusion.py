@@ -1,0 +1,195 @@
+"""Kernels that one fused kernel could replace: bias and activation, attention, GEMMs in a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.advise.rule import Change, Found, rule
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+
+
+_SLOW: Final = 0.5
+"""Kernels below this part of the memory bandwidth are slow."""
+
+_LONG_NS: Final = 10_000
+"""Kernels that are shorter on average do not reach the memory bandwidth."""
+
+
+@rule(
+    title="unfused bias and activation",
+    kind="upper bound",
+    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of kernel "
+    "time",
+    estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
+    "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
+    caveat="An activation after a normalization or an addition is fused with that by a compiler; "
+    "one pass over the tensor remains.",
+    change=Change(
+        pytorch="torch.compile(model); in inference also fold batch normalization "
+        "(torch.nn.utils.fusion)",
+        tensorflow="tf.function(jit_compile=True); Grappler's remapper fuses Conv2D + BiasAdd + "
+        "ReLU in graphs",
+        jax="the whole step under jax.jit, so that XLA can fuse across layers",
+    ),
+)
+def unfused_bias_activation(figures: Figures) -> Found | None:
+    """Bias and activation kernels after a convolution or GEMM."""
+    if figures.on_cpu or not figures.has_products:
+        return None
+    both = (pl.col("bias_ns") + pl.col("activation_ns")).alias("saving_ns")
+    rows = (
+        figures.passes.filter((pl.col("direction") == "forward").fill_null(value=True) & (both > 0))
+        .select("layer", "type", "calls", "time_ns", "bias_ns", "activation_ns", both)
+        .sort("saving_ns", descending=True)
+    )
+    total = int(rows["saving_ns"].sum())
+    if not figures.worth(total):
+        return None
+    return Found(
+        total,
+        {
+            "time_ns": figures.each(total),
+            "share": total / figures.work_ns,
+        },
+        rows,
+    )
+
+
+@rule(
+    title="slow bias and activation kernels",
+    kind="upper bound",
+    sentence="{calls} bias and activation kernels take {time_ns}; at full memory bandwidth "
+    "{share} of that",
+    estimate="time x (1 - compulsory bytes / (memory bandwidth x time)), of classes below half of "
+    "the bandwidth with kernels of 10 µs and more.",
+    caveat="Non-contiguous tensors move more than the compulsory bytes.",
+    change=Change(
+        pytorch="make the tensors contiguous in the layout of the kernel, or torch.compile",
+        tensorflow="tf.function(jit_compile=True): XLA's kernels replace Eigen's",
+        jax="the operation under jax.jit together with the layer before it",
+    ),
+)
+def slow_bias_activation(figures: Figures) -> Found | None:
+    """Bias and activation kernels far below the memory bandwidth."""
+    if figures.on_cpu or figures.peaks is None:
+        return None
+    reached = pl.col("of_attainable")
+    rows = figures.roofline.filter(
+        pl.col("category").is_in(["bias", "activation"])
+        & (pl.col("bound") == "memory")
+        & (reached < _SLOW)
+        & (pl.col("time_ns") >= _LONG_NS * pl.col("calls"))
+    ).with_columns((pl.col("time_ns") * (1 - reached)).cast(pl.Int64).alias("saving_ns"))
+    total = int(rows["saving_ns"].sum())
+    if not figures.worth(total):
+        return None
+    evidence = rows.select(
+        *("category", "part", "calls", "time_ns", "bytes", "of_attainable", "saving_ns")
+    )
+    time = int(rows["time_ns"].sum())
+    return Found(
+        total,
+        {
+            "time_ns": figures.each(time),
+            "share": 1 - total / time,
+            "calls": int(rows["calls"].sum()),
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="unfused attention",
+    kind="upper bound",
+    sentence="softmax kernels take {time_ns}, {share} of kernel time, beside {products_ns} of "
+    "batched GEMMs",
+    estimate="all the time of the softmax kernels: fused attention computes it on chip. The "
+    "memory traffic of the scores, which the GEMMs also save, is not counted.",
+    caveat="Softmax outside of attention, and masks that no fused kernel supports, stay.",
+    change=Change(
+        pytorch="torch.nn.functional.scaled_dot_product_attention (attn_implementation='sdpa' or "
+        "'flash_attention_2' of transformers)",
+        tensorflow="keras.layers.MultiHeadAttention(flash_attention=True) on Keras 3",
+        jax="jax.nn.dot_product_attention(implementation='cudnn')",
+    ),
+)
+def unfused_attention(figures: Figures) -> Found | None:
+    """Attention as batched GEMMs with a softmax between them."""
+    if figures.on_cpu:
+        return None
+    table = figures.breakdown
+    category = pl.col("category")
+    softmax = int(table.filter(category == "softmax")["time_ns"].sum())
+    fused = int(table.filter(category == "attention")["time_ns"].sum())
+    batched = table.filter((category == "gemm") & pl.col("part").str.contains("batched"))
+    # A softmax after a classifier is far shorter than its GEMMs.
+    if batched.is_empty() or fused > softmax or not figures.worth(softmax):
+        return None
+    products = int(batched["time_ns"].sum())
+    evidence = table.filter(
+        category.is_in(["softmax", "attention"])
+        | ((category == "gemm") & pl.col("part").str.contains("batched"))
+    ).select("category", "part", "calls", "time_ns", "share")
+    return Found(
+        softmax,
+        {
+            "time_ns": figures.each(softmax),
+            "share": softmax / figures.work_ns,
+            "products_ns": figures.each(products),
+        },
+        evidence,
+    )
+
+
+@rule(
+    title="batchable GEMMs",
+    kind="upper bound",
+    sentence="{calls} GEMMs ({time_ns}) follow one of the same kernel, layer and size, up to "
+    "{count} in a row: {name} in {layer}",
+    estimate="of runs of four or more: the gaps between them, and time x (1 - the larger of "
+    "blocks / SMs and 1 / GEMMs of the run). Batched they fill the device together.",
+    caveat="GEMMs that depend on each other cannot be batched.",
+    change=Change(
+        pytorch="torch.bmm or einsum over stacked operands, torch.vmap; grouped convolution, not "
+        "a loop over the batch",
+        tensorflow="tf.matmul on a stack of operands (BatchMatMul), tf.vectorized_map",
+        jax="jax.vmap over the loop, or lax.dot_general with batch dimensions",
+    ),
+)
+def batchable_gemms(figures: Figures) -> Found | None:
+    """GEMMs of one shape in a row, which one batched call could compute."""
+    if figures.on_cpu:
+        return None
+    filled = pl.col("blocks") / pl.col("multiprocessors")
+    alone = 1 / pl.col("longest")
+    part = (1 - pl.max_horizontal(filled, alone)).clip(0, 1).fill_null(0)
+    rows = (
+        figures.products.filter(pl.col("in_runs") > 0)
+        .with_columns(
+            (pl.col("in_runs_ns") * part + pl.col("gaps_ns")).cast(pl.Int64).alias("saving_ns")
+        )
+        .sort("saving_ns", descending=True)
+    )
+    total = int(rows["saving_ns"].sum())
+    if not figures.worth(total):
+        return None
+    first = rows.row(0, named=True)
+    evidence = rows.select(
+        *("layer", "operator", "name", "blocks", "multiprocessors", "in_runs", "longest"),
+        *("in_runs_ns", "gaps_ns", "saving_ns"),
+    )
+    return Found(
+        total,
+        {
+            "calls": int(rows["in_runs"].sum()),
+            "time_ns": figures.each(int(rows["in_runs_ns"].sum())),
+            "count": first["longest"],
+            "name": first["name"],
+            "layer": first["layer"],
+        },
+        evidence,
+    )

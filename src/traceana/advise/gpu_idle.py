@@ -1,0 +1,233 @@
+"""GPU idle time by cause, and communication that does not overlap with compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import polars as pl
+
+from traceana.advise.rule import Change, Found, Value, rule
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+
+_DISPATCH_NS: Final = 1_000_000
+"""No operator takes longer to dispatch: a longer gap has another cause."""
+
+_LAUNCH_BOUND: Final = 0.5
+"""With this share of launch-bound kernels, launches limit the step."""
+
+_CULPRIT_SHARE: Final = 0.3
+"""An operator or range with less of the idle time is not named."""
+
+_STEP_RANGE: Final = r"^ProfilerStep"
+
+
+@rule(
+    title="data loading",
+    kind="upper bound",
+    sentence="idle {idle_ns} waiting for the next batch[, in {culprit}]",
+    estimate="all the idle time with the cause data loader.",
+    caveat="Prefetching needs free CPU cores.",
+    change=Change(
+        pytorch="DataLoader(num_workers=N, prefetch_factor=2 or more, persistent_workers=True); "
+        "decode on the device, or store decoded data",
+        tensorflow="dataset.map(..., num_parallel_calls=AUTOTUNE), cache, and prefetch(AUTOTUNE) "
+        "as the last stage",
+        jax="load batches in worker processes (grain, tf.data) and put them on the device ahead",
+    ),
+)
+def data_loading(figures: Figures) -> Found | None:
+    """Idle time while the next batch is loaded."""
+    return idle_for(figures, "data_loader", by="range")
+
+
+@rule(
+    title="host bound",
+    kind="upper bound",
+    sentence="GPU idle {idle_ns} in {count} gaps: the host had not launched the next work"
+    "[, mostly in {culprit}]",
+    estimate="all the idle time in which the host had not begun to launch and was not blocked.",
+    caveat="A profiler that records stacks or shapes slows the host: compare with an unprofiled "
+    "run. A trace without steps includes the start of the program.",
+    change=Change(
+        pytorch="move Python work out of the step (logging, metrics, schedulers every N steps), "
+        "optimizers with foreach or fused=True, torch.compile",
+        tensorflow="the whole step in one tf.function, steps_per_execution of Keras",
+        jax="the whole step in one jax.jit, lax.scan over several steps",
+    ),
+)
+def host_bound(figures: Figures) -> Found | None:
+    """GPU idle time while the host does other things than launch."""
+    if figures.on_cpu:
+        return None
+    # Where kernels are launch-bound, the cost of dispatching belongs to the rule launch_bound.
+    long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > _DISPATCH_NS)
+    lasting = long if _is_launch_bound(figures) else None
+    return idle_for(figures, "host", "operator", by="range", lasting=lasting)
+
+
+@rule(
+    title="launch bound",
+    kind="upper bound",
+    sentence="GPU idle {idle_ns} during {launches_count} launches; {launch_bound_share} of "
+    "kernels shorter than their launch call",
+    estimate="all the idle time in an operator before its launch and in the launch call, gaps up "
+    "to 1 ms, where half of the kernels or more are shorter than their launch call. A graph "
+    "launches them with one call.",
+    caveat="The profiler makes each launch slower: compare with the step time of an unprofiled "
+    "run. A larger batch helps as well.",
+    change=Change(
+        pytorch="torch.compile(mode='reduce-overhead') or torch.cuda.graphs; fused optimizers; a "
+        "larger batch",
+        tensorflow="tf.function(jit_compile=True), steps_per_execution; a larger batch",
+        jax="one jax.jit around the whole step; --xla_gpu_enable_command_buffer; a larger batch",
+    ),
+)
+def launch_bound(figures: Figures) -> Found | None:
+    """GPU idle time while the host dispatches and launches kernels shorter than their launch."""
+    if figures.on_cpu or not _is_launch_bound(figures):
+        return None
+    launches = figures.devices["launches"].sum()
+    return idle_for(
+        figures,
+        "operator",
+        "launch_latency",
+        lasting=pl.col("time_ns") <= _DISPATCH_NS,
+        launch_bound_share=figures.launch_bound,
+        launches_count=figures.each(int(launches)),
+    )
+
+
+@rule(
+    title="host synchronization",
+    kind="upper bound",
+    sentence="GPU idle {idle_ns} in {count} gaps behind synchronizing calls[, mostly in {culprit}]",
+    estimate="all the idle time with the cause synchronization.",
+    caveat="A benchmark that synchronizes each step on purpose shows this too.",
+    change=Change(
+        pytorch="no .item(), .cpu(), print or if on a tensor inside the step; torch.cuda."
+        "synchronize() for timings alone; non_blocking=True",
+        tensorflow="fetch losses and metrics every N steps; no .numpy() inside the step",
+        jax="block_until_ready and float(loss) every N steps only",
+    ),
+)
+def host_synchronization(figures: Figures) -> Found | None:
+    """GPU idle time behind synchronizing calls."""
+    return None if figures.on_cpu else idle_for(figures, "synchronization")
+
+
+@rule(
+    title="memory allocation",
+    kind="upper bound",
+    sentence="GPU idle {idle_ns} in {count} gaps during driver allocations and frees"
+    "[, mostly in {culprit}]",
+    estimate="all the idle time with the cause allocation.",
+    caveat="In the first steps the caching allocator fills its pool. A trace without steps "
+    "includes the start of the program.",
+    change=Change(
+        pytorch="keep shapes fixed, and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no "
+        "torch.cuda.empty_cache() inside the step",
+        tensorflow="fixed shapes; TF_GPU_ALLOCATOR=cuda_malloc_async",
+        jax="leave XLA_PYTHON_CLIENT_PREALLOCATE on; donate buffers (donate_argnums)",
+    ),
+)
+def allocation(figures: Figures) -> Found | None:
+    """GPU idle time while the host allocates or frees driver memory."""
+    return None if figures.on_cpu else idle_for(figures, "allocation")
+
+
+@rule(
+    title="exposed communication",
+    kind="upper bound",
+    sentence="exposed {exposed_ns} of {time_ns} collective time[; GPU idle {idle_ns} before "
+    "collectives]",
+    estimate="the exposed time of collectives, and the idle time with the cause collective. "
+    "Gradients sent during the backward pass cost neither.",
+    caveat="The duration of a collective includes the wait for the slowest rank: compare the "
+    "ranks first.",
+    change=Change(
+        pytorch="DistributedDataParallel, not a gather at the end; smaller bucket_cap_mb, "
+        "gradient_as_bucket_view=True; no_sync() for accumulated steps; FSDP with prefetch",
+        tensorflow="tf.distribute with gradients packed (experimental_hints); NCCL for all-reduce",
+        jax="--xla_gpu_enable_latency_hiding_scheduler=true; shardings with fewer gathers",
+    ),
+)
+def exposed_communication(figures: Figures) -> Found | None:
+    """Collectives that do not overlap with compute."""
+    if figures.on_cpu:
+        return None
+    rows = figures.devices.filter(pl.col("collective_ns") > 0)
+    exposed, whole = (int(rows[c].sum()) for c in ("collective_exposed_ns", "collective_ns"))
+    idle = figures.idle_ns("collective")
+    if not figures.worth(exposed + idle):
+        return None
+    return Found(
+        exposed + idle,
+        {
+            "time_ns": figures.each(whole),
+            "exposed_ns": figures.each(exposed),
+            "idle_ns": figures.each(idle) if idle else None,
+            "share": (exposed + idle) / figures.window_ns,
+        },
+        rows.select(
+            *("rank", "device", "span_ns", "busy_ns", "collective_ns", "collective_exposed_ns")
+        ),
+    )
+
+
+def _is_launch_bound(figures: Figures) -> bool:
+    return figures.launch_bound is not None and figures.launch_bound >= _LAUNCH_BOUND
+
+
+def idle_for(
+    figures: Figures,
+    *causes: str,
+    by: Literal["operator", "range"] = "operator",
+    lasting: pl.Expr | None = None,
+    more: int = 0,
+    **given: Value,
+) -> Found | None:
+    """Return the finding on the idle time with these ``causes``, None below the minimum saving.
+
+    ``lasting`` is a condition on the gaps; ``more`` further time that the same change would save.
+    Figures: ``idle_ns`` per unit, ``share`` of the window, ``count`` of the gaps, ``culprit`` (the
+    operator or range with most of the idle time, null where none has a good part of it) and those
+    ``given``, which may replace them.
+    """
+    gaps = figures.idle("gap").filter(pl.col("cause").cast(pl.String).is_in(causes))
+    if lasting is not None:
+        gaps = gaps.filter(lasting)
+    total = int(gaps["time_ns"].sum())
+    if not figures.worth(total + more):
+        return None
+    time = pl.col("time_ns")
+    evidence = (
+        gaps.group_by("device", "cause", by)
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            time.sum(),
+            (time.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
+            time.max().alias("max_ns"),
+        )
+        .sort("time_ns", by, "device", "cause", descending=[True, False, False, False])
+    )
+    return Found(
+        total + more,
+        {
+            "idle_ns": figures.each(total),
+            "share": total / figures.window_ns,
+            "count": gaps.height,
+            "culprit": _culprit(evidence, by, total),
+            **given,
+        },
+        evidence,
+    )
+
+
+def _culprit(evidence: pl.DataFrame, by: str, total: int) -> str | None:
+    named = evidence.drop_nulls(by).filter(~pl.col(by).str.contains(_STEP_RANGE))
+    most = named.group_by(by).agg(pl.col("time_ns").sum()).sort("time_ns", by, descending=True)
+    if most.is_empty() or most["time_ns"].item(0) < _CULPRIT_SHARE * total:
+        return None
+    return str(most[by].item(0))

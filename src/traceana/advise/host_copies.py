@@ -1,0 +1,245 @@
+"""Copies over the host link: small, pageable, synchronous, slow or exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.advise.gpu_idle import idle_for
+from traceana.advise.rule import Change, Found, Value, rule
+from traceana.analyze.transfers.links import HOST_DIRECTIONS
+from traceana.analyze.transfers.table import SMALL_BYTES
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+    from traceana.analyze.transfers import By
+
+_LARGE_BYTES: Final = 1 << 20
+"""From this size on the link limits the bandwidth, not the call."""
+
+_SLOW: Final = 0.5
+"""Large copies below this part of the link's peak are slow."""
+
+_NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_BYTES).fill_null(value=True)
+"""Small copies are limited by the call, and have a rule of their own."""
+
+
+@rule(
+    title="small copies",
+    kind="estimate",
+    sentence="{count} copies of {mean_bytes} on average; {direction} at {bytes_per_s}"
+    "[ (large copies: {large_bytes_per_s})]; exposed {exposed_ns}",
+    estimate="exposed time x (1 - bandwidth / bandwidth of large copies). Large copies are those "
+    "of 1 MiB and more of the same direction in this trace; without any, the link's peak; with "
+    "neither, all the exposed time.",
+    caveat="The host's time per call comes on top. It shows as GPU idle time.",
+    change=Change(
+        pytorch="collate on the host and copy once (one .to(device)); keep scalars on the device "
+        "(no .item(), .cpu() or print of losses every step)",
+        tensorflow="keep operations on one device (tf.debugging.set_log_device_placement), batch "
+        "the input before the copy, fetch metrics every N steps",
+        jax="device_put one pytree of stacked arrays; no float(loss) in every step",
+    ),
+)
+def small_copies(figures: Figures) -> Found | None:
+    """Many small copies over the host link."""
+    rows = _host_copies(figures, pl.col("small"))
+    if rows.is_empty():
+        return None
+    rows = rows.join(_large_bandwidths(figures), on="direction", how="left").with_columns(
+        pl.coalesce("large_bytes_per_s", "peak_bytes_per_s").alias("large_bytes_per_s")
+    )
+    reached = (pl.col("bytes_per_s") / pl.col("large_bytes_per_s")).clip(0, 1).fill_null(0)
+    return _copied(
+        figures,
+        _with_saving(rows, reached),
+        ("mean_bytes", "direction", "bytes_per_s", "large_bytes_per_s"),
+        ("bytes_per_s", "large_bytes_per_s", "waits", "saving_ns"),
+        saving="saving_ns",
+        mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
+    )
+
+
+@rule(
+    title="pageable copies",
+    kind="upper bound",
+    sentence="{count} copies from or to pageable host memory; {direction}[ at {bytes_per_s}]"
+    "[ ({peak_share} of the link's peak)]; exposed {exposed_ns}",
+    estimate="all their exposed time. Copies from pinned memory are faster and can overlap with "
+    "compute.",
+    caveat="Pinning costs host time: pin buffers once, not in every step.",
+    change=Change(
+        pytorch="DataLoader(pin_memory=True) and batch.to(device, non_blocking=True)",
+        tensorflow="tf.data's prefetch_to_device, or dataset.prefetch(AUTOTUNE) as the last stage",
+        jax="put the next batch on the device before the step (flax.jax_utils."
+        "prefetch_to_device, or jax.device_put)",
+    ),
+)
+def pageable_copies(figures: Figures) -> Found | None:
+    """Copies from or to pageable host memory."""
+    return _copied(
+        figures,
+        _host_copies(figures, (pl.col("host_memory") == "pageable") & _NOT_SMALL),
+        ("bytes", "direction", "bytes_per_s", "peak_share"),
+        ("bytes_per_s", "link", "peak_share", "waits"),
+    )
+
+
+@rule(
+    title="synchronous copies",
+    kind="upper bound",
+    sentence="blocking copies[: {copies_count} calls][, exposed {exposed_ns}][; GPU idle "
+    "{idle_ns} behind them][, mostly in {culprit}]",
+    estimate="the idle time with the cause copy, and the exposed time of copies by blocking calls.",
+    caveat="Host code that needs the copied value has to wait for it, however it is copied.",
+    change=Change(
+        pytorch="pinned memory and .to(device, non_blocking=True); copy results to the host on a "
+        "separate stream, an iteration later",
+        tensorflow="prefetch to the device; fetch results every N steps",
+        jax="jax.device_put before the step; copy_to_host_async() for results",
+    ),
+)
+def synchronous_copies(figures: Figures) -> Found | None:
+    """Copies by blocking calls, and the GPU idle time behind them."""
+    if figures.on_cpu:
+        return None
+    rows = _host_copies(figures, pl.col("synchronous") > 0, by="call")
+    exposed = int(rows["exposed_ns"].sum())
+    idle = figures.idle_ns("copy")
+    found = idle_for(
+        figures,
+        "copy",
+        more=exposed,
+        idle_ns=figures.each(idle) if idle else None,
+        exposed_ns=figures.each(exposed) if exposed else None,
+        copies_count=int(rows["synchronous"].sum()) or None,
+    )
+    if found is None or rows.is_empty():
+        return found
+    return replace(
+        found,
+        evidence=rows.select(
+            *("call", "direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns"),
+            *("exposed_ns", "bytes_per_s", "synchronous"),
+        ),
+    )
+
+
+@rule(
+    title="slow copies",
+    kind="upper bound",
+    sentence="{count} copies of {mean_bytes} on average; {direction} at {bytes_per_s}, "
+    "{peak_share} of the peak of {link}; exposed {exposed_ns}",
+    estimate="exposed time x (1 - bandwidth / datasheet unidirectional peak of the link).",
+    caveat="The slot may have fewer lanes or an older PCIe generation, and devices may share it: "
+    "nvidia-smi -q shows the negotiated link.",
+    change=Change(
+        pytorch="pinned buffers, one process per GPU bound to its NUMA node (numactl), copies on "
+        "a separate stream",
+        tensorflow="bind each process to the NUMA node of its GPU, and prefetch to the device",
+        jax="bind each process to the NUMA node of its GPU, and copy the next batch ahead",
+    ),
+)
+def slow_copies(figures: Figures) -> Found | None:
+    """Large copies far below the peak of their link."""
+    slow = (pl.col("mean_bytes") >= _LARGE_BYTES) & (pl.col("peak_share") < _SLOW)
+    rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & slow)
+    return _copied(
+        figures,
+        _with_saving(rows, pl.col("peak_share")),
+        ("mean_bytes", "direction", "bytes_per_s", "peak_share", "link"),
+        ("bytes_per_s", "link", "peak_bytes_per_s", "peak_share", "saving_ns"),
+        saving="saving_ns",
+    )
+
+
+@rule(
+    title="exposed copies",
+    kind="upper bound",
+    sentence="exposed {exposed_ns} of {time_ns} copy time: {count} copies, {direction}"
+    "[ of {mean_bytes} on average][ at {bytes_per_s}]; kernel time {kernel_ns}",
+    estimate="all their exposed time. Overlap with compute saves at most the kernel time.",
+    caveat="A trace without steps includes the first copy of the weights, which happens once. "
+    "Weights that exceed device memory have to be copied.",
+    change=Change(
+        pytorch="keep weights and optimizer states on the device (no .to(device) or offload of "
+        "them in the step); copy the next batch on a separate stream during compute",
+        tensorflow="prefetch_to_device as the last stage of the input pipeline; keep variables on "
+        "the device, not under tf.device('CPU')",
+        jax="keep parameters on the device between steps (donate_argnums), and jax.device_put "
+        "the next batch during the current step",
+    ),
+)
+def exposed_copies(figures: Figures) -> Found | None:
+    """Copies over the host link that do not overlap with compute."""
+    # Copies of pageable memory cannot overlap with kernels: they have a rule of their own.
+    rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & _NOT_SMALL)
+    return _copied(
+        figures,
+        rows.sort("exposed_ns", descending=True, nulls_last=True),
+        ("mean_bytes", "direction", "bytes_per_s", "time_ns"),
+        ("bytes_per_s", "link", "peak_share", "waits"),
+        time_ns=figures.each(int(rows["time_ns"].sum())),
+        kernel_ns=figures.each(int(figures.busy["kernel_ns"].sum())),
+    )
+
+
+def _host_copies(figures: Figures, chosen: pl.Expr, by: By = "direction") -> pl.DataFrame:
+    """Return the ``chosen`` rows of the copies over the host link."""
+    return figures.transfers(by).filter(pl.col("direction").is_in(HOST_DIRECTIONS) & chosen)
+
+
+def _with_saving(rows: pl.DataFrame, reached: pl.Expr) -> pl.DataFrame:
+    """Return ``rows`` with ``saving_ns``, largest first.
+
+    It is the exposed time that full bandwidth would save, of which the part ``reached`` is used.
+    """
+    saving = (pl.col("exposed_ns") * (1 - reached)).cast(pl.Int64).alias("saving_ns")
+    return rows.with_columns(saving).sort("saving_ns", descending=True, nulls_last=True)
+
+
+def _copied(
+    figures: Figures,
+    rows: pl.DataFrame,
+    named: Sequence[str],
+    shown: Sequence[str],
+    *,
+    saving: str = "exposed_ns",
+    **more: Value,
+) -> Found | None:
+    """Return the finding on the copies ``rows``, None where their ``saving`` is below the minimum.
+
+    Figures: ``count`` of all, the columns ``named`` of the row with the largest saving,
+    ``exposed_ns`` of all (per unit) and ``more``, which may replace them. The evidence ends with
+    the columns ``shown``.
+    """
+    total = int(rows[saving].sum())
+    if not figures.worth(total):
+        return None
+    first = rows.row(rows[saving].arg_max() or 0, named=True)
+    return Found(
+        total,
+        {
+            "count": int(rows["count"].sum()),
+            **{name: first[name] for name in named},
+            "exposed_ns": figures.each(int(rows["exposed_ns"].sum())),
+            **more,
+        },
+        rows.select(
+            *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
+            *shown,
+        ),
+    )
+
+
+def _large_bandwidths(figures: Figures) -> pl.DataFrame:
+    """Return ``direction`` and ``large_bytes_per_s``, of large copies."""
+    return (
+        figures.transfers("size")
+        .filter((pl.col("size") >= _LARGE_BYTES) & (pl.col("time_ns") > 0))
+        .group_by("direction")
+        .agg((pl.col("bytes").sum() * 1e9 / pl.col("time_ns").sum()).alias("large_bytes_per_s"))
+    )

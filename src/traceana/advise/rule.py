@@ -1,0 +1,91 @@
+"""What a rule is, what it finds, and the decorator that registers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from traceana.advise.figures import Figures
+
+Value: TypeAlias = int | float | str | None
+
+Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
+"""The saving is an estimate or an upper bound. A finding without saving affects measurement
+validity, or shows work that cannot be faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change, in the terms of each framework."""
+
+    pytorch: str
+    tensorflow: str
+    jax: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule found in a trace.
+
+    ``saving_ns`` is the time of all devices over all steps (see
+    :class:`traceana.advise.figures.Figures`), 0 where there is none. ``figures`` are the values of
+    the rule's sentence, each named and formatted like the column of that name. ``evidence`` holds
+    the rows of the analyses' tables that the finding is based on.
+    """
+
+    saving_ns: int
+    figures: Mapping[str, Value]
+    evidence: pl.DataFrame
+
+
+Find: TypeAlias = "Callable[[Figures], Found | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition to look for.
+
+    ``find`` returns None where it does not hold. ``sentence`` has figures of :class:`Found` in
+    braces; parts in square brackets are left out where a figure is unknown. ``estimate`` is how
+    the saving is computed, ``caveat`` when no change is needed.
+    """
+
+    id: str
+    title: str
+    find: Find
+    kind: Kind
+    sentence: str
+    estimate: str
+    caveat: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of a step."""
+
+    rule: Rule
+    saving_ns: int
+    saving_share: float
+    figures: Mapping[str, Value]
+    evidence: pl.DataFrame
+
+
+RULES: list[Rule] = []
+"""All rules, in the order in which :mod:`traceana.advise` imports their modules."""
+
+
+def rule(
+    *, title: str, kind: Kind, sentence: str, estimate: str, caveat: str, change: Change
+) -> Callable[[Find], Find]:
+    """Register the decorated function as a rule; its name is the rule's id."""
+
+    def register(find: Find) -> Find:
+        RULES.append(Rule(find.__name__, title, find, kind, sentence, estimate, caveat, change))
+        return find
+
+    return register
