@@ -27,7 +27,7 @@ NOT_INSTALLED = 3
 def traceana_read(path: str) -> tuple[Work, list[str]]:
     """Read into the canonical tables: exact times, integrity ledger."""
     read = import_module("traceana.ingest.kineto.reader").read
-    silent = import_module("traceana.ingest.progress").silent
+    silent = import_module("traceana.ingest.source").silent
     return lambda: int(read(Path(path), silent).meta.events), ["traceana"]
 
 

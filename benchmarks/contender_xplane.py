@@ -57,7 +57,7 @@ _VALUES = ("double", "uint64", "int64", "str", "bytes", "ref")
 
 def traceana_decode(path: str) -> tuple[Work, list[str]]:
     """Decode all events and their stats into columns, and make no tables of them."""
-    buffers = import_module("traceana.ingest.xplane.buffer")
+    buffers = import_module("traceana.ingest.xplane.wire")
     sources = import_module("traceana.ingest.source")
     spaces = import_module("traceana.ingest.xplane.space")
     events = import_module("traceana.ingest.xplane.events")
@@ -79,7 +79,7 @@ def traceana_decode(path: str) -> tuple[Work, list[str]]:
 def traceana_read(path: str) -> tuple[Work, list[str]]:
     """Read into the canonical tables."""
     read = import_module("traceana.ingest.xplane.reader").read
-    silent = import_module("traceana.ingest.progress").silent
+    silent = import_module("traceana.ingest.source").silent
     return lambda: int(read(Path(path), silent).meta.events), ["traceana"]
 
 

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import CountersError, NotARunError, NotFoundError
-from traceana.ingest.progress import Progress, silent
+from traceana.ingest.source import Progress, silent
 from traceana.trace import Trace
 
 
@@ -44,8 +44,7 @@ def open_trace(
     range, layer, step and direction, and the class that all this makes of the name's. Raises the
     errors of :mod:`traceana.errors`.
     """
-    from traceana.ingest.ranks.files import find
-    from traceana.ingest.ranks.reader import read_ranks
+    from traceana.ingest.ranks import find, read_ranks
     from traceana.trace.bundle import is_bundle
 
     if not isinstance(path, str | os.PathLike | Sequence):

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.manifest import TRACES
 from traceana.enrich.classify import classify_names
-from traceana.ingest import demangle
-from traceana.ingest.demangle import LONGEST, readable
-from traceana.ingest.names import NameTable
+from traceana.ingest import names
+from traceana.ingest.names import LONGEST, NameTable, readable
 
 
 def bomb(levels: int) -> str:
@@ -92,7 +91,7 @@ def test_any_names_leave_one_answer_each(names: list[str]) -> None:
 
 
 def test_without_the_library_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demangle, "find_spec", lambda name: None)
+    monkeypatch.setattr(names, "find_spec", lambda name: None)
     assert readable(["_Z1fv"]) == {}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from traceana.errors import IsDirectoryError, NotATraceError, UnknownFormatError, UnreadableError
 from traceana.ingest.detect import detect
-from traceana.ingest.ranks.files import find
+from traceana.ingest.ranks import find
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

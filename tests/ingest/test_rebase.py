@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceana.ingest.integrity import FARTHEST_NS
-from traceana.ingest.rebase import rebase
+from traceana.ingest.integrity import FARTHEST_NS, rebase
 from traceana.trace.schema import TABLES, TIME_COLUMNS
 
 

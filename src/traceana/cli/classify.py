@@ -40,7 +40,7 @@ def classify(
 ) -> ExitCode:
     """What kernels are, by their names: one row a name, in order."""
     from traceana.enrich.classify import rules_in_use
-    from traceana.ingest.demangle import readable
+    from traceana.ingest.names import readable
 
     output = Output(tabling, writing)
     loaded = rules_in_use(rules)

@@ -15,7 +15,7 @@ from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
-    from traceana.ingest.progress import Progress
+    from traceana.ingest.source import Progress
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
@@ -160,7 +160,7 @@ def numbers(text: str, option: str) -> list[int]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Progress]:
-    from traceana.ingest.progress import silent
+    from traceana.ingest.source import silent
 
     if not sys.stderr.isatty():
         yield silent

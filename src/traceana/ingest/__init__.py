@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from traceana.errors import CountersError, UnknownFormatError
 from traceana.ingest.detect import Format, detect
-from traceana.ingest.progress import Progress, silent
+from traceana.ingest.source import Progress, silent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
             return read_chrome(path, progress)
         case Format.MXNET:
-            from traceana.ingest.mxnet.reader import read as read_mxnet
+            from traceana.ingest.chrome.mxnet import read as read_mxnet
 
             return read_mxnet(path, progress)
         case Format.KINETO:
@@ -39,15 +39,15 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
             return read_kineto(path, progress)
         case Format.SQLITE:
-            from traceana.ingest.sqlite.reader import read as read_sqlite
+            from traceana.ingest.sqlite import read as read_sqlite
 
             return read_sqlite(path, progress)
         case Format.NSYS_REPORT | Format.NSYS_STREAM as kind:
-            from traceana.ingest.nsys_report.reader import read as read_report
+            from traceana.ingest.nsys.report import read as read_report
 
             return read_report(path, progress, stream=kind is Format.NSYS_STREAM)
         case Format.NSYS_TABLES:
-            from traceana.ingest.nsys_tables.reader import read as read_directory
+            from traceana.ingest.nsys.directory import read as read_directory
 
             return read_directory(path, progress)
         case Format.NCU_CSV:

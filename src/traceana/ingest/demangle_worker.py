@@ -1,4 +1,4 @@
-"""Demangles the lines of the standard input; run by :mod:`traceana.ingest.demangle` only.
+"""Demangles the lines of the standard input; run by :mod:`traceana.ingest.names` only.
 
 Its argument is the folder that the package ``pycxxfilt`` lies in.
 """

@@ -1,12 +1,14 @@
-"""Which format a file is of, told from its content and never from its name."""
+"""Detects the format of a file from its content, never from its name."""
 
 from __future__ import annotations
 
 import gzip
 import re
 import zlib
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from traceana.errors import (
     EmptyFileError,
@@ -16,11 +18,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
-from traceana.ingest.chrome.sniff import is_other, is_xplane_json
-from traceana.ingest.mxnet.sniff import is_mxnet
-from traceana.ingest.ncu.sniff import is_counters
-from traceana.ingest.nsys_tables.sniff import is_export
-from traceana.ingest.xplane.sniff import is_xspace
+from traceana.ingest.xplane.space import is_xspace
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -31,9 +29,29 @@ _BOM = b"\xef\xbb\xbf"
 # Exports that begin with the report's strings, or with an event, by the numbers of their types.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
+NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
+"""The header of Nsight Compute's table; the output of the profiled program may come before it."""
+NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+"""The table in which nsys describes its export: schema 3, schema 2."""
+_NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
+_NSYS_EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
+)
+
+_CHROME_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:\s*"', re.DOTALL)
+# TensorFlow's and JAX's trace.json: its processes are planes, /host:CPU.
+_PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
+# MXNet's profile begins with the names of its devices; no other profiler has these two.
+_MXNET_DEVICE: Final = re.compile(rb'"name"\s*:\s*"cpu (?:pinned|shared)/"')
+_KINETO: Final = re.compile(
+    rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds|External id|distributedInfo)"|'
+    rb'"(?:ts|dur)"\s*:\s*"|'
+    rb'"cat"\s*:\s*"(?:kernel|gpu_\w+|cuda_\w+|cpu_(?:op|instant_event)|operator|python_function|'
+    rb"user_annotation|runtime|memcpy|memset|ac2g|async\w*|fwdbwd|forward_backward|overhead|trace|"
+    rb'Trace|Kernel|Memcpy|Memset|Operator|Runtime)"',
+    re.IGNORECASE,
 )
 
 
@@ -58,7 +76,7 @@ def detect(path: Path) -> Format:
     Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
     of no format that traceana reads.
     """
-    if path.is_dir() and is_export(path):
+    if path.is_dir() and is_nsys_export(path):
         return Format.NSYS_TABLES
     head = _head(path)
     if head.startswith(_SQLITE):
@@ -69,7 +87,7 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
-    if is_counters(head):
+    if NCU_HEADER.search(head):
         return Format.NCU_CSV
     if is_xspace(head):
         return Format.XPLANE
@@ -93,12 +111,46 @@ def detect(path: Path) -> Format:
 
 
 def _chrome(head: bytes) -> Format:
-    if is_xplane_json(head):
+    if _PLANE.search(head):
         return Format.XPLANE_JSON
-    if is_mxnet(head):
+    if _MXNET_DEVICE.search(head):
         return Format.MXNET
-    # What cannot be told goes to the Kineto reader, which knows what to say of it.
-    return Format.CHROME_JSON if is_other(head) else Format.KINETO
+    # Anything else goes to the Kineto reader, which has the clearer errors.
+    other = _CHROME_EVENT.search(head) and not _KINETO.search(head)
+    return Format.CHROME_JSON if other else Format.KINETO
+
+
+def is_nsys_export(path: Path) -> bool:
+    """Return whether the directory ``path`` is an export of nsys: one that describes the export."""
+    return any(
+        (path / f"{table}{suffix}").is_file()
+        for table in NSYS_EXPORT_TABLES
+        for suffix in _NSYS_TABLE_SUFFIXES
+    )
+
+
+class Dialect(Enum):
+    """The programs whose database tables have a reader."""
+
+    NSYS = "nsys"
+    NVPROF = "nvprof"
+
+
+def dialect(tables: Mapping[str, tuple[str, ...]]) -> Dialect | None:
+    """Return which profiler wrote a database with ``tables`` (columns by table), None for others.
+
+    nvprof and its Visual Profiler use CUPTI's names for their tables, as nsys does, but number
+    their rows in a column ``_id_`` and keep their texts in ``StringTable``.
+    """
+    if any(
+        name.startswith("CUPTI_ACTIVITY_KIND_") and "_id_" in columns
+        for name, columns in tables.items()
+    ):
+        return Dialect.NVPROF
+    exported = any(name in tables for name in NSYS_EXPORT_TABLES)
+    if exported or any("start" in tables.get(name, ()) for name in _NSYS_EVENTS):
+        return Dialect.NSYS
+    return None
 
 
 def _head(path: Path) -> bytes:

@@ -5,11 +5,13 @@ What is refused is counted in the ledger with its reason, so that the conservati
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from traceana.trace.ledger import Ledger
+from traceana.trace.schema import TIME_COLUMNS
 
 FARTHEST_NS: Final = 1 << 62
 """Times and durations this far from 0 (146 years) are none; below it no difference overflows."""
@@ -19,7 +21,7 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return the rows of ``frame`` that can be kept, in order; count the others in ``ledger``.
 
     ``frame`` needs ``start`` and ``duration`` (int64 nanoseconds on the file's own clock, before
-    :func:`traceana.ingest.rebase.rebase`). Refused, each row for the first reason that holds:
+    :func:`traceana.ingest.integrity.rebase`). Refused, each row for the first reason that holds:
 
     - ``zero_timestamp``: start is 0; CUPTI writes that where it lost the time.
     - ``missing_time``: start or duration is null.
@@ -82,3 +84,25 @@ def _count(reason: str, refused: pl.DataFrame, table: str, ledger: Ledger) -> No
         table=table,
         time_ns=int(refused["duration"].sum()) if known else None,
     )
+
+
+def rebase(frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
+    """Shift ``frames`` (canonical tables by name) so that the earliest time of all is 0.
+
+    Returns the frames and the time, on the file's own clock in nanoseconds, that is now 0; it is 0
+    when no frame has a row. Frames without time columns come back as they are. Times must lie
+    within :data:`traceana.ingest.integrity.FARTHEST_NS` of 0, or the shift could overflow.
+    """
+    columns = {name: TIME_COLUMNS.get(name, ()) for name in frames}
+    earliest = [
+        value
+        for name, frame in frames.items()
+        for column in columns[name]
+        if isinstance(value := frame[column].min(), int)
+    ]
+    origin = min(earliest, default=0)
+    shifted = {
+        name: frame.with_columns(pl.col(column) - origin for column in columns[name])
+        for name, frame in frames.items()
+    }
+    return shifted, origin

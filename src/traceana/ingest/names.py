@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from traceana.ingest.demangle import readable
-
 UNNAMED: Final = "(unnamed)"
 """The name of activities whose name is not in the file; the reader counts them in the ledger."""
+
+LONGEST: Final = 16 << 10
+"""Letters of a mangled name; a longer one stays as it is."""
+
+_MANGLED: Final = re.compile(r"_Z[0-9A-Za-z_.$]+")
+_WORKER: Final = Path(__file__).with_name("demangle_worker.py")
+
+_SECONDS: Final = 10.0
+"""For all names together; tens of thousands take one."""
 
 
 class NameTable:
@@ -43,3 +57,40 @@ class NameTable:
     def frame(self) -> pl.DataFrame:
         """Return the names seen so far, one row each, row number = id."""
         return pl.DataFrame({"name": list(self._ids)}, schema={"name": pl.String})
+
+
+def readable(names: Iterable[str]) -> dict[str, str]:
+    """Return the readable form of those ``names`` that are mangled and can be read."""
+    mangled = [n for n in names if len(n) <= LONGEST and _MANGLED.fullmatch(n)]
+    found: dict[str, str] = {}
+    deadline = time.monotonic() + _SECONDS
+    while mangled and time.monotonic() < deadline:
+        lines = _work(mangled, deadline - time.monotonic())
+        answered = zip(mangled, lines, strict=False)
+        found |= {name: line for name, line in answered if line != name}
+        # The first without an answer is the one that the worker died of.
+        mangled = mangled[len(lines) + 1 :]
+    return found
+
+
+def _work(names: list[str], seconds: float) -> list[str]:
+    """Return an answer a line for the first of ``names``, in order; for all if nothing is wrong."""
+    library = find_spec("pycxxfilt")
+    if library is None or library.origin is None:
+        return names
+    command = [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)]
+    try:
+        done = subprocess.run(
+            [*command, str(Path(library.origin).parents[1])],
+            input="\n".join(names).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
+        output = done.stdout
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+    except OSError:
+        return names
+    return output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[:-1]

@@ -1,13 +1,20 @@
-"""The bytes of a file, inflated where it is gzip, in blocks; counts how much there was."""
+"""How a reader tells how far it is, without knowing who listens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from traceana.errors import UnreadableError
-from traceana.ingest.progress import Progress, silent
+
+Progress = Callable[[int, int], None]
+"""Called with (units done, units in all); units are bytes of the file or rows of the database."""
+
+
+def silent(done: int, total: int) -> None:
+    """Listen to nothing."""
+
 
 _GZIP: Final = b"\x1f\x8b"
 _COMPRESSED_BLOCK: Final = 256 << 10

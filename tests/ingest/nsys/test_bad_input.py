@@ -34,8 +34,8 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.ingest.names import UNNAMED
-from traceana.ingest.progress import silent
-from traceana.ingest.sqlite.reader import read
+from traceana.ingest.source import silent
+from traceana.ingest.sqlite import read
 
 
 def refused(path: Path, error: type[TraceanaError]) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.ingest.nsys.writing import trace_of
-from traceana.ingest.sqlite.sql import read_only_uri
+from traceana.ingest.sqlite import read_only_uri
 
 EXPORTS = sorted((Path(__file__).resolve().parents[3] / "fixtures").glob("*.sqlite"))
 

@@ -91,7 +91,7 @@ def test_text_is_in_place_or_registered(
 def test_text_whose_first_rows_are_null_and_many_pages_later_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traceana.ingest.sqlite.bulk.PAGE_ROWS", 4)
+    monkeypatch.setattr("traceana.ingest.sqlite.PAGE_ROWS", 4)
     rows = [nvtx(i, i + 1, text=None if i < 40 else f"t{i}") for i in range(1, 60)]
     texts = ranges(tmp_path, rows).ranges["text"].to_list()
     assert texts == ["layer1"] * 39 + [f"t{i}" for i in range(40, 60)]

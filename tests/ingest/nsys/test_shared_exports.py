@@ -11,8 +11,8 @@ import pytest
 
 from tests.ingest.nsys.writing import trace_of
 from tests.support.manifest import TRACES, Expected, each
-from traceana.ingest.progress import silent
-from traceana.ingest.sqlite.reader import read
+from traceana.ingest.source import silent
+from traceana.ingest.sqlite import read
 
 COPIES = {1: "h2d", 2: "d2h", 8: "d2d", 10: "p2p"}
 

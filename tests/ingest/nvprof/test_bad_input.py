@@ -27,8 +27,8 @@ from tests.ingest.nvprof.writing import (
 )
 from traceana.errors import CorruptError, ForeignDatabaseError
 from traceana.ingest.names import UNNAMED
-from traceana.ingest.progress import silent
-from traceana.ingest.sqlite.reader import read
+from traceana.ingest.source import silent
+from traceana.ingest.sqlite import read
 
 
 def test_no_kernels(tmp_path: Path) -> None:

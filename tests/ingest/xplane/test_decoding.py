@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 
 from tests.ingest.xplane.writing import message, number, varint
 from traceana.ingest.xplane import runs as runs_module
-from traceana.ingest.xplane.buffer import Buffer
-from traceana.ingest.xplane.decode import events
-from traceana.ingest.xplane.irregular import any_events, any_stats
-from traceana.ingest.xplane.known import Known
-from traceana.ingest.xplane.messages import DURATION_PS, METADATA_ID, OCCURRENCES, OFFSET_PS
+from traceana.ingest.xplane.decode import (
+    DURATION_PS,
+    METADATA_ID,
+    OCCURRENCES,
+    OFFSET_PS,
+    Known,
+    any_events,
+    any_stats,
+    events,
+)
 from traceana.ingest.xplane.runs import Records, Runs
+from traceana.ingest.xplane.wire import Buffer
 
 MOST = (1 << 64) - 1
 NUMBERS = (METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traceana.ingest.progress import silent
-from traceana.ingest.xplane.buffer import Buffer
+from traceana.ingest.source import silent
 from traceana.ingest.xplane.reader import read
 from traceana.ingest.xplane.space import read_space
+from traceana.ingest.xplane.wire import Buffer
 from traceana.trace import Trace
 
 Stat = int | float | str | bytes

@@ -7,25 +7,30 @@ range on its thread, and nothing is known of devices.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from traceana.errors import NotATraceError
-from traceana.ingest.chrome.decode import COMPLETE, DECODER, HALVES, Columns
-from traceana.ingest.chrome.halves import spans
-from traceana.ingest.chrome.plane_events import JsonEvents
-from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
-from traceana.ingest.progress import Progress
-from traceana.ingest.source import ByteSource
-from traceana.ingest.xplane.buffer import Buffer
+from traceana.ingest.chrome.decode import (
+    COMPLETE,
+    HALVES,
+    Columns,
+    read_columns,
+    spans,
+    whole_numbers,
+)
+from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of
+from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.xplane.facts import framework
 from traceana.ingest.xplane.hlo import HloPrograms
+from traceana.ingest.xplane.reader import Tables, is_stream
 from traceana.ingest.xplane.space import Line, Plane, Space
-from traceana.ingest.xplane.tables import Tables, is_stream
+from traceana.ingest.xplane.wire import Buffer, Mask, Numbers
 from traceana.trace import Trace, TraceMeta
 
+_ENDS: Final = {"B": "E"}
 _PROCESS: Final = "process_name"
 _THREAD: Final = "thread_name"
 _PLANES: Final = ("/host:", "/device:")
@@ -38,21 +43,13 @@ def read(path: Path, progress: Progress) -> Trace:
     ``NotATraceError`` on JSON without events and ``CorruptError`` when the file breaks off before
     the first.
     """
-    source = ByteSource(path, progress)
-    columns = Columns()
-    end = read_stream(source, DECODER, columns.take)
-    if columns.left_out.get(("malformed", ""), 0) == columns.events:
-        raise NotATraceError(
-            f"{path} is JSON, and nothing in it is a trace event: "
-            "give the file that a profiler exported"
-        )
-    return _trace(columns, source, end)
+    return _trace(*read_columns(path, progress, _ENDS, "a profiler exported"))
 
 
 def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     ledger = ledger_of(columns, source, end)
     complete = pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete])
-    halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
+    halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves]).drop("category", "phase")
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
     tables = Tables(HloPrograms(Buffer.of([]), Space()), ledger)
@@ -69,14 +66,10 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     made, _ = tables.finish(space)
     return Trace(
         TraceMeta(
-            source=str(source.path),
             format="xplane-json" if planes else "chrome",
             framework=framework(space) if planes else None,
-            truncated=source.truncated,
-            bytes_read=source.bytes_read - (0 if source.compressed else end.cut),
-            bytes_total=source.bytes_total,
-            events=columns.events + int(end.cut > 0),
             properties={} if planes else {"read_as": "spans on threads, of no known profiler"},
+            **extent(columns, source, end),
         ),
         made,
     )
@@ -122,11 +115,57 @@ def _ranges(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def whole_numbers(texts: pl.Series) -> pl.Series:
-    """Return process or thread numbers as Int64; a text that is none gets a negative one."""
-    distinct = texts.unique(maintain_order=True).drop_nulls()
-    spelt = distinct.cast(pl.String).cast(pl.Int64, strict=False)
-    numbers = pl.select(pl.coalesce(spelt, -2 - pl.int_range(len(distinct)))).to_series()
-    return texts.to_physical().replace_strict(
-        distinct.to_physical(), numbers, default=None, return_dtype=pl.Int64
-    )
+@dataclass(frozen=True, slots=True)
+class JsonEvents:
+    """Events of ``trace.json``; ``names`` are those that ``name`` counts."""
+
+    names: list[str | None]
+    frame: pl.DataFrame
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> JsonEvents:
+        """Take the decoder's columns, and beside them a line number, ``line``."""
+        names = frame["name"].unique(maintain_order=True)
+        numbered = pl.DataFrame({"name": names, "number": range(len(names))})
+        found = frame.join(numbered, on="name", how="left", nulls_equal=True, maintain_order="left")
+        return cls(names.cast(pl.String).to_list(), found.cast({"line": pl.Int64}))
+
+    @property
+    def line(self) -> Numbers:
+        """Which of the lines each is on."""
+        return self.frame["line"].to_numpy()
+
+    @property
+    def name(self) -> Numbers:
+        """Which of ``names`` each has."""
+        return self.frame["number"].to_numpy()
+
+    @property
+    def start(self) -> Numbers:
+        """Nanoseconds on the file's clock."""
+        return self.frame["start"].to_numpy()
+
+    @property
+    def duration(self) -> Numbers:
+        """Nanoseconds."""
+        return self.frame["duration"].to_numpy()
+
+    def pick(self, rows: Mask) -> JsonEvents:
+        """Return some rows."""
+        return JsonEvents(self.names, self.frame.filter(pl.Series(rows, dtype=pl.Boolean)))
+
+    def has(self, stat: str) -> Mask:
+        """Tell which rows have a stat."""
+        if stat not in self.frame.columns:
+            return pl.repeat(False, self.frame.height, eager=True).to_numpy()
+        return self.frame[stat].is_not_null().to_numpy()
+
+    def integers(self, stat: str) -> pl.Series:
+        """Return an integer stat as Int64, null for rows without one."""
+        return self.texts(stat).cast(pl.String).cast(pl.Int64, strict=False)
+
+    def texts(self, stat: str) -> pl.Series:
+        """Return a text stat as Categorical, null for rows without one."""
+        if stat not in self.frame.columns:
+            return pl.repeat(None, self.frame.height, dtype=pl.Categorical(), eager=True)
+        return self.frame[stat]

@@ -1,6 +1,6 @@
-"""The decoder: JSON text of whole events to column chunks, with msgspec.
+"""Decodes Kineto's JSON events into column chunks, with msgspec.
 
-The Python objects of one chunk live until its columns are made, never longer.
+Each chunk's Python objects are freed as soon as its columns exist.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ from typing import Final
 import polars as pl
 from msgspec import Raw
 
-from traceana.ingest.kineto.collectives import message_bytes, split_annotations
-from traceana.ingest.kineto.columns import FRAMES, Columns
-from traceana.ingest.kineto.event_decoder import EventDecoder
-from traceana.ingest.kineto.events import NO_ARGS, Args, Event
-from traceana.ingest.kineto.integers import integers
-from traceana.ingest.kineto.times import to_nanoseconds
+from traceana.ingest.chrome.event_decoder import EventDecoder, integers, to_nanoseconds
+from traceana.ingest.kineto.events import FRAMES, NO_ARGS, Args, Columns, Event
 
 _Columns = dict[str, pl.Series]
 
@@ -39,12 +35,36 @@ _COMPLETE: Final = {
     "python_function": "range",
     "overhead": "range",
 }
+
 _LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
+
+_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
+"""c10d's backends whose collectives run on host threads. NCCL's are kernels; ``nccl:all_reduce`` on
+the host is their launch."""
+
+# c10::ScalarType's names.
+_ELEMENT_BYTES: Final = {
+    "Bool": 1,
+    "Byte": 1,
+    "Char": 1,
+    "Float8_e4m3fn": 1,
+    "Float8_e4m3fnuz": 1,
+    "Float8_e5m2": 1,
+    "Float8_e5m2fnuz": 1,
+    "Short": 2,
+    "Half": 2,
+    "BFloat16": 2,
+    "Int": 4,
+    "Float": 4,
+    "Long": 8,
+    "Double": 8,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+}
 
 
 def _columns(events: list[Event]) -> Columns:
-    # Keys that go to one frame share one list, so a frame keeps the order of the file wherever
-    # the file was cut.
+    # Event kinds of one frame share a list, so that a frame keeps the order of the file.
     frames: dict[str, list[Event]] = {}
     route: dict[tuple[str, str | None], list[Event]] = {}
     for event in events:
@@ -55,7 +75,7 @@ def _columns(events: list[Event]) -> Columns:
             bucket = route[key] = [] if frame is None else frames.setdefault(frame, [])
         bucket.append(event)
     if ("X", "user_annotation") in route:
-        frames["range"], collectives = split_annotations(frames["range"])
+        frames["range"], collectives = _split_annotations(frames["range"])
         if collectives:
             frames["host_collective"] = collectives
     columns = Columns(events=len(events))
@@ -70,10 +90,24 @@ def _columns(events: list[Event]) -> Columns:
 
 
 def _frame_of(phase: str, category: str) -> str | None:
-    """Return the frame that takes events of a phase and lower-case category."""
+    """Return the frame for events of a phase and lower-case category, None for events left out."""
     if phase == "X":
         return _COMPLETE.get(category)
     return "flow" if phase in ("s", "f") and category not in _LAUNCH_FLOWS else None
+
+
+def _split_annotations(events: list[Event]) -> tuple[list[Event], list[Event]]:
+    """Return (annotations, host collectives), each in the order of the file.
+
+    c10d records a host collective with its tensors' shapes while a backend thread runs it and waits
+    for the other ranks; Kineto writes it as a ``user_annotation``.
+    """
+    kept: list[Event] = []
+    collectives: list[Event] = []
+    for event in events:
+        is_one = event.cat == "user_annotation" and event.name.startswith(_BACKENDS)
+        (collectives if is_one else kept).append(event)
+    return kept, collectives
 
 
 def _leave_out(columns: Columns, phase: str, category: str, events: list[Event]) -> None:
@@ -102,7 +136,7 @@ def _instants(columns: Columns, events: list[Event]) -> None:
 
 
 def _complete(events: list[Event]) -> _Columns:
-    # One conversion for both columns: a call of polars costs as much as some thousand numbers.
+    # One conversion for both columns: a polars call costs as much as some thousand numbers.
     times = to_nanoseconds([event.ts for event in events] + [event.dur for event in events])
     return {
         "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),
@@ -112,15 +146,6 @@ def _complete(events: list[Event]) -> _Columns:
         "start": times[: len(events)],
         "duration": times[len(events) :],
     }
-
-
-def _external(events: list[Event]) -> pl.Series:
-    return integers(
-        [
-            event.args.external_old if event.args.external is None else event.args.external
-            for event in events
-        ]
-    )
 
 
 def _device(events: list[Event]) -> _Columns:
@@ -135,7 +160,7 @@ def _device(events: list[Event]) -> _Columns:
         "registers": integers([arg.registers for arg in args]),
         "shared_memory": integers([arg.shared_memory for arg in args]),
         "bytes": integers(
-            [arg.bytes if arg.message_elements is None else message_bytes(arg) for arg in args]
+            [arg.bytes if arg.message_elements is None else _message_bytes(arg) for arg in args]
         ),
         "graph_node": integers([arg.graph_node for arg in args]),
         "event_stream": integers([arg.event_stream for arg in args]),
@@ -162,6 +187,14 @@ def _device(events: list[Event]) -> _Columns:
 
 def _extents(args: list[Args]) -> dict[str, list[object]]:
     return {"grid": [arg.grid for arg in args], "block": [arg.block for arg in args]}
+
+
+def _message_bytes(args: Args) -> int | None:
+    """Return the bytes that the rank passes to its collective, None where not recorded."""
+    elements, kind = args.message_elements, args.message_type
+    if not isinstance(elements, int) or not isinstance(kind, str) or kind not in _ELEMENT_BYTES:
+        return None
+    return elements * _ELEMENT_BYTES[kind]
 
 
 def _call(events: list[Event]) -> _Columns:
@@ -210,6 +243,15 @@ def _host_collective(events: list[Event]) -> _Columns:
     }
 
 
+def _external(events: list[Event]) -> pl.Series:
+    return integers(
+        [
+            event.args.external_old if event.args.external is None else event.args.external
+            for event in events
+        ]
+    )
+
+
 def _texts(raws: Sequence[Raw]) -> pl.Series:
     return pl.Series([str(raw, "utf-8") if raw else None for raw in raws], dtype=pl.String)
 
@@ -248,7 +290,6 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "host_collective": _host_collective,
     "flow": _flow,
 }
-"""How each frame's columns are made of its events."""
-
+"""Frame -> function that makes its columns."""
 
 DECODER: Final = EventDecoder(Event, _columns)

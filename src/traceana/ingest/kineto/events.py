@@ -1,17 +1,26 @@
-"""The events of Kineto's JSON as typed structs: only the fields that a table keeps.
+"""Kineto's events: the JSON fields that are read, and the frames that the decoder fills from them.
 
 Every generation of the format is covered by one struct: torch 1.7 wrote ``external id`` and
 ``Input dims`` where later ones write ``External id`` and ``Input Dims``. Numbers may come as text
 (``"tid": "stream 7"``, AMD's ``"bytes": "800"``), so they are typed loosely here and made integers
 column by column. Times stay raw text: a float64 of microseconds since the epoch has a step of
 0.25 µs.
+
+A decoder makes :class:`Columns` of JSON text: int64 nanoseconds on the file's clock, categories in
+the file's spelling, rows in the order of the file. A faster decoder fills the same frames.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from msgspec import Raw, Struct, field
+import polars as pl
+from msgspec import Raw, Struct
+from msgspec import field as named
+
+from traceana.ingest.chrome.event_decoder import Counted
 
 Number: TypeAlias = int | str | float | None
 """An integer as the trace spells it."""
@@ -31,32 +40,32 @@ class Args(Struct, gc=False, frozen=True):
     # Three numbers of a kernel; Triton's launches on the host have a "grid" of any kind.
     grid: object = None
     block: object = None
-    registers: Number = field(default=None, name="registers per thread")
-    shared_memory: Number = field(default=None, name="shared memory")
-    graph_node: Number = field(default=None, name="graph node id")
-    event_stream: Number = field(default=None, name="wait_on_stream")
-    event_correlation: Number = field(default=None, name="wait_on_cuda_event_record_corr_id")
-    external: Number = field(default=None, name="External id")
-    external_old: Number = field(default=None, name="external id")
-    sequence: Number = field(default=None, name="Sequence number")
-    forward_thread: Number = field(default=None, name="Fwd thread id")
-    shapes: Raw = field(default=ABSENT, name="Input Dims")
-    shapes_old: Raw = field(default=ABSENT, name="Input dims")
-    types: Raw = field(default=ABSENT, name="Input type")
-    strides: Raw = field(default=ABSENT, name="Input Strides")
-    inputs: Raw = field(default=ABSENT, name="Concrete Inputs")
-    module: str | None = field(default=None, name="Module Hierarchy")
-    # Of a collective. Other events have a "dtype" of any kind.
-    message_elements: object = field(default=None, name="In msg nelems")
-    message_type: object = field(default=None, name="dtype")
-    collective: object = field(default=None, name="Collective name")
-    group_size: object = field(default=None, name="Group size")
-    device_type: Number = field(default=None, name="Device Type")
-    device_id: Number = field(default=None, name="Device Id")
-    address: Number = field(default=None, name="Addr")
-    memory_bytes: Number = field(default=None, name="Bytes")
-    allocated: Number = field(default=None, name="Total Allocated")
-    reserved: Number = field(default=None, name="Total Reserved")
+    registers: Number = named(default=None, name="registers per thread")
+    shared_memory: Number = named(default=None, name="shared memory")
+    graph_node: Number = named(default=None, name="graph node id")
+    event_stream: Number = named(default=None, name="wait_on_stream")
+    event_correlation: Number = named(default=None, name="wait_on_cuda_event_record_corr_id")
+    external: Number = named(default=None, name="External id")
+    external_old: Number = named(default=None, name="external id")
+    sequence: Number = named(default=None, name="Sequence number")
+    forward_thread: Number = named(default=None, name="Fwd thread id")
+    shapes: Raw = named(default=ABSENT, name="Input Dims")
+    shapes_old: Raw = named(default=ABSENT, name="Input dims")
+    types: Raw = named(default=ABSENT, name="Input type")
+    strides: Raw = named(default=ABSENT, name="Input Strides")
+    inputs: Raw = named(default=ABSENT, name="Concrete Inputs")
+    module: str | None = named(default=None, name="Module Hierarchy")
+    # Collectives; other events have a "dtype" of any kind.
+    message_elements: object = named(default=None, name="In msg nelems")
+    message_type: object = named(default=None, name="dtype")
+    collective: object = named(default=None, name="Collective name")
+    group_size: object = named(default=None, name="Group size")
+    device_type: Number = named(default=None, name="Device Type")
+    device_id: Number = named(default=None, name="Device Id")
+    address: Number = named(default=None, name="Addr")
+    memory_bytes: Number = named(default=None, name="Bytes")
+    allocated: Number = named(default=None, name="Total Allocated")
+    reserved: Number = named(default=None, name="Total Reserved")
 
 
 NO_ARGS: Final = Args()
@@ -74,3 +83,105 @@ class Event(Struct, gc=False):
     dur: Raw = ABSENT
     id: Number = None
     args: Args = NO_ARGS
+
+
+_TEXT = pl.Categorical
+_COMMON: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "category": _TEXT,
+    "name": _TEXT,
+    "pid": pl.Int64,
+    "tid": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+}
+
+FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
+    "device": {
+        **_COMMON,
+        "device": pl.Int64,
+        "context": pl.Int64,
+        "stream": pl.Int64,
+        "correlation": pl.Int64,
+        "external": pl.Int64,
+        "grid_x": pl.Int64,
+        "grid_y": pl.Int64,
+        "grid_z": pl.Int64,
+        "block_x": pl.Int64,
+        "block_y": pl.Int64,
+        "block_z": pl.Int64,
+        "registers": pl.Int64,
+        "shared_memory": pl.Int64,
+        "bytes": pl.Int64,
+        "graph_node": pl.Int64,
+        "event_stream": pl.Int64,
+        "event_correlation": pl.Int64,
+        "collective": _TEXT,
+        "group_size": pl.Int64,
+    },
+    "call": {
+        **_COMMON,
+        "correlation": pl.Int64,
+        "external": pl.Int64,
+        "bytes": pl.Int64,  # AMD prints a copy's size on the call alone
+    },
+    "op": {
+        **_COMMON,
+        "external": pl.Int64,
+        "sequence": pl.Int64,
+        "forward_thread": pl.Int64,
+        "input_shapes": pl.String,
+        "input_types": pl.String,
+        "input_strides": pl.String,
+        "inputs": pl.String,
+        "module": _TEXT,
+    },
+    # Only c10d's annotations have shapes.
+    "range": {**_COMMON, "input_shapes": pl.String, "input_types": pl.String},
+    # Collectives of c10d's host backends, which Kineto writes as annotations.
+    "host_collective": {
+        **_COMMON,
+        "external": pl.Int64,
+        "input_shapes": pl.String,
+        "input_types": pl.String,
+        "inputs": pl.String,
+    },
+    "flow": {
+        "category": _TEXT,
+        "id": pl.Int64,
+        "ends": pl.Boolean,  # false: the flow starts here
+        "pid": pl.Int64,
+        "tid": pl.Int64,
+        "time": pl.Int64,
+    },
+    "memory": {
+        "pid": pl.Int64,
+        "tid": pl.Int64,
+        "time": pl.Int64,
+        "device_type": pl.Int64,
+        "device": pl.Int64,
+        "address": pl.Int64,
+        "bytes": pl.Int64,
+        "allocated": pl.Int64,
+        "reserved": pl.Int64,
+    },
+}
+
+
+@dataclass(slots=True)
+class Columns(Counted):
+    """The events of one stretch of the file, by frame."""
+
+    frames: dict[str, list[pl.DataFrame]] = field(
+        default_factory=lambda: {name: [] for name in FRAMES}
+    )
+
+    def take(self, other: Columns) -> None:
+        """Append another stretch."""
+        self.add(other)
+        for name, frames in other.frames.items():
+            self.frames[name] += frames
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return the rows of one frame so far."""
+        frames: Sequence[pl.DataFrame] = self.frames[name]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=FRAMES[name])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.kineto.integers import integers
+from traceana.ingest.chrome.event_decoder import integers
 from traceana.trace.schema import DEVICES
 
 _VERSIONS: Final = (
@@ -25,15 +25,16 @@ _VENDORS: Final = {
     "Intel": r"(?i)intel|\bArc\b|data center gpu (?:max|flex)",
 }
 """Vendor -> pattern of the names that its drivers print."""
+_MEMORY: Final = "totalGlobalMem"
 _EPOCH_FLOOR: Final = 10**18
 """Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from a boot."""
 
 
 def devices(keys: dict[str, Any], used: pl.Series) -> pl.DataFrame:
-    """Return the devices that did work, or all that the file lists when none did.
+    """Return the devices with activities, or every device in the file where there are none.
 
-    ``used`` holds the device numbers of the activities; one that the file does not describe gets
-    a row without properties.
+    ``used`` holds the device numbers of the activities; a device that the file does not describe
+    gets a row without properties.
     """
     listed = keys.get("deviceProperties")
     rows = (
@@ -51,14 +52,14 @@ def devices(keys: dict[str, Any], used: pl.Series) -> pl.DataFrame:
         return described
     kinds = described.drop("device").unique()
     if kinds.height == 1:
-        # ROCm numbers the rows by agent and the properties by device. Where all devices are of
-        # one kind it does not matter which is which.
+        # ROCm numbers the rows by agent and the properties by device. Where all devices are
+        # of one kind, the mapping does not matter.
         return numbers.to_frame().join(kinds, how="cross").select(described.columns)
     return numbers.to_frame().join(described, on="device", how="left", maintain_order="left")
 
 
 def _vendor(entry: dict[str, Any], keys: dict[str, Any]) -> str | None:
-    """Return the vendor by the device's name, else by the runtime's versions; None: neither."""
+    """Return the vendor by the device's name, else by the runtime's versions, else None."""
     name = entry.get("name")
     if isinstance(name, str):
         for vendor, pattern in _VENDORS.items():
@@ -95,14 +96,11 @@ def _device(entry: dict[str, Any], vendor: str | None) -> tuple[Any, ...]:
     )
 
 
-_MEMORY: Final = "totalGlobalMem"
-
-
 def base_ns(keys: dict[str, Any], first_ns: int) -> int | None:
-    """Return the Unix time in ns of the file's time 0, None where the file does not tell.
+    """Return the Unix time in ns of the file's time 0, None where not recorded.
 
-    ``first_ns`` is the time of its first event: files without ``baseTimeNanoseconds`` print Unix
-    times themselves.
+    ``first_ns`` is the time of its first event: files without ``baseTimeNanoseconds`` hold Unix
+    times.
     """
     base = integers([keys.get("baseTimeNanoseconds")]).item()
     if base is not None:
@@ -119,7 +117,7 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
 
 
 def facts(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return the versions and recording options that the file names."""
+    """Return the versions and recording options in the file."""
     found = {key: keys[key] for key in _VERSIONS if isinstance(keys.get(key), int | float)}
     options = [key for key in _OPTIONS if keys.get(key) in (1, True)]
     if options:

@@ -7,20 +7,15 @@ from pathlib import Path
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.integrity import screen
+from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of, read_stream
+from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kineto import properties
-from traceana.ingest.kineto.activities import activities
-from traceana.ingest.kineto.annotations import ranges, split_ops
-from traceana.ingest.kineto.columns import Columns
 from traceana.ingest.kineto.decode import DECODER
-from traceana.ingest.kineto.flows import links
-from traceana.ingest.kineto.stream import StreamEnd, ledger_of, read_stream
+from traceana.ingest.kineto.events import Columns
+from traceana.ingest.kineto.tables import activities, links, memory, ranges, split_ops
 from traceana.ingest.names import NameTable
-from traceana.ingest.progress import Progress
-from traceana.ingest.rebase import rebase
-from traceana.ingest.source import ByteSource
-from traceana.trace import Ledger, Trace, TraceMeta
-from traceana.trace.schema import CPU_DEVICE
+from traceana.ingest.source import ByteSource, Progress
+from traceana.trace import Trace, TraceMeta
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -60,7 +55,7 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     }
     tables = {name: screen(frame, name, ledger) for name, frame in timed.items()}
     tables["links"] = links(columns.frame("flow"), ledger)
-    tables["memory"] = _memory(columns.frame("memory"), ledger)
+    tables["memory"] = memory(columns.frame("memory"), ledger)
     tables, first_ns = rebase(tables)
     names = NameTable()
     named = tables["activities"]
@@ -74,7 +69,6 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     rank, world_size = properties.rank(keys)
     return Trace(
         TraceMeta(
-            source=str(source.path),
             format="kineto",
             format_version=_text(keys.get("schemaVersion")),
             producer="torch.profiler",
@@ -82,11 +76,8 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
             epoch_ns=None if base is None else base + first_ns,
             rank=rank,
             world_size=world_size,
-            truncated=source.truncated,
-            bytes_read=source.bytes_read - (0 if source.compressed else end.cut),
-            bytes_total=source.bytes_total,
-            events=columns.events + int(end.cut > 0),
             properties=properties.facts(keys),
+            **extent(columns, source, end),
         ),
         tables,
     )
@@ -94,17 +85,6 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop("category").rename({"pid": "process", "tid": "thread"})
-
-
-def _memory(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    timed = frame.filter(pl.col("time") != 0)
-    ledger.add("missing_time", frame.height - timed.height, table="memory")
-    on_host = pl.col("device_type") == 0
-    return (
-        timed.with_columns(pl.when(on_host).then(CPU_DEVICE).otherwise("device").alias("device"))
-        .rename({"pid": "process", "tid": "thread"})
-        .drop("device_type")
-    )
 
 
 def _text(value: object) -> str | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from traceana.ingest.demangle import readable
-from traceana.ingest.ncu.metrics import combined
-from traceana.ingest.ncu.table import by_launch, parsed
-from traceana.ingest.progress import Progress
-from traceana.ingest.source import ByteSource
+from traceana.errors import CorruptError
+from traceana.ingest.detect import NCU_HEADER
+from traceana.ingest.names import readable
+from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
+from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
 
@@ -23,9 +24,33 @@ _NUMBERS: Final = {
     "context": "Context",
     "stream": "Stream",
 }
+
 _SIZES: Final = {"grid": "Grid Size", "block": "Block Size"}
 _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
 _MOST_UNREAD: Final = 50
+_ID: Final = "ID"
+_METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
+
+_NVTX: Final = ":PL_Type:"
+"""In the titles of the columns that ``--nvtx`` adds."""
+
+_FACTS: Final = frozenset(
+    (
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "CC",
+        "Section Name",
+    )
+)
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -80,3 +105,78 @@ def _three(what: str, present: list[str]) -> list[pl.Expr]:
         .alias(f"{what}_{axis}")
         for group, axis in enumerate("xyz", 1)
     ]
+
+
+def parsed(path: Path, content: bytes) -> pl.DataFrame:
+    """Return the cells of the table in ``content`` as text.
+
+    Lines before it, and those of the profiler behind it, are left out. Raises
+    ``CorruptError`` where there is no table or it cannot be read.
+    """
+    start = NCU_HEADER.search(content)
+    lines = content[start.start() :].split(b"\n") if start else []
+    while lines and (not lines[-1].strip() or lines[-1].startswith(b"==")):
+        lines.pop()
+    try:
+        table = pl.read_csv(
+            io.BytesIO(b"\n".join(lines)),
+            infer_schema=False,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        )
+    except pl.exceptions.PolarsError as error:
+        what = str(error).splitlines()[0]
+        raise CorruptError(
+            f"{path} holds no table of Nsight Compute that can be read ({what}): "
+            "write it again with 'ncu --import REPORT --csv --page raw'"
+        ) from error
+    return table
+
+
+def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    """Return one row a launch: facts as text, known metrics in base units as float64.
+
+    Also which metrics make which column of ``counters``, and the metrics that make none. The page
+    ``details`` has a row a metric, the page ``raw`` a column a metric and a row of units first.
+    """
+    if all(column in cells.columns for column in _METRIC):
+        return _details(cells)
+    return _raw(cells)
+
+
+def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
+    row = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
+    units = {name: (row[name][0] if row.height else None) or "" for name in named}
+    factors = {name: factor(units[name]) for name in named}
+    found = known(name for name in named if factors[name] is not None)
+    used = {name for names in found.values() for name in names}
+    # What has no unit may be text.
+    numbers = [name for name in named if units[name] and factors[name] is not None]
+    comma = any(has_decimal_comma(cells[name]) for name in numbers)
+    values = [number(pl.col(name), decimal_comma=comma) * factors[name] for name in sorted(used)]
+    launches = cells.filter(pl.col(_ID).fill_null("") != "").with_columns(values)
+    return launches, found, [name for name in named if name not in used]
+
+
+def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+    name, unit, value = (pl.col(column) for column in _METRIC)
+    units = cells.select(unit.fill_null("").unique()).to_series().to_list()
+    factors = {text: factor(text) for text in units}
+    has_unit = cells.filter(unit.replace_strict(factors, default=None).is_not_null(), unit != "")
+    comma = has_decimal_comma(has_unit[_METRIC[2]])
+    scaled = cells.with_columns(
+        number(value, decimal_comma=comma)
+        * unit.fill_null("").replace_strict(factors, default=None, return_dtype=pl.Float64)
+    )
+    # A rule's advice has a row without a metric.
+    named = cells.select(name.drop_nulls().unique(maintain_order=True)).to_series().to_list()
+    found = known(named)
+    used = {name for names in found.values() for name in names}
+    keys = [column for column in ("Process ID", _ID) if column in cells.columns]
+    facts = [pl.col(c).first() for c in cells.columns if c in _FACTS and c not in keys]
+    values = [
+        value.filter(name == metric).drop_nulls().first().alias(metric) for metric in sorted(used)
+    ]
+    launches = scaled.group_by(keys, maintain_order=True).agg(*facts, *values)
+    return launches, found, [metric for metric in named if metric and metric not in used]

@@ -6,12 +6,19 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.cupti import records
-from traceana.ingest.cupti.words import SYNCS, copy_name, set_name, translated
-from traceana.ingest.nsys import events
+from traceana.ingest.cupti import (
+    ACTIVITY_COLUMNS,
+    COPY_COLUMNS,
+    KERNEL_COLUMNS,
+    NO_STREAM,
+    SYNCS,
+    activity_page,
+    copy_name,
+    set_name,
+    translated,
+)
 from traceana.ingest.nsys.ids import enumeration, process_of
-from traceana.ingest.tables import Integer, Query, TableSource
-from traceana.ingest.texts import Texts
+from traceana.ingest.table_source import Integer, Query, TableSource, Texts
 from traceana.trace.schema import ACTIVITIES, ActivityKind
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -20,6 +27,12 @@ MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 KINDS: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset", SYNC: "sync", GRAPH: "graph"}
+EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+
+_SYNC_EVENT: Final = {"event": Integer("eventId"), "event_sync": Integer("eventSyncId")}
+"""Columns of a synchronization that name the event."""
+
+_KEYS: Final = ("process", "event_sync")
 
 _COPIES: Final = {
     # CUpti_ActivityMemcpyKind, and nsys's three kinds of unified-memory migration after it:
@@ -39,7 +52,9 @@ _COPIES: Final = {
     12: ("CUDA_MEMCPY_KIND_UVM_DTOH", "d2h"),
     13: ("CUDA_MEMCPY_KIND_UVM_DTOD", "d2d"),
 }
+
 _UNIFIED: Final = "_UVM_"
+
 _MEMORIES: Final = {
     # number, name in ENUM_CUDA_MEM_KIND, memory kind; nsys numbers them otherwise than CUPTI does
     0: ("CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "pageable"),
@@ -51,6 +66,7 @@ _MEMORIES: Final = {
     6: ("CUDA_MEMOPR_MEMORY_KIND_MANAGED_STATIC", "managed_static"),
     7: ("CUDA_MEMOPR_MEMORY_KIND_UNKNOWN", "unknown"),
 }
+
 _SYNCS: Final = {
     # CUpti_ActivitySynchronizationType: name in ENUM_CUPTI_SYNC_TYPE
     0: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN",
@@ -68,13 +84,13 @@ def query(table: str) -> Query:
     more ``…_code``) in place of the name and of enumerated values.
     """
 
-    columns = {**records.WORK, "process": Integer("globalPid")}
+    columns = {**ACTIVITY_COLUMNS, "process": Integer("globalPid")}
     match table:
         case _ if table == KERNEL:
             name = Integer("demangledName", "shortName", "mangledName")
-            columns |= {**records.KERNEL, "code": name}
+            columns |= {**KERNEL_COLUMNS, "code": name}
         case _ if table == MEMCPY:
-            columns |= records.COPY
+            columns |= COPY_COLUMNS
         case _ if table == MEMSET:
             columns |= {
                 "destination_code": Integer("memKind"),
@@ -83,14 +99,14 @@ def query(table: str) -> Query:
             }
         case _ if table == SYNC:
             columns["code"] = Integer("syncType", "deprecatedSyncType")
-            columns |= events.OF_SYNC
+            columns |= _SYNC_EVENT
         case _:
             columns["code"] = Integer("graphId", "graphExecId")
     return Query(table, columns, _shape)
 
 
 def _shape(page: pl.DataFrame) -> pl.DataFrame:
-    return records.shape(page.with_columns(process_of("process").alias("process")))
+    return activity_page(page.with_columns(process_of("process").alias("process")))
 
 
 def named(
@@ -139,3 +155,56 @@ def _syncs(database: TableSource, frame: pl.DataFrame) -> pl.Series:
     names = enumeration(database, "ENUM_CUPTI_SYNC_TYPE", _SYNCS)
     words = {code: by_name.get(name, SYNCS[0]) for code, name in names.items()}
     return frame.select(translated("code", words, SYNCS[0])).to_series()
+
+
+def event_query() -> Query:
+    """Return the query for the records of events."""
+    columns = {
+        "process": Integer("globalPid"),
+        "event_context": Integer("contextId"),
+        "event_stream": Integer("streamId"),
+        "event_correlation": Integer("correlationId"),
+        **_SYNC_EVENT,
+    }
+    return Query(EVENT, columns, lambda page: page.with_columns(process_of("process")))
+
+
+def with_events(syncs: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
+    """Return ``syncs`` with ``event_stream`` and ``event_correlation``, null where not known.
+
+    CUPTI numbers each wait and the record that it is for (``eventSyncId``); before CUDA 12.8 an
+    event's record is the last of its number before the wait, for correlation ids count the calls of
+    a process. An event of another context than the wait's is left out: streams are numbered within
+    a context.
+    """
+    on_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
+    known = recorded.filter(on_stream & (pl.col("event_correlation") > 0))
+    known = known.sort("event_correlation")
+    numbered = known.filter(pl.col("event_sync") > 0).unique(_KEYS, keep="last")
+    found = ("event_context", "event_stream", "event_correlation")
+    told = syncs.join(
+        numbered.select(*_KEYS, *found), on=list(_KEYS), how="left", maintain_order="left"
+    )
+    last = (
+        syncs.with_row_index("row")
+        .sort("correlation", nulls_last=True)
+        .join_asof(
+            known.select("process", "event", *found),
+            left_on="correlation",
+            right_on="event_correlation",
+            by=["process", "event"],
+            strategy="backward",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .sort("row")
+    )
+    counted = pl.col("event_sync").fill_null(0) > 0
+    here = pl.col("event_context") == pl.col("context")
+    return (
+        told.with_columns(
+            pl.when(counted).then(pl.col(name)).otherwise(last[name]).alias(name) for name in found
+        )
+        .with_columns(pl.when(here).then(pl.col(name)).alias(name) for name in found[1:])
+        .drop("event", "event_sync", "event_context")
+    )

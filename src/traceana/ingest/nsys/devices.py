@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.ingest.cupti.devices import capability, fact, of_work
-from traceana.ingest.tables import TableSource, as_int
+from traceana.ingest.cupti import capability, devices_of_work, fact
+from traceana.ingest.table_source import TableSource, as_int
 from traceana.trace.schema import ACTIVITIES
 
 _GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
@@ -27,7 +27,7 @@ def devices(database: TableSource, used: pl.Series) -> pl.DataFrame:
     """
     gpus = [row for table in _GPUS for row in database.records(table)]
     numbers = _numbered(database, gpus)
-    return of_work([_device(number, gpu) for number, gpu in numbers], used)
+    return devices_of_work([_device(number, gpu) for number, gpu in numbers], used)
 
 
 def _numbered(

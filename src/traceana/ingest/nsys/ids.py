@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.tables import TableSource
+from traceana.ingest.table_source import TableSource
 
 _PID_SHIFT: Final = 24
 _MASK: Final = (1 << 24) - 1

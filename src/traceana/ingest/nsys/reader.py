@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceana.ingest.cupti.processes import with_process
-from traceana.ingest.cupti.ranges import close_open
-from traceana.ingest.integrity import screen
+from traceana.ingest.cupti import end_open_ranges, with_process
+from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
-from traceana.ingest.nsys import activities, calls, events, ranges, session
+from traceana.ingest.nsys import activities, host, session
 from traceana.ingest.nsys.devices import devices, devices_of_contexts, on_physical_devices, placed
-from traceana.ingest.nsys.unread import STRINGS, count_missing, count_unread
-from traceana.ingest.progress import Progress
-from traceana.ingest.rebase import rebase
-from traceana.ingest.tables import Query, TableSource
-from traceana.ingest.texts import Texts
-from traceana.ingest.texts import query as texts_query
+from traceana.ingest.nsys.session import STRINGS, count_missing, count_unread
+from traceana.ingest.source import Progress
+from traceana.ingest.table_source import Query, TableSource, Texts, texts_query
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import empty
 
@@ -63,10 +59,10 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
 def _tables_read(database: TableSource) -> list[str]:
     candidates = [
         *activities.KINDS,
-        events.TABLE,
-        *calls.TABLES,
-        ranges.NVTX,
-        *ranges.API_TABLES,
+        activities.EVENT,
+        *host.CALL_TABLES,
+        host.NVTX,
+        *host.API_TABLES,
         STRINGS,
     ]
     return [table for table in candidates if table in database.tables]
@@ -82,14 +78,14 @@ def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame
 def _query(table: str) -> Query:
     if table in activities.KINDS:
         return activities.query(table)
-    if table == events.TABLE:
-        return events.query()
-    if table in calls.TABLES:
-        return calls.query(table)
-    if table == ranges.NVTX:
-        return ranges.nvtx_query()
-    if table in ranges.API_TABLES:
-        return ranges.api_query(table)
+    if table == activities.EVENT:
+        return activities.event_query()
+    if table in host.CALL_TABLES:
+        return host.call_query(table)
+    if table == host.NVTX:
+        return host.nvtx_query()
+    if table in host.API_TABLES:
+        return host.api_query(table)
     return texts_query(STRINGS, "id", "value")
 
 
@@ -97,8 +93,8 @@ def _calls(
     database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
 ) -> pl.DataFrame:
     parts = [
-        calls.named(database, table, frames.pop(table), texts, ledger)
-        for table in calls.TABLES
+        host.calls(database, table, frames.pop(table), texts, ledger)
+        for table in host.CALL_TABLES
         if table in frames
     ]
     return screen(pl.concat(parts), "calls", ledger) if parts else empty("calls")
@@ -109,14 +105,14 @@ def _activities(
 ) -> tuple[pl.DataFrame, NameTable]:
     names = NameTable()
     parts: list[pl.DataFrame] = []
-    recorded = frames.pop(events.TABLE, events.query().nothing())
-    ledger.add("event_record", recorded.height, table="-", detail=events.TABLE)
+    recorded = frames.pop(activities.EVENT, activities.event_query().nothing())
+    ledger.add("event_record", recorded.height, table="-", detail=activities.EVENT)
     for table in activities.KINDS:
         if table not in frames:
             continue
         frame = screen(frames.pop(table), "activities", ledger)
         if table == activities.SYNC:
-            frame = events.with_events(frame, recorded)
+            frame = activities.with_events(frame, recorded)
             frame = placed(frame, devices_of_contexts(database, parts))
         shaped, texts_of = activities.named(database, table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
@@ -134,14 +130,14 @@ def _ranges(
     ledger: Ledger,
 ) -> pl.DataFrame:
     parts = []
-    if ranges.NVTX in frames:
-        parts.append(ranges.nvtx(database, frames.pop(ranges.NVTX), texts, ledger))
+    if host.NVTX in frames:
+        parts.append(host.nvtx(database, frames.pop(host.NVTX), texts, ledger))
     parts += [
-        ranges.api(database, table, frames.pop(table), texts, ledger)
-        for table in ranges.API_TABLES
+        host.api(database, table, frames.pop(table), texts, ledger)
+        for table in host.API_TABLES
         if table in frames
     ]
     if not parts:
         return empty("ranges")
-    found = close_open(pl.concat(parts), others.values(), ledger)
+    found = end_open_ranges(pl.concat(parts), others.values(), ledger)
     return screen(found, "ranges", ledger)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
-from traceana.ingest.dialect import EXPORT_FACTS
-from traceana.ingest.tables import TableSource, as_int
+import polars as pl
+
+from traceana.ingest.cupti import CALLS_OF
+from traceana.ingest.detect import NSYS_EXPORT_TABLES
+from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
+from traceana.ingest.nsys.host import CALL_TABLES
+from traceana.ingest.table_source import TableSource, as_int
 from traceana.trace import Ledger
 
+STRINGS: Final = "StringIds"
 DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 
 _ENVIRONMENT: Final = {
@@ -19,25 +26,33 @@ _ENVIRONMENT: Final = {
     "CpuDescription": "cpu",
     "CpuCores": "cpu_cores",
 }
+
 _OPTIONS: Final = {
     "CUDA_GRAPH_TRACE_OPTIONS:MODE": "cuda_graph_trace",
     "CUDA_SKIP_SOME_API_CALLS": "skips_some_api_calls",
 }
+
 _COMMAND: Final = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_\d+)")
 _LOSS: Final = re.compile(r"\b(?:lost|dropped|might be missing|not all\b.*\bcollected)\b", re.I)
+
 _LOST_COUNT: Final = re.compile(
     r"dropped:?\s+(\d{1,15})\b|\blost\s+(\d{1,15})\b|\(\s*(\d{1,15})\s*\)\s+were lost", re.I
 )
+
 _WARNING: Final = 2
 _LONGEST_MESSAGE: Final = 300
 _MOST_MESSAGES: Final = 50
+_NO_EVENTS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_")
+_TIMES: Final = frozenset({"start", "timestamp", "rawTimestamp"})
+_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
+_EXPECTED: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
 
 
 def export_facts(database: TableSource) -> dict[str, str]:
     """Return what nsys wrote about the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
     return {
         str(row.get("name")): str(row.get("value"))
-        for table in EXPORT_FACTS
+        for table in NSYS_EXPORT_TABLES
         for row in database.records(table)
     }
 
@@ -114,3 +129,50 @@ def _messages(database: TableSource) -> list[tuple[int, str]]:
         )
         for row in database.records(DIAGNOSTICS)
     ]
+
+
+def count_unread(database: TableSource, read: Collection[str], ledger: Ledger) -> int:
+    """Count in ``ledger`` the rows of all event tables but ``read``; return their sum.
+
+    A table holds events when it has a time, or when it is one of CUPTI's activity kinds.
+    """
+    total = 0
+    for table, columns in sorted(database.tables.items()):
+        if table in read or table.startswith(_NO_EVENTS):
+            continue
+        if not _TIMES.intersection(columns) and not table.startswith(_CUPTI):
+            continue
+        count = database.count(table)
+        total += count
+        ledger.add(_reason(table), count, table="-", detail=table)
+    return total
+
+
+def _reason(table: str) -> str:
+    if table == DIAGNOSTICS:
+        return "instant"
+    if table.endswith("_METRICS") or "_COUNTER" in table:
+        return "counter"
+    return "unknown_category"
+
+
+def count_missing(
+    database: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
+) -> None:
+    """Count in ``ledger`` the tables without which the export cannot be whole.
+
+    nsys leaves out tables that would be empty. So a table of device work is missed only where the
+    calls say that there was such work, and the calls only where there was any. The entries count
+    tables, not events: ``kept`` is true. A missing description of the GPUs loses no event; it
+    shows in the devices, which have no name then.
+    """
+    missing = [] if STRINGS in database.tables else [STRINGS]
+    called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
+    for table, kind in _EXPECTED.items():
+        recorded_whole = table == KERNEL and GRAPH in database.tables
+        if table not in database.tables and not recorded_whole:
+            missing += [table] * int(called.str.contains(CALLS_OF[kind]).any())
+    if activities.height and not any(table in database.tables for table in CALL_TABLES):
+        missing.append(CALL_TABLES[0])
+    for table in missing:
+        ledger.add("missing_table", 1, table="-", kept=True, detail=table)

@@ -6,17 +6,19 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.cupti import records
-from traceana.ingest.cupti.words import (
+from traceana.ingest.cupti import (
+    ACTIVITY_COLUMNS,
+    COPY_COLUMNS,
     COPY_KINDS,
+    KERNEL_COLUMNS,
     MEMORY_KINDS,
     SYNCS,
+    activity_page,
     copy_name,
     set_name,
     translated,
 )
-from traceana.ingest.tables import Integer, Query, TableSource, as_int
-from traceana.ingest.texts import Texts
+from traceana.ingest.table_source import Integer, Query, TableSource, Texts, as_int
 from traceana.trace import Ledger
 from traceana.trace.schema import ACTIVITIES, ActivityKind
 
@@ -55,8 +57,8 @@ def tables(source: TableSource) -> list[str]:
 
 
 def query(table: str) -> Query:
-    """Return the query for one of :data:`KINDS`; see :func:`records.shape` for its result."""
-    columns = dict(records.WORK)
+    """Return the query for one of :data:`KINDS`; see :func:`activity_page` for its result."""
+    columns = dict(ACTIVITY_COLUMNS)
     if table == UNIFIED:
         columns |= {
             "process": Integer("processId"),
@@ -74,10 +76,10 @@ def query(table: str) -> Query:
             "graph_node": Integer("graphNodeId"),
         }
     elif KINDS[table] == "memcpy":
-        columns |= records.COPY
+        columns |= COPY_COLUMNS
     else:
-        columns |= {**records.KERNEL, "code": Integer("name")}
-    return Query(table, columns, records.shape)
+        columns |= {**KERNEL_COLUMNS, "code": Integer("name")}
+    return Query(table, columns, activity_page)
 
 
 def migrations(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:

@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any, Final
+
 import polars as pl
 
-from traceana.ingest.cupti.processes import with_process
-from traceana.ingest.cupti.ranges import close_open
-from traceana.ingest.integrity import screen
+from traceana.ingest.cupti import (
+    CALLS_OF,
+    capability,
+    devices_of_work,
+    end_open_ranges,
+    fact,
+    with_process,
+)
+from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
-from traceana.ingest.nvprof import activities, calls, ranges, recording
-from traceana.ingest.progress import Progress
-from traceana.ingest.rebase import rebase
-from traceana.ingest.tables import Query, TableSource
-from traceana.ingest.texts import Texts
-from traceana.ingest.texts import query as texts_query
+from traceana.ingest.nvprof import activities, host
+from traceana.ingest.source import Progress
+from traceana.ingest.table_source import Query, TableSource, Texts, as_int, texts_query
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import empty
+
+STRINGS: Final = "StringTable"
+
+NO_TEXT: Final = 0
+"""The number of ``-- null --`` in the table of texts."""
+
+_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
+_DEVICES: Final = f"{_CUPTI}DEVICE"
+_NAMES: Final = f"{_CUPTI}NAME"
+
+_DESCRIPTIONS: Final = frozenset(
+    _CUPTI + kind
+    for kind in (
+        "CONTEXT",
+        "DEVICE",
+        "DEVICE_ATTRIBUTE",
+        "FUNCTION",
+        "INSTRUCTION_CORRELATION",
+        "MODULE",
+        "NAME",
+        "NVLINK",
+        "PCIE",
+        "SOURCE_LOCATOR",
+        "STREAM",
+    )
+)
+
+_SAMPLES: Final = ("EVENT", "METRIC", "ENVIRONMENT", "INSTANTANEOUS_", "UNIFIED_MEMORY_COUNTER")
+
+_FIRST_CUDA_NS: Final = 1_180_000_000 * 10**9
+"""CUDA 1.0 came in 2007: a time before is no Unix time."""
 
 Frames = dict[str, pl.DataFrame]
 
@@ -27,22 +64,22 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     lose what they lack and no more. Raises ``CorruptError``.
     """
     ledger = Ledger()
-    wanted = [*activities.tables(source), *calls.TABLES, *ranges.TABLES, recording.STRINGS]
+    wanted = [*activities.tables(source), *host.CALL_TABLES, *host.RANGE_TABLES, STRINGS]
     tables_read = [table for table in wanted if table in source.tables]
     queries = [_query(table) for table in tables_read]
     frames = dict(zip(tables_read, source.read(queries, progress), strict=True))
-    events = sum(frame.height for table, frame in frames.items() if table != recording.STRINGS)
-    texts = _texts(frames.pop(recording.STRINGS, None))
+    events = sum(frame.height for table, frame in frames.items() if table != STRINGS)
+    texts = _texts(frames.pop(STRINGS, None))
     tables: Frames = {}
     tables["calls"] = _calls(frames, ledger)
     work, names = _activities(source, frames, texts, ledger)
     tables["activities"] = with_process(work, tables["calls"])
     tables["ranges"] = _ranges(frames, texts, tables, ledger)
-    events += recording.count_unread(source, tables_read, ledger)
-    recording.count_missing(source, tables["calls"], tables["activities"], ledger)
+    events += count_unread(source, tables_read, ledger)
+    count_missing(source, tables["calls"], tables["activities"], ledger)
     tables, first_ns = rebase(tables)
     tables["names"] = names.frame()
-    tables["devices"] = recording.devices(source, texts, tables["activities"]["device"])
+    tables["devices"] = devices(source, texts, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()
     processes = {
         p for t in ("activities", "calls", "ranges") for p in tables[t]["process"].unique()
@@ -50,13 +87,13 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     meta = TraceMeta(
         source=str(source.path),
         format="nvprof",
-        format_version=recording.version(source),
+        format_version=version(source),
         producer="NVIDIA nvprof",
-        epoch_ns=recording.epoch_ns(first_ns),
+        epoch_ns=epoch_ns(first_ns),
         bytes_read=source.size_bytes,
         bytes_total=source.size_bytes,
         events=events,
-        properties=recording.properties(source, texts, processes - {None}),
+        properties=properties(source, texts, processes - {None}),
     )
     return Trace(meta, tables)
 
@@ -64,23 +101,23 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
 def _query(table: str) -> Query:
     if table in activities.KINDS:
         return activities.query(table)
-    if table in calls.TABLES:
-        return calls.query(table)
-    if table == ranges.MARKER:
-        return ranges.marker_query()
-    if table == ranges.OVERHEAD:
-        return ranges.overhead_query()
-    return texts_query(recording.STRINGS, "_id_", "value")
+    if table in host.CALL_TABLES:
+        return host.call_query(table)
+    if table == host.MARKER:
+        return host.marker_query()
+    if table == host.OVERHEAD:
+        return host.overhead_query()
+    return texts_query(STRINGS, "_id_", "value")
 
 
 def _texts(table: pl.DataFrame | None) -> Texts:
     if table is None:
         return Texts(None)
-    return Texts(table.filter(pl.col("id") != recording.NO_TEXT))
+    return Texts(table.filter(pl.col("id") != NO_TEXT))
 
 
 def _calls(frames: Frames, ledger: Ledger) -> pl.DataFrame:
-    parts = [calls.named(table, frames.pop(table)) for table in calls.TABLES if table in frames]
+    parts = [host.calls(table, frames.pop(table)) for table in host.CALL_TABLES if table in frames]
     return screen(pl.concat(parts), "calls", ledger) if parts else empty("calls")
 
 
@@ -110,11 +147,98 @@ def _activities(
 
 def _ranges(frames: Frames, texts: Texts, others: Frames, ledger: Ledger) -> pl.DataFrame:
     parts = []
-    if ranges.MARKER in frames:
-        parts.append(ranges.markers(frames.pop(ranges.MARKER), texts, ledger))
-    if ranges.OVERHEAD in frames:
-        parts.append(ranges.overhead(frames.pop(ranges.OVERHEAD)))
+    if host.MARKER in frames:
+        parts.append(host.markers(frames.pop(host.MARKER), texts, ledger))
+    if host.OVERHEAD in frames:
+        parts.append(host.overhead(frames.pop(host.OVERHEAD)))
     if not parts:
         return empty("ranges")
     found = pl.concat(parts, how="diagonal")
-    return screen(close_open(found, others.values(), ledger), "ranges", ledger)
+    return screen(end_open_ranges(found, others.values(), ledger), "ranges", ledger)
+
+
+def version(source: TableSource) -> str | None:
+    """Return the number of the schema, None where the file does not tell."""
+    rows = source.records("Version")
+    number = as_int(rows[0].get("version")) if rows else None
+    return None if number is None else str(number)
+
+
+def epoch_ns(first_ns: int) -> int | None:
+    """Return the Unix time of the moment ``first_ns`` on the file's clock: it is Unix time."""
+    return first_ns if first_ns > _FIRST_CUDA_NS else None
+
+
+def devices(source: TableSource, texts: Texts, used: pl.Series) -> pl.DataFrame:
+    """Return the devices that did work, or all that the file lists when none did."""
+    records = source.records(_DEVICES)
+    names = texts.of(pl.Series([as_int(gpu.get("name")) for gpu in records], dtype=pl.Int64))
+    return devices_of_work(
+        [_device(gpu, name) for gpu, name in zip(records, names, strict=True)],
+        used,
+    )
+
+
+def _device(gpu: dict[str, Any], name: str | None) -> dict[str, Any]:
+    kilobytes = fact(gpu, "bandwidth_bytes_per_s", "globalMemoryBandwidth")
+    return {
+        "device": as_int(gpu.get("id")),
+        "name": name,
+        "vendor": "NVIDIA",
+        "compute_capability": capability(gpu, "computeCapabilityMajor", "computeCapabilityMinor"),
+        "multiprocessors": fact(gpu, "multiprocessors", "numMultiprocessors"),
+        "clock_khz": fact(gpu, "clock_khz", "coreClockRate"),
+        "memory_bytes": fact(gpu, "memory_bytes", "globalMemorySize"),
+        "bandwidth_bytes_per_s": as_int(None if kilobytes is None else kilobytes * 1000),
+        "warp_size": fact(gpu, "warp_size", "numThreadsPerWarp"),
+    }
+
+
+def properties(source: TableSource, texts: Texts, processes: set[int]) -> dict[str, Any]:
+    """Return further facts: the processes with events, and what was run in them."""
+    named: dict[int, str] = {}
+    for row in source.records(_NAMES):
+        owner, name = row.get("objectId"), as_int(row.get("name"))
+        if as_int(row.get("objectKind")) == 1 and isinstance(owner, bytes) and name is not None:
+            text = texts.of(pl.Series([name], dtype=pl.Int64))[0]
+            if text is not None:
+                named.setdefault(int.from_bytes(owner[:4], "little"), text)
+    return {"processes": {str(pid): named.get(pid) for pid in sorted(processes)}}
+
+
+def count_unread(source: TableSource, read: Collection[str], ledger: Ledger) -> int:
+    """Count in ``ledger`` the rows of all tables of events but ``read``; return their sum."""
+    total = 0
+    for table in sorted(source.tables):
+        if table in read or table in _DESCRIPTIONS or not table.startswith(_CUPTI):
+            continue
+        count = source.count(table)
+        total += count
+        ledger.add(_reason(table.removeprefix(_CUPTI)), count, table="-", detail=table)
+    return total
+
+
+def _reason(kind: str) -> str:
+    if kind.startswith(_SAMPLES):
+        return "counter"
+    return "metadata" if kind == "MARKER_DATA" else "unknown_category"
+
+
+def count_missing(
+    source: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
+) -> None:
+    """Count in ``ledger`` what the database lacks; the entries count tables, not events.
+
+    Its tables are all there, if empty: device work is missed where calls asked for it and there is
+    none of its kind, as with ``nvprof --profile-api-trace`` and no more.
+    """
+    missing = [] if STRINGS in source.tables else [STRINGS]
+    called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
+    done = set(activities["kind"].unique())
+    missing += [
+        f"{_CUPTI}{kind.upper()}"
+        for kind, pattern in CALLS_OF.items()
+        if kind not in done and called.str.contains(pattern).any()
+    ]
+    for table in missing:
+        ledger.add("missing_table", 1, table="-", kept=True, detail=table)

@@ -8,20 +8,31 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.xplane.details import kernel_details, memory_details
-from traceana.ingest.xplane.distinct import of_distinct
-from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.names import scope_of
-from traceana.ingest.xplane.plane_events import PlaneEvents, labels, of_each
+from traceana.ingest.xplane.events import PlaneEvents, labels, of_distinct, of_each
+from traceana.ingest.xplane.hlo import HloPrograms, instruction_keys
 from traceana.ingest.xplane.space import Line
-from traceana.trace.schema import ActivityKind, CopyKind
+from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind
 
 STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
 
+_NO_SCOPE: Final = "unknown"
+
 _DIRECTION: Final = re.compile(
     r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
 )
+
+_MEMORIES: Final = (
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device_static",
+    "managed_static",
+)
+
+_AXES: Final = "xyz"
 
 
 def activities(
@@ -36,7 +47,7 @@ def activities(
     What a name calls memcpy or memset is one; all else is a kernel, AMD's copies by kernels too.
     """
     kinds = [_kind(name or "") for name in names]
-    told = hlo.of(hlo_keys(columns))
+    told = hlo.of(instruction_keys(columns))
     frame = pl.DataFrame(
         {
             "name": of_each(labels(names), columns.name),
@@ -103,12 +114,65 @@ def _scope_column(annotated: pl.Series) -> pl.Series:
     return found.join(table, on="label", how="left", maintain_order="left")["scope"]
 
 
-def hlo_keys(columns: PlaneEvents) -> pl.DataFrame:
-    """Return what tells the HLO instruction of each event."""
-    return pl.DataFrame(
-        {
-            "hlo_module": columns.texts("hlo_module"),
-            "program_id": columns.integers("program_id"),
-            "hlo_op": columns.texts("hlo_op"),
-        }
+def scope_of(label: str | None) -> str | None:
+    """Return the name scope in an annotation of device work, None where there is none.
+
+    TensorFlow's ``annotation`` is ``scope:Type#key=value#``, several joined by ``::``; its
+    ``tf_op`` is ``scope:Type``, and for XLA's kernels ``XlaModule:``.
+    """
+    if label is None:
+        return None
+    for part in label.split("::"):
+        scope, colon, _ = part.partition("#")[0].rpartition(":")
+        if colon and scope and scope != _NO_SCOPE and "XlaModule" not in scope:
+            return scope
+    return None
+
+
+def kernel_details(texts: pl.Series) -> pl.DataFrame:
+    """Return grid, block, registers and shared memory of each text; null where it tells none."""
+    text = pl.col("text")
+    static, dynamic = _number(text, "static_shared"), _number(text, "dynamic_shared")
+    sizes = {
+        f"{what}_{axis}": text.str.extract(rf"(?:^| ){what}:" + r"\d+," * i + r"(\d+)").cast(
+            pl.Int64, strict=False
+        )
+        for what in ("grid", "block")
+        for i, axis in enumerate(_AXES)
+    }
+    return _of_distinct(
+        texts,
+        registers=_number(text, "regs"),
+        shared_memory=pl.coalesce(
+            static + dynamic, static, dynamic, _number(text, "shm"), _number(text, "group_mem")
+        ),
+        **sizes,
     )
+
+
+def memory_details(texts: pl.Series) -> pl.DataFrame:
+    """Return bytes and the kinds of memory of each copy or set."""
+    text = pl.col("text")
+    return _of_distinct(
+        texts,
+        bytes=_number(text, "size"),
+        source_memory=_memory(text, "kind_src"),
+        destination_memory=pl.coalesce(_memory(text, "kind_dst"), _memory(text, "kind")),
+    )
+
+
+def _number(text: pl.Expr, key: str) -> pl.Expr:
+    return text.str.extract(rf"(?:^| ){key}:(\d+)").cast(pl.Int64, strict=False)
+
+
+def _memory(text: pl.Expr, key: str) -> pl.Expr:
+    word = text.str.extract(rf"(?:^| ){key}:(\w+)").str.to_lowercase()
+    return pl.when(word.is_in(_MEMORIES)).then(word)
+
+
+def _of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
+    typed = {
+        name: expression.cast(ACTIVITIES[name], strict=False)
+        for name, expression in columns.items()
+    }
+    return of_distinct(texts, **typed)

@@ -1,36 +1,122 @@
-"""Events and their stats as profilers write them, many at once and field by field.
+"""What events and their stats are made of: fields, and the columns that hold many of them.
 
-All profilers write the fields of an event in the order of their numbers, and of a stat its id and
-then its value. That is what is decoded here; a message that is anything else goes to
-``irregular.py``, which knows every order.
+Field numbers are those of ``xplane.proto`` in openxla/xla: XEvent {metadata_id 1, offset_ps 2,
+duration_ps 3, stats 4, num_occurrences 5}; XStat {metadata_id 1, double 2, uint64 3, int64 4,
+str 5, bytes 6, ref 7}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from traceana.ingest.xplane.buffer import BEYOND, Buffer, Ints, Mask, Words
-from traceana.ingest.xplane.irregular import any_events, any_stats
-from traceana.ingest.xplane.known import Known
-from traceana.ingest.xplane.messages import (
-    DOUBLE,
-    DURATION_PS,
-    METADATA_ID,
-    OCCURRENCES,
-    OFFSET_PS,
-    REFERENCE,
-    STAT,
-    Events,
-    Stats,
-)
 from traceana.ingest.xplane.runs import TAG, Records
-from traceana.ingest.xplane.wire import FIXED64, LENGTH, VARINT
+from traceana.ingest.xplane.wire import (
+    BEYOND,
+    FIXED32,
+    FIXED64,
+    LENGTH,
+    VARINT,
+    Buffer,
+    Bytes,
+    Ints,
+    Mask,
+    Numbers,
+    Words,
+)
+
+# Tags: the number of a field and its wire type.
+METADATA_ID: Final = 0x08
+
+OFFSET_PS: Final = 0x10
+DURATION_PS: Final = 0x18
+STAT: Final = 0x22
+OCCURRENCES: Final = 0x28
+
+# Kinds of values of a stat: the numbers of their fields.
+DOUBLE: Final = 2
+
+UNSIGNED: Final = 3
+SIGNED: Final = 4
+STRING: Final = 5
+BYTES: Final = 6
+REFERENCE: Final = 7
 
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
+
+_DENSE: Final = 1 << 20
+"""Numbers below this are looked up in a table, others searched for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of some runs.
+
+    ``sound`` is false for those that are damaged, ``aggregate`` true for those that stand for
+    several.
+    """
+
+    run: Ints
+    metadata_id: Ints
+    offset_ps: Ints
+    duration_ps: Ints
+    aggregate: Mask
+    sound: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Stats of events: whose, which, and what is in them.
+
+    ``owner`` is the event's row, ``place`` that of the stat among the ids that are wanted. ``kind``
+    is the number of the field that holds the value. ``value`` has its bits; of a string it is the
+    first byte's place, and ``length`` how many there are.
+    """
+
+    owner: Numbers
+    place: Numbers
+    kind: Bytes
+    value: Words
+    length: Numbers
+
+    def take(self, rows: Ints) -> Stats:
+        """Return some of the stats."""
+        return Stats(
+            self.owner[rows],
+            self.place[rows],
+            self.kind[rows],
+            self.value[rows],
+            self.length[rows],
+        )
+
+
+class Known:
+    """Some numbers, sorted: metadata ids of events or stats."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.numbers: Ints = np.array(sorted(numbers), dtype=np.int64)
+        self._table: Numbers | None = None
+        if len(self) and self.numbers[0] >= 0 and self.numbers[-1] < _DENSE:
+            self._table = np.full(int(self.numbers[-1]) + 2, len(self), dtype=np.uint32)
+            self._table[self.numbers] = np.arange(len(self))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def places(self, ids: Ints) -> Numbers:
+        """Return where each id stands among the numbers; how many they are for one unknown."""
+        if not len(self):
+            return np.zeros(len(ids), dtype=np.uint32)
+        if self._table is not None:
+            # A negative id is a huge unsigned one.
+            most = np.uint64(len(self._table) - 1)
+            return self._table[np.minimum(ids.view(np.uint64), most).view(np.int64)]
+        place = np.minimum(np.searchsorted(self.numbers, ids), len(self) - 1)
+        return np.where(self.numbers[place] == ids, place, len(self)).astype(np.uint32)
 
 
 def events(buffer: Buffer, records: Records, wanted: Known) -> Iterator[tuple[Events, Stats]]:
@@ -158,3 +244,120 @@ def _content(
         value[fixed] = buffer.words[at[fixed] + 1]
         after[fixed] = at[fixed] + 9
     return value, length, after
+
+
+@dataclass(frozen=True, slots=True)
+class AnyEvents:
+    """Events by the tags of their numbers, which of them are sound, and where their stats lie."""
+
+    numbers: dict[int, Ints]
+    sound: Mask
+    owner: Ints
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class AnyStats:
+    """Stats as in :class:`traceana.ingest.xplane.decode.Stats`, by their ids."""
+
+    metadata_id: Ints
+    kind: Bytes
+    value: Words
+    length: Ints
+    sound: Mask
+
+
+def any_events(buffer: Buffer, start: Ints, end: Ints) -> AnyEvents:
+    """Decode the events whose contents lie between ``start`` and ``end``."""
+    numbers = {
+        tag: np.zeros(len(start), dtype=np.int64)
+        for tag in (METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES)
+    }
+    sound = np.ones(len(start), dtype=np.bool_)
+    nothing = np.zeros(0, dtype=np.int64)
+    owners, starts, ends = [nothing], [nothing], [nothing]
+    for step in _steps(buffer, start, end, sound):
+        for tag, here in step.by_tag():
+            if tag in numbers:
+                numbers[tag][step.rows[here]] = step.value[here].view(np.int64)
+            elif tag == STAT:
+                owners.append(step.rows[here])
+                starts.append(step.at[here])
+                ends.append(step.after[here])
+    return AnyEvents(
+        numbers, sound, np.concatenate(owners), np.concatenate(starts), np.concatenate(ends)
+    )
+
+
+def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
+    """Decode the stats whose contents lie between ``start`` and ``end``."""
+    count = len(start)
+    metadata_id, length = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    kind, value = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.uint64)
+    sound = np.ones(count, dtype=np.bool_)
+    for step in _steps(buffer, start, end, sound):
+        for tag, here in step.by_tag():
+            rows, number = step.rows[here], tag >> 3
+            if tag == METADATA_ID:
+                metadata_id[rows] = step.value[here].view(np.int64)
+            elif DOUBLE <= number <= REFERENCE:
+                kind[rows] = number
+                value[rows] = step.value[here]
+                if tag & 7 == LENGTH:
+                    value[rows] = step.at[here].view(np.uint64)
+                    length[rows] = (step.after - step.at)[here]
+    return AnyStats(metadata_id, kind, value, length, sound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One field of each message: the message's row, the tag, the value, where the content lies."""
+
+    rows: Ints
+    tag: Ints
+    value: Words
+    at: Ints
+    after: Ints
+
+    def by_tag(self) -> Iterator[tuple[int, Ints]]:
+        """Yield each tag that occurs, and where."""
+        for tag in np.unique(self.tag).tolist():
+            yield tag, np.flatnonzero(self.tag == tag)
+
+
+def _steps(buffer: Buffer, start: Ints, end: Ints, sound: Mask) -> Iterator[_Step]:
+    """Yield the first field of every message, then the second of those that have one, and so on.
+
+    Messages that break off, or hold a field that is none, are marked in ``sound``.
+    """
+    rows = np.flatnonzero(start < end)
+    at, last = start[rows], end[rows]
+    while len(rows):
+        step, known = _fields(buffer, rows, at)
+        fits = known & (step.after <= last)
+        sound[rows[~fits]] = False
+        step = _Step(
+            step.rows[fits], step.tag[fits], step.value[fits], step.at[fits], step.after[fits]
+        )
+        yield step
+        last = last[fits]
+        going = step.after < last
+        rows, at, last = step.rows[going], step.after[going], last[going]
+
+
+def _fields(buffer: Buffer, rows: Ints, at: Ints) -> tuple[_Step, Mask]:
+    """Return the fields at ``at``, and which of them are any."""
+    wide, width = buffer.varints(at)
+    tag, content = np.minimum(wide, BEYOND).view(np.int64), at + width
+    value, width = buffer.varints(content)
+    wire = tag & 7
+    has_length = wire == LENGTH
+    after = content + width
+    first = np.where(has_length, after, content)
+    after = after + np.where(has_length, np.minimum(value, BEYOND).view(np.int64), 0)
+    fixed = np.where(wire == FIXED64, 8, np.where(wire == FIXED32, 4, 0))
+    after = np.where(fixed > 0, content + fixed, after)
+    value = np.where(fixed > 0, buffer.words[content], value)
+    known = (wire == VARINT) | (wire == FIXED64) | has_length | (wire == FIXED32)
+    return _Step(rows, tag, value, first, after), known & (tag >= 8)

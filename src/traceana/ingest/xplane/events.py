@@ -1,23 +1,89 @@
-"""Reads the events of some lines of a plane, block by block, into columns."""
+"""Events of some lines of a plane, whatever file they were read from."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, Self
 
 import numpy as np
+import polars as pl
 
-from traceana.ingest.xplane.buffer import Buffer, Ints, Mask
-from traceana.ingest.xplane.columns import EventColumns, Labels, StatColumns
-from traceana.ingest.xplane.decode import events
-from traceana.ingest.xplane.known import Known
-from traceana.ingest.xplane.messages import Events, Stats
+from traceana.ingest.xplane.decode import (
+    REFERENCE,
+    SIGNED,
+    STRING,
+    UNSIGNED,
+    Events,
+    Known,
+    Stats,
+    events,
+)
 from traceana.ingest.xplane.runs import TAG, Records, Runs
 from traceana.ingest.xplane.space import Line, Plane
-from traceana.ingest.xplane.wire import fields
+from traceana.ingest.xplane.wire import Buffer, Ints, Mask, Numbers, fields
 
+DEVICE_STATS: Final = (
+    "correlation_id",
+    "kernel_details",
+    "memcpy_details",
+    "memset_details",
+    "context_id",
+    "tf_op",
+    "annotation",
+    "hlo_op",
+    "hlo_module",
+    "program_id",
+)
+
+HOST_STATS: Final = ("correlation_id", "hlo_op", "hlo_module", "program_id", "shape", "step_num")
+
+ALLOCATOR_STATS: Final = (
+    "allocator_name",
+    "allocation_bytes",
+    "addr",
+    "bytes_allocated",
+    "bytes_reserved",
+)
+"""Of the host's events that are allocations; no ``trace.json`` at hand has them."""
+
+_STRINGS_AT_ONCE: Final = 1 << 16
+_SEPARATOR: Final = 0
+_INT64: Final = np.uint64(1 << 63)
 _PS_PER_NS: Final = 1000
+
+
+class PlaneEvents(Protocol):
+    """What the tables are made of: an XPlane file and a ``trace.json`` both give it.
+
+    ``line`` indexes the lines asked for, ``name`` indexes the plane's names; times are nanoseconds
+    on the file's clock.
+    """
+
+    @property
+    def line(self) -> Numbers: ...
+    @property
+    def name(self) -> Numbers: ...
+    @property
+    def start(self) -> Numbers: ...
+    @property
+    def duration(self) -> Numbers: ...
+
+    def pick(self, rows: Mask) -> Self:
+        """Return some rows of events that nothing was picked of."""
+        ...
+
+    def has(self, stat: str) -> Mask:
+        """Tell which rows have a stat."""
+        ...
+
+    def integers(self, stat: str) -> pl.Series:
+        """Return an integer stat as Int64, null for rows without one."""
+        ...
+
+    def texts(self, stat: str) -> pl.Series:
+        """Return a text stat as Categorical, null for rows without one."""
+        ...
 
 
 class LineEvents:
@@ -139,3 +205,168 @@ def _of_kept(stats: Stats, kept: Mask) -> Stats:
     row = (np.cumsum(kept) - 1).astype(np.uint32)
     stats = stats.take(np.flatnonzero(kept[stats.owner]))
     return replace(stats, owner=row[stats.owner])
+
+
+@dataclass(frozen=True, slots=True)
+class EventColumns:
+    """Events of some lines, as :class:`traceana.ingest.xplane.events.PlaneEvents`.
+
+    ``picked`` tells which of the owners of ``stats`` the rows are; None: all of them.
+    """
+
+    line: Numbers
+    name: Numbers
+    start: Ints
+    duration: Ints
+    stats: StatColumns
+    picked: Mask | None = None
+
+    def pick(self, rows: Mask) -> EventColumns:
+        """Return some rows of columns that nothing was picked of."""
+        if rows.all():
+            return self
+        return EventColumns(
+            self.line[rows],
+            self.name[rows],
+            self.start[rows],
+            self.duration[rows],
+            self.stats,
+            rows,
+        )
+
+    def has(self, stat: str) -> Mask:
+        """Tell which rows have a stat."""
+        known = np.zeros(len(self.line), dtype=np.bool_)
+        known[self._stat(stat)[0]] = True
+        return known
+
+    def integers(self, stat: str) -> pl.Series:
+        """Return an integer stat as Int64, null for rows without one."""
+        row, found = self._stat(stat)
+        fits = (found.kind == SIGNED) | ((found.kind == UNSIGNED) & (found.value < _INT64))
+        return self._spread(row[fits], found.value[fits].view(np.int64))
+
+    def texts(self, stat: str) -> pl.Series:
+        """Return a text stat as Categorical, null for rows without one."""
+        row, found = self._stat(stat)
+        labels = self.stats.referred.texts
+        refers, spelt = found.kind == REFERENCE, found.kind == STRING
+        code = np.zeros(len(row), dtype=np.int64)
+        code[refers] = self.stats.referred.known.places(found.value[refers].view(np.int64))
+        if spelt.any():
+            start, length = found.value[spelt].view(np.int64), found.length[spelt]
+            written = _strings(self.stats.buffer, start, length)
+            distinct = written.unique(maintain_order=True)
+            code[spelt] = len(labels) + _codes(written, distinct)
+            labels = pl.concat([labels, distinct])
+        known = refers | spelt
+        if not known.any():
+            return pl.repeat(None, len(self.line), dtype=pl.Categorical(), eager=True)
+        return labels.gather(self._spread(row[known], code[known]))
+
+    def _stat(self, name: str) -> tuple[Numbers, Stats]:
+        """Return one stat, and the row of each among these."""
+        found = self.stats.of(name)
+        if self.picked is None or not len(found.owner):
+            return found.owner, found
+        found = found.take(np.flatnonzero(self.picked[found.owner]))
+        return (np.cumsum(self.picked) - 1)[found.owner], found
+
+    def _spread(self, row: Numbers, values: Ints) -> pl.Series:
+        """Return ``values`` in their rows, null in the others."""
+        column, known = np.zeros(len(self.line), dtype=np.int64), np.zeros(len(self.line), np.bool_)
+        column[row], known[row] = values, True
+        if known.all():
+            return pl.Series(column)
+        return pl.select(pl.when(pl.Series(known)).then(pl.Series(column))).to_series()
+
+
+@dataclass(frozen=True, slots=True)
+class StatColumns:
+    """Stats of some events; ``places`` tells ``stats.place`` of a name."""
+
+    buffer: Buffer
+    places: Mapping[str, int]
+    referred: Labels
+    stats: Stats
+
+    def of(self, name: str) -> Stats:
+        """Return the stats of one name."""
+        return self.stats.take(np.flatnonzero(self.stats.place == self.places.get(name, -1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Texts by their numbers in the file."""
+
+    known: Known
+    texts: pl.Series
+    """Of each number in order, and null for one unknown."""
+
+    @classmethod
+    def of(cls, names: Mapping[int, str]) -> Labels:
+        """Return the labels that a plane's metadata tells."""
+        known = Known(names)
+        texts = [*(names[number] for number in known.numbers.tolist()), None]
+        return cls(known, pl.Series(texts, dtype=pl.String).cast(pl.Categorical()))
+
+
+def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
+    if not len(labels):
+        return np.zeros(0, dtype=np.int64)
+    numbers = pl.Series(np.arange(len(distinct)))
+    return (
+        labels.to_physical()
+        .replace_strict(distinct.to_physical(), numbers, return_dtype=pl.Int64)
+        .to_numpy()
+    )
+
+
+def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
+    """Return the strings at some places of the file as Categorical, without one object each."""
+    parts = [
+        _split(buffer, start[i : i + _STRINGS_AT_ONCE], length[i : i + _STRINGS_AT_ONCE])
+        for i in range(0, len(start), _STRINGS_AT_ONCE)
+    ]
+    return pl.concat([pl.Series(dtype=pl.Categorical()), *parts])
+
+
+def _split(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
+    """Copy the strings one behind the other, a separator between them, and let polars split."""
+    ends = np.cumsum(length + 1, dtype=np.int64)
+    place = np.arange(int(ends[-1]))
+    text = buffer.data[place + np.repeat(start - (ends - length - 1), length + 1)]
+    # A string that has the separator within it must not become two.
+    text[text == _SEPARATOR] = ord("?")
+    text[ends - 1] = _SEPARATOR
+    whole = text[:-1].tobytes().decode("utf-8", "replace")
+    return pl.Series([whole]).str.split(chr(_SEPARATOR)).explode().cast(pl.Categorical())
+
+
+def labels(texts: Sequence[str | None]) -> pl.Series:
+    """Return texts as Categorical, for :func:`of_each` to choose from."""
+    return pl.Series(texts, dtype=pl.String).cast(pl.Categorical())
+
+
+def of_each(values: pl.Series, numbers: Numbers) -> pl.Series:
+    """Return for each of ``numbers`` the value in that place."""
+    return values.gather(pl.Series(numbers.astype(np.uint32, copy=False)))
+
+
+def of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
+    """Evaluate expressions of ``text``, a String, once for each distinct text of ``texts``.
+
+    Returns a row for each of ``texts`` (Categorical), null where there is none.
+    """
+    distinct = texts.unique().drop_nulls()
+    told = (
+        distinct.alias("label")
+        .to_frame()
+        .with_columns(pl.col("label").cast(pl.String).alias("text"))
+        .select("label", *(expression.alias(name) for name, expression in columns.items()))
+    )
+    frame = texts.alias("label").to_frame()
+    if not len(distinct):
+        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in told.schema.items())
+        return frame.with_columns(nothing).drop("label")
+    return frame.join(told, on="label", how="left", maintain_order="left").drop("label")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.ingest.xplane.activities import hlo_keys
-from traceana.ingest.xplane.distinct import of_distinct
-from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.names import MEMORY, judge
-from traceana.ingest.xplane.plane_events import PlaneEvents, labels, of_each
-from traceana.ingest.xplane.shapes import with_shapes
+from traceana.ingest.xplane.events import PlaneEvents, labels, of_distinct, of_each
+from traceana.ingest.xplane.hlo import HloPrograms, instruction_keys
 from traceana.ingest.xplane.space import Line
 from traceana.trace.schema import RangeKind
 
@@ -23,6 +22,26 @@ _SIZE: Final = "allocation_bytes"
 _PROGRAM_THREAD: Final = ("python", "main")
 _GPU_ALLOCATOR: Final = r"^GPU_(\d+)_"
 _KINDS: Final = ("annotation", "python", "runtime", "mark", "step")
+
+MEMORY: Final = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
+"""Events of the allocators -> sign of their bytes."""
+
+# TensorFlow writes "AlexNet/conv1/Conv2D:Conv2D", and "unknown:Conv2D" where there is no scope.
+_OPERATOR: Final = re.compile(r"([A-Za-z0-9.][\w./>-]*):([A-Z_]\w*)", re.ASCII)
+
+_NO_SCOPE: Final = "unknown"
+_PYTHON: Final = "$"
+
+_RUNTIME: Final = re.compile(
+    r"::|[(:]|^(?:TFE?_|PJRT_|PjRt|Eager|Executor|Function|Kernel|Thunk|Validate|Parse|Handle |"
+    r"DevicePut|BatchedDevicePut|CopyTo|Wait for |end)|"
+    # What JAX's own Python code annotates (jax.profiler.annotate_function).
+    r"^(?:AllocateOutputBuffers\w*|shard_args|cpp_pjit_\w+|backend_compile\w*|"
+    r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+)$"
+)
+"""Spans that TensorFlow's and XLA's own code draws on the program's thread."""
+
+_TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[([\d,]*)\]", re.ASCII)
 
 
 class HostTables:
@@ -80,7 +99,7 @@ class HostTables:
         return self._rows(events).with_columns(events.integers(_CORRELATION).alias("correlation"))
 
     def _ops(self, events: PlaneEvents) -> pl.DataFrame:
-        told = self._hlo.of(hlo_keys(events))
+        told = self._hlo.of(instruction_keys(events))
         frame = self._rows(events).with_columns(
             pl.coalesce(of_each(self._operators, events.name), "name").alias("name"),
             pl.coalesce(of_each(self._scopes, events.name), told["scope"]).alias("scope"),
@@ -121,3 +140,66 @@ class HostTables:
             events.integers("bytes_allocated").alias("allocated"),
             events.integers("bytes_reserved").alias("reserved"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class HostName:
+    """A name of a host event, judged: ``operator`` and ``scope`` of operators, else ``kind``."""
+
+    operator: str | None
+    scope: str | None
+    kind: str
+
+
+def judge(name: str | None) -> HostName:
+    """Judge a name as it stands on the program's own thread."""
+    if name is None:
+        return HostName(None, None, "runtime")
+    if found := _OPERATOR.fullmatch(name):
+        scope, operator = found.groups()
+        return HostName(operator, None if scope == _NO_SCOPE else scope, "runtime")
+    if name.startswith(_PYTHON):
+        return HostName(None, None, "python")
+    return HostName(None, None, "runtime" if _RUNTIME.search(name) else "annotation")
+
+
+def with_shapes(ops: pl.DataFrame) -> pl.DataFrame:
+    """Replace the column ``shape`` by ``input_shapes`` and ``input_types``."""
+    distinct = ops["shape"].unique().drop_nulls()
+    tensors = [_TENSOR.findall(text) for text in distinct.cast(pl.String).to_list()]
+    table = pl.DataFrame(
+        {
+            "shape": distinct,
+            "input_shapes": [
+                _json([[int(size) for size in sizes.split(",") if size] for _, sizes in each])
+                for each in tensors
+            ],
+            "input_types": [_json([kind for kind, _ in each]) for each in tensors],
+        },
+        schema_overrides={"input_shapes": pl.String, "input_types": pl.String},
+    )
+    return ops.join(table, on="shape", how="left", maintain_order="left").drop("shape")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def derived_ranges(
+    columns: PlaneEvents, lines: Sequence[Line], names: Sequence[str | None], device: int | None
+) -> pl.DataFrame:
+    """Return the events of derived lines (XLA Ops, Steps, TensorFlow Name Scope …) as ranges.
+
+    They repeat what the streams ran, so they are of kind "device": never time of their own. The
+    line's name is the ``domain``.
+    """
+    return pl.DataFrame(
+        {
+            "text": of_each(labels(names), columns.name),
+            "domain": of_each(labels([line.name for line in lines]), columns.line),
+            "start": columns.start,
+            "duration": columns.duration,
+        }
+    ).with_columns(
+        pl.lit("device", RangeKind).alias("kind"), pl.lit(device, pl.Int32).alias("device")
+    )

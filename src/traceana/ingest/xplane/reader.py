@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
+
+import polars as pl
 
 from traceana.errors import CorruptError, NotATraceError
-from traceana.ingest.progress import Progress
-from traceana.ingest.source import ByteSource
-from traceana.ingest.xplane.buffer import Buffer
-from traceana.ingest.xplane.columns import EventColumns
-from traceana.ingest.xplane.devices import is_device
-from traceana.ingest.xplane.events import LineEvents
-from traceana.ingest.xplane.facts import epoch_ns, facts, framework, producer
+from traceana.ingest.integrity import rebase, screen
+from traceana.ingest.names import NameTable
+from traceana.ingest.source import ByteSource, Progress
+from traceana.ingest.xplane.activities import STREAM, activities
+from traceana.ingest.xplane.events import (
+    ALLOCATOR_STATS,
+    DEVICE_STATS,
+    HOST_STATS,
+    EventColumns,
+    LineEvents,
+    PlaneEvents,
+)
+from traceana.ingest.xplane.facts import (
+    device_number,
+    devices,
+    epoch_ns,
+    facts,
+    framework,
+    gpu_number,
+    is_device,
+    process_id,
+    producer,
+)
 from traceana.ingest.xplane.hlo import HloPrograms
-from traceana.ingest.xplane.space import Line, Plane, read_space
-from traceana.ingest.xplane.stats import OF_ALLOCATORS, OF_DEVICE_WORK, OF_HOST
-from traceana.ingest.xplane.tables import Tables, is_stream
-from traceana.ingest.xplane.wire import WireError
+from traceana.ingest.xplane.host import HostTables, derived_ranges
+from traceana.ingest.xplane.space import Line, Plane, Space, read_space
+from traceana.ingest.xplane.wire import Buffer, WireError
 from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.schema import ACTIVITIES, LABEL, TABLES, TIME_COLUMNS, conform
+
+_STREAM: Final = re.compile(STREAM)
+
+_OFF_ZERO: Final = 1
+"""Added to all times for a while: these clocks may begin at 0, which elsewhere is a lost time."""
+
+_TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -57,11 +84,11 @@ class _Reading:
         """Read all planes."""
         for plane in self._space.planes:
             if not is_device(plane):
-                self._add(plane, plane.lines, (*OF_HOST, *OF_ALLOCATORS), "ranges")
+                self._add(plane, plane.lines, (*HOST_STATS, *ALLOCATOR_STATS), "ranges")
                 continue
             streams = [line for line in plane.lines if is_stream(plane, line)]
             others = [line for line in plane.lines if not is_stream(plane, line)]
-            self._add(plane, streams, OF_DEVICE_WORK, "activities")
+            self._add(plane, streams, DEVICE_STATS, "activities")
             self._add(plane, others, (), "ranges")
         self._progress(self._buffer.size, self._buffer.size)
         if self._cut:
@@ -107,3 +134,113 @@ class _Reading:
             events=self._events,
             properties=facts(self._space),
         )
+
+
+def is_stream(plane: Plane, line: Line) -> bool:
+    """Tell whether a line is a stream of a GPU, whose events are device work."""
+    return gpu_number(plane) is not None and _STREAM.match(line.name) is not None
+
+
+class Tables:
+    """Gathers what the planes hold, then makes one set of tables of it."""
+
+    def __init__(self, hlo: HloPrograms, ledger: Ledger) -> None:
+        self._hlo = hlo
+        self._ledger = ledger
+        self._parts: dict[str, list[pl.DataFrame]] = {name: [] for name in (*_TIMED, "memory")}
+
+    def add(
+        self,
+        plane: Plane,
+        lines: Sequence[Line],
+        names: Sequence[str | None],
+        blocks: Iterable[PlaneEvents],
+    ) -> None:
+        """Take the events of some lines of a plane: all of them streams, or none.
+
+        ``names`` are those that the events' ``name`` counts.
+        """
+        if not is_device(plane):
+            host = HostTables(lines, names, process_id(plane), self._hlo)
+            for events in blocks:
+                for table, frame in host.of(events).items():
+                    self._keep(table, frame)
+            return
+        number = gpu_number(plane)
+        if number is None or not any(is_stream(plane, line) for line in lines):
+            number = device_number(plane)
+            for events in blocks:
+                self._keep("ranges", derived_ranges(events, lines, names, number))
+            return
+        for events in blocks:
+            self._keep("activities", activities(events, lines, names, number, self._hlo))
+
+    def keep_ranges(self, ranges: pl.DataFrame) -> None:
+        """Take ranges that are of no plane."""
+        self._keep("ranges", ranges)
+
+    def finish(self, space: Space) -> tuple[dict[str, pl.DataFrame], int]:
+        """Return the tables and the time, on the file's clock, that is now 0.
+
+        Nothing can be added afterwards.
+        """
+        instructions = self._hlo.instructions()
+        del self._hlo  # and with it the bytes of the file
+        tables = {name: self._screened(name) for name in _TIMED}
+        names = NameTable()
+        work = tables["activities"]
+        named = work.with_columns(names.ids(work["name"]).alias("name_id"))
+        tables["activities"] = named.drop("name")
+        tables["memory"] = self._stacked("memory")
+        tables, first_ns = rebase({name: conform(name, each) for name, each in tables.items()})
+        tables["names"] = names.frame()
+        tables["instructions"] = instructions
+        tables["devices"] = devices(space, tables["activities"]["device"])
+        tables["ledger"] = self._ledger.frame()
+        return tables, first_ns - _OFF_ZERO
+
+    def _keep(self, table: str, frame: pl.DataFrame) -> None:
+        if not frame.height:
+            return
+        schema = _schema(table)
+        self._parts[table].append(
+            frame.cast({name: schema[name] for name in frame.columns}).with_columns(
+                pl.col(name) + _OFF_ZERO for name in TIME_COLUMNS[table]
+            )
+        )
+
+    def _screened(self, table: str) -> pl.DataFrame:
+        frame = self._stacked(table)
+        if table != "ranges":
+            return screen(frame, table, self._ledger)
+        # Nested scopes of one name may begin and end together: they are no duplicates.
+        return screen(frame.with_row_index("_place"), table, self._ledger).drop("_place")
+
+    def _stacked(self, table: str) -> pl.DataFrame:
+        """Put the parts of a table under each other; what no part has is left out.
+
+        Column by column, each of which the parts give up: no more than one is there twice.
+        """
+        schema, parts = _schema(table), self._parts.pop(table)
+        heights = [part.height for part in parts]
+        columns = [
+            pl.concat(
+                [
+                    part.drop_in_place(name)
+                    if name in part.columns
+                    else pl.repeat(None, height, dtype=dtype, eager=True).alias(name)
+                    for part, height in zip(parts, heights, strict=True)
+                ],
+                rechunk=True,
+            )
+            for name, dtype in schema.items()
+            if any(name in part.columns for part in parts)
+        ]
+        return pl.DataFrame(columns) if parts else pl.DataFrame(schema=schema)
+
+
+def _schema(table: str) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Return the columns of a table; activities have their name instead of its number."""
+    if table != "activities":
+        return TABLES[table]
+    return {"name": LABEL} | {name: kind for name, kind in ACTIVITIES.items() if name != "name_id"}

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from traceana.ingest.xplane.buffer import Buffer, Ints, Mask
+from traceana.ingest.xplane.wire import Buffer, Ints, Mask
 
 TAG: Final = 0x22
 """Field 4 with a length: ``XLine.events``, and ``XEvent.stats``."""

@@ -13,15 +13,14 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-from traceana.ingest.xplane.buffer import Buffer
-from traceana.ingest.xplane.messages import BYTES, DOUBLE, REFERENCE, STRING
-from traceana.ingest.xplane.wire import LENGTH, VARINT, Field, WireError, fields, text
+from traceana.ingest.xplane.decode import BYTES, DOUBLE, REFERENCE, STRING
+from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, Field, WireError, fields, text
 
 Value = int | float | str | bytes
-
 _PLANES: Final = 1
 _SPACE_FIELDS: Final = (1, 2, 3, 4)
 _LINE_EVENTS: Final = 4
+_PLANES_TAG = b"\x0a"
 
 
 @dataclass(slots=True)
@@ -70,6 +69,33 @@ class Space:
     warnings: list[str] = field(default_factory=list)
     hostnames: list[str] = field(default_factory=list)
     cut: bool = False
+
+
+def is_xspace(head: bytes) -> bool:
+    """Tell an XSpace: its first plane begins with a number, or none, and then its name.
+
+    Other messages whose first field is a message too (GraphDef, pprof's profiles) have another
+    type there, and JSON that begins with an empty line has a letter.
+    """
+    if not head.startswith(_PLANES_TAG):
+        return False
+    buffer = Buffer.of([head])
+    try:
+        plane = next(fields(buffer, 0, buffer.size))
+        for part in fields(buffer, plane.start, plane.end):
+            if part.number == 1 and part.wire == VARINT:
+                continue
+            name = text(buffer, part)
+            return (
+                part.number == 2
+                and part.wire == LENGTH
+                and not part.cut
+                and name.isprintable()
+                and "\ufffd" not in name
+            )
+    except WireError:
+        pass
+    return False
 
 
 def read_space(buffer: Buffer) -> Space:

@@ -1,20 +1,144 @@
-"""Protocol buffers' wire format, field by field: for the messages of which there are few.
-
-Events and their stats, of which there are millions, go through ``runs.py`` and ``decode.py``.
-"""
+"""A file's bytes in memory, and the integers in them: many at once, none of them an object."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from traceana.ingest.xplane.buffer import Buffer
+import numpy as np
+import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
+
+Numbers = npt.NDArray[np.integer[Any]]
+"""Row numbers of 32 bits, times of 64."""
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+PADDING: Final = 320
+"""Zero bytes behind the content: whoever reads ahead at its end reads no other memory."""
+
+BEYOND: Final = np.uint64(1 << 40)
+"""Lengths beyond any file need not be exact, and must not overflow."""
+
+_LOWEST: Final = np.uint64(0xFF)
+_STOPS: Final = np.uint64(0x8080808080808080)
+_STOPS_BEHIND_TAG: Final = np.uint64(0x8080808080808000)
+_PAYLOAD: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_ONES: Final = np.uint64(0x0101010101010101)
+_EVEN_7: Final = np.uint64(0x007F007F007F007F)
+_ODD_7: Final = np.uint64(0x7F007F007F007F00)
+_EVEN_14: Final = np.uint64(0x00003FFF00003FFF)
+_ODD_14: Final = np.uint64(0x3FFF00003FFF0000)
+_EVEN_28: Final = np.uint64(0x000000000FFFFFFF)
+_ODD_28: Final = np.uint64(0x0FFFFFFF00000000)
+_SECOND: Final = np.uint64(0x7F)
+_THIRD: Final = np.uint64(0x3F80)
+_BOTH_GO_ON: Final = np.uint64(0x808000)
+_0, _1, _2, _4, _7, _8, _9, _15, _56 = (np.uint64(bits) for bits in (0, 1, 2, 4, 7, 8, 9, 15, 56))
 VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
 _LONGEST: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """``size`` bytes of content in ``data``, and the 8-byte word that begins at each of them.
+
+    ``view`` is the same as Python sees single bytes fastest.
+    """
+
+    data: Bytes
+    words: Words
+    size: int
+    view: memoryview
+
+    @classmethod
+    def of(cls, parts: Iterable[bytes], expected: int = 0) -> Buffer:
+        """Gather ``parts``; ``expected`` bytes are set aside at first."""
+        store = np.zeros(expected + PADDING, dtype=np.uint8)
+        size = 0
+        for part in parts:
+            end = size + len(part)
+            if end + PADDING > len(store):
+                store = np.concatenate((store, np.zeros(max(end, len(store)), dtype=np.uint8)))
+            store[size:end] = np.frombuffer(part, dtype=np.uint8)
+            size = end
+        words = np.ndarray((size + PADDING - 7,), dtype="<u8", buffer=store, strides=(1,))
+        return cls(store, words, size, memoryview(store.data))
+
+    def varints(self, at: Ints) -> tuple[Words, Ints]:
+        """Return the varints that begin at ``at``, as unsigned 64-bit integers, and their lengths.
+
+        A varint has 1 to 10 bytes; one that goes on behind the tenth has length 11.
+        """
+        word = self.words[at]
+        stops = ~word & _STOPS
+        below = _through_lowest(stops)
+        value, length = _close_gaps(word & below & _PAYLOAD), _bytes_in(below)
+        if not stops.all():
+            self._finish(at, np.flatnonzero(stops == _0), value, length)
+        return value, length
+
+    def records(self, at: Ints, tag: int) -> tuple[Mask, Ints, Ints]:
+        """Return whether a field ``tag`` with a length is at ``at``, and where its content lies.
+
+        Where it is none, start and end mean nothing. The end may lie beyond the buffer's.
+        """
+        word = self.words[at]
+        is_record = (word & _LOWEST) == np.uint64(tag)
+        if ((word & _BOTH_GO_ON) == _BOTH_GO_ON).any():
+            size, width = self.varints(at + 1)
+            start = at + 1 + width
+            return is_record, start, start + np.minimum(size, BEYOND).view(np.int64)
+        goes_on = (word >> _15) & _1
+        size = ((word >> _8) & _SECOND) | ((word >> _9) & _THIRD & (_0 - goes_on))
+        start = at + 2 + goes_on.view(np.int64)
+        return is_record, start, start + size.view(np.int64)
+
+    def field(self, at: Ints) -> tuple[Words, Words, Ints]:
+        """Return the fields of varints at ``at``, tags of one byte: tag, value, the byte behind.
+
+        A varint that goes on behind its tenth byte ends where the eleventh does.
+        """
+        word = self.words[at]
+        stops = ~word & _STOPS_BEHIND_TAG
+        below = _through_lowest(stops)
+        value, width = _close_gaps((word & below & _PAYLOAD) >> _8), _bytes_in(below)
+        if not stops.all():
+            long = np.flatnonzero(stops == _0)
+            value[long], width[long] = self.varints(at[long] + 1)
+            width[long] += 1
+        return word & _LOWEST, value, at + width
+
+    def _finish(self, at: Ints, long: Ints, value: Words, length: Ints) -> None:
+        """Complete the varints of nine and more bytes, whose first eight are in ``value``."""
+        ninth, tenth = self.data[at[long] + 8], self.data[at[long] + 9]
+        value[long] |= (ninth & 0x7F).astype(np.uint64) << _56
+        goes_on = ninth >= 0x80
+        value[long] |= np.where(goes_on, tenth & 1, 0).astype(np.uint64) << (_56 + _7)
+        length[long] = np.where(goes_on, np.where(tenth >= 0x80, 11, 10), 9)
+
+
+def _through_lowest(stops: Words) -> Words:
+    """Return all bits up to the lowest one that is set, with it; all of the word where none is."""
+    return stops ^ (stops - _1)
+
+
+def _bytes_in(below: Words) -> Ints:
+    return (((below & _ONES) * _ONES) >> _56).view(np.int64)
+
+
+def _close_gaps(groups: Words) -> Words:
+    """Close the gaps between groups of 7 bits, one a byte, in three halvings."""
+    pairs = (groups & _EVEN_7) | ((groups & _ODD_7) >> _1)
+    fours = (pairs & _EVEN_14) | ((pairs & _ODD_14) >> _2)
+    return (fours & _EVEN_28) | ((fours & _ODD_28) >> _4)
 
 
 class WireError(ValueError):

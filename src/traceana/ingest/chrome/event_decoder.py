@@ -1,0 +1,205 @@
+"""Decodes the events of a Chrome trace from JSON text, and converts their numbers to columns.
+
+A stretch of events is decoded at once, or event by event where that fails. What cannot be decoded
+is counted, for the ledger.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import polars as pl
+
+from traceana.ingest.chrome.repair import repair
+
+_MICROSECONDS: Final = pl.Decimal(38, 3)
+"""A decimal whose unscaled integer is the time in nanoseconds."""
+
+_TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
+
+
+@dataclass(slots=True)
+class Counted:
+    """Counts of the events in one stretch of a file."""
+
+    events: int = 0
+    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(reason, detail) -> events without a row in any table."""
+    repaired: int = 0
+    """Events whose JSON was invalid and has been repaired."""
+    lost_fields: dict[str, int] = field(default_factory=dict)
+    """Field -> events kept without it, because it could not be parsed."""
+
+    def count(self, reason: str, detail: str, events: int) -> None:
+        """Add ``events`` without a row in any table."""
+        if events:
+            key = (reason, detail)
+            self.left_out[key] = self.left_out.get(key, 0) + events
+
+    def lose(self, name: str, events: int) -> None:
+        """Add ``events`` that are kept without their field ``name``."""
+        if events:
+            self.lost_fields[name] = self.lost_fields.get(name, 0) + events
+
+    def add(self, other: Counted) -> None:
+        """Add the counts of another stretch."""
+        self.events += other.events
+        self.repaired += other.repaired
+        for (reason, detail), events in other.left_out.items():
+            self.count(reason, detail, events)
+        for name, events in other.lost_fields.items():
+            self.lose(name, events)
+
+
+Event = TypeVar("Event")
+Columns = TypeVar("Columns", bound=Counted)
+
+
+class UndecodableError(Exception):
+    """The text is not a sequence of whole, valid events."""
+
+
+class EventDecoder(Generic[Event, Columns]):
+    """Decodes events of the type ``event``; ``columns`` converts them to columns."""
+
+    def __init__(self, event: type[Event], columns: Callable[[list[Event]], Columns]) -> None:
+        self._one = msgspec.json.Decoder(event)
+        self._many = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
+        self._columns = columns
+        self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    def decode(self, text: bytes) -> Columns:
+        """Decode whole events separated by commas; raises :class:`UndecodableError`."""
+        try:
+            events = self._many.decode(b"".join((b"[", text, b"]")))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UndecodableError from error
+        return self._columns(events)
+
+    def decode_singly(self, texts: Sequence[bytes]) -> Columns:
+        """Decode events one by one; repair invalid JSON where possible, and count the rest.
+
+        Where a field has a type that no column takes, the event is kept without that field.
+        """
+        events: list[Event] = []
+        lost: list[str] = []
+        repaired = malformed = 0
+        for text in texts:
+            if (event := self._decoded(text)) is not None:
+                events.append(event)
+                continue
+            repaired_text = repair(text)
+            fields = self._readable_fields(repaired_text)
+            if fields is None or (event := self._decoded(fields[0])) is None:
+                malformed += 1
+                continue
+            events.append(event)
+            repaired += repaired_text != text
+            lost += fields[1]
+        columns = self._columns(events)
+        columns.events += malformed
+        columns.repaired += repaired
+        columns.count("malformed", "", malformed)
+        for name in lost:
+            columns.lose(name, 1)
+        return columns
+
+    def _decoded(self, text: bytes) -> Event | None:
+        try:
+            return self._one.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def _readable_fields(self, text: bytes) -> tuple[bytes, list[str]] | None:
+        """Return ``text`` without the fields that cannot be decoded, and their names.
+
+        None where it is not a JSON object. The phase is always kept: without it the event
+        cannot be classified.
+        """
+        try:
+            fields = self._fields.decode(text)
+            arguments = self._arguments(fields.get("args"))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        kept_arguments = {
+            name: raw
+            for name, raw in arguments.items()
+            if self._decoded(msgspec.json.encode({"ph": "X", "args": {name: raw}})) is not None
+        }
+        lost = [name for name in arguments if name not in kept_arguments]
+        if lost:
+            fields["args"] = msgspec.Raw(msgspec.json.encode(kept_arguments))
+        kept = {
+            name: raw
+            for name, raw in fields.items()
+            if name == "ph" or self._decoded(msgspec.json.encode({"ph": "X", name: raw}))
+        }
+        return msgspec.json.encode(kept), [*lost, *(name for name in fields if name not in kept)]
+
+    def _arguments(self, raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+        """Return the arguments of an event; empty where they are not an object."""
+        if raw is None or not bytes(raw).lstrip().startswith(b"{"):
+            return {}
+        return self._fields.decode(raw)
+
+
+def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:
+    """Convert JSON numbers in microseconds to int64 nanoseconds; see :func:`parse`."""
+    if not texts:
+        return pl.Series(dtype=pl.Int64)
+    joined = b"\n".join(texts).decode("ascii", "replace")
+    return parse(pl.Series([joined]).str.split("\n").explode())
+
+
+def parse(text: pl.Series) -> pl.Series:
+    """Convert a series of decimal texts in microseconds to int64 nanoseconds.
+
+    Up to three decimals are converted exactly; a longer fraction is rounded to the nearest
+    nanosecond. Any other value (``NaN``, ``"N/A"``, ``null``, an absent
+    value) becomes null.
+    """
+    numbers = text.cast(_MICROSECONDS, strict=False)
+    if numbers.null_count():
+        # Quoted numbers and stray blanks are rare, and looking for them costs as much as the rest.
+        numbers = text.str.strip_chars(" \"'").cast(_MICROSECONDS, strict=False)
+    return numbers.to_physical().cast(pl.Int64, strict=False)
+
+
+def integers(values: Sequence[object]) -> pl.Series:
+    """Return ``values`` as int64.
+
+    ``"stream 7"`` and ``"7"`` become 7, ``"0x1f"`` 31, 7.0 becomes 7; unsigned 64-bit numbers keep
+    their bits, so distinct ids stay distinct. Any other value becomes null.
+    """
+    try:
+        return pl.Series(values, dtype=pl.Int64, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([_integer(value) for value in values], dtype=pl.Int64)
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, str):
+        return _from_text(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float):
+        if not value.is_integer():
+            return None
+        value = int(value)
+    if value >= 2**63:
+        value -= 2**64
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _from_text(text: str) -> int | None:
+    if text.startswith("0x"):
+        try:
+            return _integer(int(text, 16))
+        except ValueError:
+            return None
+    match = _TRAILING_DIGITS.search(text)
+    return _integer(int(match.group(1))) if match else None

@@ -1,0 +1,92 @@
+"""MXNet's ``profile.json`` to the canonical tables.
+
+MXNet writes one process per device, on which operators ran (``cpu/0``), one per kind of event
+(``operator``, ``MXNET_C_API``), and one per domain of the program's own frames and tasks. Operators
+are there twice, on their device and among ``operator``. Thread numbers are hashes. Shapes and
+layers are not recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traceana.ingest.chrome.decode import HALVES, Columns, read_columns, spans, whole_numbers
+from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of
+from traceana.ingest.integrity import rebase, screen
+from traceana.ingest.source import ByteSource, Progress
+from traceana.trace import Trace, TraceMeta
+
+_ENDS: Final = {"B": "E", "b": "e", "(": ")"}
+"""Operators and events; tasks, which repeat the operators; frames."""
+_DEVICE: Final = re.compile(r"(?:cpu|gpu)/\d+$|cpu (?:pinned|shared)/")
+_OPERATOR: Final = "operator"
+_API: Final = "MXNET_C_API"
+_PROCESS: Final = 0
+"""The process of every row; its number is not recorded."""
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Read a profile of MXNet, plain or gzip.
+
+    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
+    JSON without events and ``CorruptError`` when the file breaks off before the first.
+    """
+    return _trace(*read_columns(path, progress, _ENDS, "mxnet.profiler dumped"))
+
+
+def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
+    ledger = ledger_of(columns, source, end)
+    complete = sum(frame.height for frame in columns.complete)
+    ledger.add("unknown_category", complete, table="-", detail="X")
+    halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
+    found = spans(halves)
+    ledger.add("range_end", found.height, table="ranges")
+    ledger.add("malformed", halves.height - 2 * found.height, table="ranges", detail="no pair")
+    devices = [
+        pid
+        for (kind, pid, _), name in columns.labels.items()
+        if kind == "process_name" and _DEVICE.match(name)
+    ]
+    on_device = pl.col("pid").cast(pl.String).is_in(devices).fill_null(value=False)
+    is_operator = pl.col("category") == _OPERATOR
+    placed = found.with_columns(
+        pl.lit(_PROCESS, pl.Int64).alias("process"), whole_numbers(found["tid"]).alias("thread")
+    )
+    again = placed.filter(is_operator & ~on_device)
+    ledger.add(
+        "repeated",
+        again.height,
+        table="ops",
+        time_ns=int(again["duration"].sum()),
+        detail="operators as tasks",
+    )
+    timed = {
+        "ops": placed.filter(is_operator & on_device).select(
+            "name", "process", "thread", "start", "duration"
+        ),
+        "ranges": placed.filter(~is_operator.fill_null(value=False)).select(
+            pl.col("name").alias("text"),
+            pl.when(pl.col("category") == _API)
+            .then(pl.lit("runtime"))
+            .otherwise(pl.lit("annotation"))
+            .alias("kind"),
+            "process",
+            "thread",
+            "start",
+            "duration",
+        ),
+    }
+    tables, first_ns = rebase({name: screen(frame, name, ledger) for name, frame in timed.items()})
+    tables["ledger"] = ledger.frame()
+    meta = TraceMeta(
+        format="mxnet",
+        producer="MXNet profiler",
+        framework="MXNet",
+        epoch_ns=first_ns,
+        **extent(columns, source, end),
+    )
+    return Trace(meta, tables)

@@ -1,0 +1,253 @@
+"""Pages of CUPTI's records of device work, as exported tables hold them, to activities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.ingest.table_source import Integer, as_int
+from traceana.trace import Ledger
+from traceana.trace.schema import ACTIVITIES, DEVICES
+
+ACTIVITY_COLUMNS: Final = {
+    "start": Integer("start"),
+    "end": Integer("end"),
+    "device": Integer("deviceId"),
+    "context": Integer("contextId"),
+    "stream": Integer("streamId"),
+    "correlation": Integer("correlationId"),
+}
+
+KERNEL_COLUMNS: Final = {
+    "registers": Integer("registersPerThread"),
+    "static_memory": Integer("staticSharedMemory"),
+    "dynamic_memory": Integer("dynamicSharedMemory"),
+    "graph_node": Integer("graphNodeId"),
+    **{
+        f"{what}_{axis}": Integer(f"{what}{axis.upper()}")
+        for what in ("grid", "block")
+        for axis in "xyz"
+    },
+}
+
+COPY_COLUMNS: Final = {
+    "code": Integer("copyKind"),
+    "source_code": Integer("srcKind"),
+    "destination_code": Integer("dstKind"),
+    "bytes": Integer("bytes"),
+    "graph_node": Integer("graphNodeId"),
+}
+
+NO_STREAM: Final = 0xFFFFFFFF
+"""CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
+
+COPY_KINDS: Final = {
+    # CUpti_ActivityMemcpyKind: direction in the canonical tables
+    0: "unknown",
+    1: "h2d",
+    2: "d2h",
+    3: "h2a",
+    4: "a2h",
+    5: "a2a",
+    6: "a2d",
+    7: "d2a",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+}
+
+SYNCS: Final = {
+    # CUpti_ActivitySynchronizationType: words
+    0: "Unknown Sync",
+    1: "Event Sync",
+    2: "Stream Wait Event",
+    3: "Stream Sync",
+    4: "Context Sync",
+}
+
+MEMORY_KINDS: Final = {
+    # CUpti_ActivityMemoryKind: memory kind in the canonical tables
+    0: "unknown",
+    1: "pageable",
+    2: "pinned",
+    3: "device",
+    4: "array",
+    5: "managed",
+    6: "device_static",
+    7: "managed_static",
+}
+
+OVERHEADS: Final = {
+    # CUpti_ActivityOverheadKind: words
+    1: "JIT compilation by the driver",
+    1 << 16: "CUPTI buffer flush",
+    2 << 16: "CUPTI instrumentation",
+    3 << 16: "CUPTI resource creation or destruction",
+    4 << 16: "module loading by the runtime",
+    5 << 16: "lazy function loading",
+    6 << 16: "command buffer full",
+}
+
+CALLS_OF: Final = {
+    # kind of activity: the calls that leave one
+    "kernel": r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel)",
+    "memcpy": r"^(?:cudaMemcpy|cuMemcpy)",
+    "memset": r"^(?:cudaMemset|cuMemset)",
+}
+
+_MEMORY_WORDS: Final = {
+    "pageable": "Pageable",
+    "pinned": "Pinned",
+    "device": "Device",
+    "array": "Array",
+    "managed": "Managed",
+    "device_static": "Device Static",
+    "managed_static": "Managed Static",
+}
+
+_UNKNOWN: Final = "Unknown"
+
+_SYMBOL_VERSION: Final = r"^(cuda.*)_v\d{4,5}$"
+"""The runtime's symbol version, e.g. ``_v3020``. A driver's ``_v2`` is part of the API's name."""
+
+_LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
+
+
+def nonzero(column: str) -> pl.Expr:
+    """Return ``column`` with null for 0, which CUPTI writes where there is no such id."""
+    return pl.when(pl.col(column) != 0).then(pl.col(column))
+
+
+def activity_page(page: pl.DataFrame) -> pl.DataFrame:
+    """Return a page of :data:`ACTIVITY_COLUMNS` and more with columns of ``activities``.
+
+    Enumerated values stay numbers, in ``code``, ``source_code`` and ``destination_code``.
+    """
+    stream = pl.col("stream")
+    frame = page.with_columns(
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        nonzero("correlation").alias("correlation"),
+        pl.when((stream != NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
+    ).drop("end")
+    if "static_memory" in frame.columns:
+        static, dynamic = pl.col("static_memory"), pl.col("dynamic_memory")
+        both = pl.coalesce(static + dynamic, static, dynamic)
+        frame = frame.with_columns(both.alias("shared_memory")).drop(
+            "static_memory", "dynamic_memory"
+        )
+    if "graph_node" in frame.columns:
+        frame = frame.with_columns(nonzero("graph_node").alias("graph_node"))
+    # What does not fit its column is no size or device that ever was: null, rather than a crash.
+    narrow = [
+        pl.col(name).cast(pl.Int32, strict=False)
+        for name in frame.columns
+        if ACTIVITIES.get(name) == pl.Int32
+    ]
+    codes = [pl.col(c).cast(pl.Int32, strict=False) for c in ("source_code", "destination_code")]
+    return frame.with_columns(
+        *narrow, *(code for code in codes if code.meta.output_name() in frame.columns)
+    )
+
+
+def translated(column: str, words: dict[int, str], default: str | None) -> pl.Expr:
+    """Return ``column`` (numbers) as ``words``; null and numbers without one are ``default``."""
+    return pl.col(column).replace_strict(words, default=default, return_dtype=pl.String)
+
+
+def copy_name() -> pl.Expr:
+    """Return e.g. ``Memcpy HtoD (Pageable -> Device)``.
+
+    Needs the columns copy_kind, source_memory and destination_memory.
+    """
+    shown = pl.col("copy_kind").cast(pl.String).str.to_uppercase().str.replace("2", "to")
+    direction = pl.when(pl.col("copy_kind").cast(pl.String) != "unknown").then(shown)
+    return pl.format(
+        "Memcpy {} ({} -> {})",
+        direction.fill_null(_UNKNOWN),
+        _memory_word("source_memory"),
+        _memory_word("destination_memory"),
+    )
+
+
+def set_name() -> pl.Expr:
+    """Return e.g. ``Memset (Device)``; needs the column destination_memory."""
+    return pl.format("Memset ({})", _memory_word("destination_memory"))
+
+
+def _memory_word(column: str) -> pl.Expr:
+    return pl.col(column).replace_strict(_MEMORY_WORDS, default=_UNKNOWN, return_dtype=pl.String)
+
+
+def without_symbol_version(names: pl.Series) -> pl.Series:
+    """Return runtime calls' names (text) as other profilers print them.
+
+    ``cudaLaunchKernel_v7000`` is ``cudaLaunchKernel``.
+    """
+    return names.str.replace(_SYMBOL_VERSION, "$1")
+
+
+def fact(record: dict[str, Any], column: str, *keys: str) -> int | None:
+    """Return the first of ``keys`` in ``record`` that is positive and fits ``devices.column``."""
+    limit = _LARGEST[DEVICES[column]]  # type: ignore[index]
+    values = (as_int(record.get(key)) for key in keys)
+    return next((v for v in values if v is not None and 0 < v <= limit), None)
+
+
+def capability(record: dict[str, Any], major: str, minor: str) -> str | None:
+    """Return e.g. ``8.0``, None where either number is missing."""
+    first, second = fact(record, "multiprocessors", major), as_int(record.get(minor))
+    return None if first is None or second is None else f"{first}.{second}"
+
+
+def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.DataFrame:
+    """Return the devices that did work, or all that the file describes when none did.
+
+    ``described`` are rows of ``devices``. ``used`` holds the device numbers of the activities; one
+    that is not described gets a row without properties.
+    """
+    known = (
+        pl.DataFrame(list(described), schema=DEVICES, strict=False)
+        .filter(pl.col("device") >= 0)
+        .unique("device", keep="first", maintain_order=True)
+        .sort("device")
+    )
+    wanted = used.drop_nulls().unique().sort().cast(DEVICES["device"]).alias("device")
+    if not len(wanted):
+        return known
+    return wanted.to_frame().join(known, on="device", how="left", maintain_order="left")
+
+
+def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
+    """Give device work without a process the only one that made calls, if there is but one."""
+    processes = made["process"].drop_nulls().unique()
+    if len(processes) != 1:
+        return work
+    return work.with_columns(pl.col("process").fill_null(processes[0]))
+
+
+def end_open_ranges(
+    ranges: pl.DataFrame, others: Iterable[pl.DataFrame], ledger: Ledger
+) -> pl.DataFrame:
+    """End the ranges that were never closed with the last event of ``ranges`` and ``others``.
+
+    They have a start and no duration; ``ledger`` counts them.
+    """
+    ends = [
+        frame.select((pl.col("start") + pl.col("duration")).max()).item()
+        for frame in [ranges, *others]
+    ]
+    last_ns = max((end for end in ends if end is not None), default=0)
+    is_open = pl.col("duration").is_null() & pl.col("start").is_not_null()
+    ledger.add(
+        "missing_time",
+        ranges.select(is_open.sum()).item(),
+        table="ranges",
+        kept=True,
+        detail="never closed: they end with the last event",
+    )
+    until_then = pl.max_horizontal(pl.lit(last_ns) - pl.col("start"), pl.lit(0, pl.Int64))
+    return ranges.with_columns(
+        pl.when(is_open).then(until_then).otherwise("duration").alias("duration")
+    )

@@ -1,1 +1,0 @@
-"""What the formats share that store CUPTI's activity records (nsys, nvprof)."""

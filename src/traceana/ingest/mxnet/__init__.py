@@ -1,1 +1,0 @@
-"""MXNet's profiler: a Chrome trace of operators as its engine ran them."""

@@ -1,0 +1,128 @@
+"""A directory with one Parquet file or Arrow stream a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.errors import CorruptError
+from traceana.ingest.nsys.reader import read_tables
+from traceana.ingest.source import Progress
+from traceana.ingest.table_source import Bytes, Integer, Query
+from traceana.trace import Trace
+
+PAGE_ROWS: Final = 1 << 20
+
+
+def _parquet(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
+    return pl.read_parquet(file, columns=columns, n_rows=rows)
+
+
+def _arrow(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
+    return pl.read_ipc_stream(file, columns=columns, n_rows=rows)
+
+
+_READERS: Final[dict[str, Callable[[Path, list[str] | None, int | None], pl.DataFrame]]] = {
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+}
+
+
+class TableDirectory:
+    """The tables of one directory; a :class:`~traceana.ingest.table_source.TableSource`."""
+
+    def __init__(self, path: Path) -> None:
+        """Look what lies in ``path``; other files than tables are left alone."""
+        self.path = path
+        self._files = {
+            file.stem: file
+            for file in sorted(path.iterdir())
+            if file.suffix in _READERS and file.is_file()
+        }
+        self.size_bytes = sum(file.stat().st_size for file in self._files.values())
+
+    @cached_property
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each table; raises ``CorruptError`` where a file is damaged."""
+        return {table: tuple(self._frame(table, rows=0).columns) for table in self._files}
+
+    def records(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a small table as dictionaries; none when the table is missing."""
+        return self._frame(table).to_dicts() if table in self._files else []
+
+    def count(self, table: str) -> int:
+        """Return how many rows ``table`` has, 0 when it is missing."""
+        # Of one column: a table's rows are counted, not read.
+        return (
+            self._frame(table, list(self.tables[table][:1])).height if table in self._files else 0
+        )
+
+    def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
+        """Return one frame a query, rows in the order of the file; ``progress`` counts bytes."""
+        sizes = [self._files[query.table].stat().st_size for query in queries]
+        frames = []
+        progress(0, sum(sizes))
+        for number, query in enumerate(queries, 1):
+            frames.append(self._shaped(query))
+            progress(sum(sizes[:number]), sum(sizes))
+        return frames
+
+    def _shaped(self, query: Query) -> pl.DataFrame:
+        present = self.tables[query.table]
+        wanted = {
+            name
+            for column in query.columns.values()
+            for name in (column.columns if isinstance(column, Integer) else [column.column])
+        }
+        known = [name for name in present if name in wanted]
+        # Without a column to read, the rows still count.
+        raw = self._frame(query.table, known or list(present[:1]))
+        listed = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
+        pages = [query.shape(page.select(listed)) for page in raw.iter_slices(PAGE_ROWS)]
+        return pl.concat(pages) if pages else query.nothing()
+
+    def _frame(
+        self, table: str, columns: list[str] | None = None, rows: int | None = None
+    ) -> pl.DataFrame:
+        file = self._files[table]
+        with _damage(file):
+            return _READERS[file.suffix](file, columns, rows)
+
+
+@contextmanager
+def _damage(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        what = (str(error) or type(error).__name__).splitlines()[0]
+        raise CorruptError(f"{file} is damaged ({what}): export it again") from error
+
+
+def _expression(column: Integer | Bytes, schema: pl.Schema) -> pl.Expr:
+    if isinstance(column, Bytes):
+        if column.column not in schema:
+            return pl.repeat(b"", pl.len(), dtype=pl.Binary)
+        # A dictionary's labels are text once more.
+        return pl.col(column.column).cast(pl.String).cast(pl.Binary).fill_null(b"")
+    numbers = [_int64(name, schema[name]) for name in column.columns if name in schema]
+    return pl.coalesce(numbers) if numbers else pl.repeat(None, pl.len(), dtype=pl.Int64)
+
+
+def _int64(name: str, dtype: pl.DataType) -> pl.Expr:
+    # SQLite has no unsigned numbers: the same bits, as its exports show them.
+    if dtype == pl.UInt64:
+        return pl.col(name).reinterpret(signed=True)
+    return pl.col(name).cast(pl.Int64, strict=False)
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Read the tables in ``path``, as the SQLite export of the same report is read.
+
+    Raises ``CorruptError``.
+    """
+    return read_tables(TableDirectory(path), progress)

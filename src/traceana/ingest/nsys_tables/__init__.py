@@ -1,1 +1,0 @@
-"""Directories of tables: ``nsys export --type parquetdir`` and ``--type arrowdir``."""

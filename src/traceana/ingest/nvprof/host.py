@@ -1,0 +1,204 @@
+"""Runtime and driver calls of an nvprof database, which stores their numbers only."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import polars as pl
+
+from traceana.ingest.cupti import OVERHEADS, nonzero, translated, without_symbol_version
+from traceana.ingest.table_source import Bytes, Integer, Query, Texts
+from traceana.trace import Ledger
+
+CALL_TABLES: Final = {
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "runtime",
+    "CUPTI_ACTIVITY_KIND_DRIVER": "driver",
+}
+
+MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
+OVERHEAD: Final = "CUPTI_ACTIVITY_KIND_OVERHEAD"
+RANGE_TABLES: Final = (MARKER, OVERHEAD)
+_LOW_WORD: Final = 0xFFFFFFFF
+_INSTANT: Final = 1 << 0
+_START: Final = 1 << 1
+
+_END: Final = 1 << 2
+"""CUPTI_ACTIVITY_FLAG_MARKER_*: what a marker's record tells."""
+
+_PROCESS: Final = 1
+
+_THREAD: Final = 2
+"""CUpti_ActivityObjectKind: whose the record is. The other kinds are of the device's side."""
+
+
+def call_query(table: str) -> Query:
+    """Return the query for one of :data:`CALL_TABLES`."""
+    columns = {
+        "code": "cbid",
+        "start": "start",
+        "end": "end",
+        "process": "processId",
+        "thread": "threadId",
+        "correlation": "correlationId",
+    }
+    return Query(table, {name: Integer(column) for name, column in columns.items()}, _call_shape)
+
+
+def _call_shape(page: pl.DataFrame) -> pl.DataFrame:
+    return page.select(
+        "code",
+        "start",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        "process",
+        thread("thread").alias("thread"),
+        nonzero("correlation").alias("correlation"),
+    )
+
+
+def thread(column: str) -> pl.Expr:
+    """Return a thread's number: an unsigned 32-bit one, which SQLite shows with a sign."""
+    return pl.col(column) & _LOW_WORD
+
+
+@cache
+def _call_names(api: str) -> pl.DataFrame:
+    """Return the names of the calls by number, see ``tools/cupti_call_names.py``."""
+    text = (files("traceana.ingest.nvprof") / "calls.tsv").read_text("utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines(), delimiter="\t") if row["api"] == api]
+    names = without_symbol_version(pl.Series([row["name"] for row in rows], dtype=pl.String))
+    return pl.DataFrame(
+        {"code": [int(row["cbid"]) for row in rows], "name": names},
+        schema_overrides={"code": pl.Int64},
+    ).with_columns(pl.col("name").cast(pl.Categorical))
+
+
+def calls(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return columns of ``calls`` for a result of :func:`call_query`.
+
+    A number that CUDA 12.9 does not know yet is shown as it is: ``runtime call 9999``.
+    """
+    api = CALL_TABLES[table]
+    by_number = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
+    unknown = pl.format(f"{api} call {{}}", pl.col("code")).cast(pl.Categorical)
+    return by_number.with_columns(pl.coalesce("name", unknown).alias("name")).drop("code")
+
+
+def marker_query() -> Query:
+    """Return the query for markers: a range is two of them, of one id."""
+    return Query(
+        MARKER,
+        {
+            "flags": Integer("flags"),
+            "start": Integer("timestamp"),
+            "id": Integer("id"),
+            "object_kind": Integer("objectKind"),
+            "object": Bytes("objectId"),
+            "name": Integer("name"),
+            "domain": Integer("domain"),
+        },
+        lambda page: page.with_columns(*_owner()).drop("object", "object_kind"),
+    )
+
+
+def overhead_query() -> Query:
+    """Return the query for the profiler's overhead."""
+    return Query(
+        OVERHEAD,
+        {
+            "code": Integer("overheadKind"),
+            "start": Integer("start"),
+            "end": Integer("end"),
+            "object_kind": Integer("objectKind"),
+            "object": Bytes("objectId"),
+        },
+        lambda page: page.select(
+            "code", "start", (pl.col("end") - pl.col("start")).alias("duration"), *_owner()
+        ),
+    )
+
+
+def _owner() -> tuple[pl.Expr, pl.Expr]:
+    """Return process and thread: the first two little-endian 32-bit words of ``objectId``."""
+
+    def word(number: int) -> pl.Expr:
+        piece = pl.col("object").bin.slice(4 * number, 4)
+        whole = pl.when(piece.bin.size() == 4).then(piece)
+        return whole.bin.reinterpret(dtype=pl.UInt32, endianness="little").cast(pl.Int64)
+
+    kind = pl.col("object_kind")
+    return (
+        pl.when(kind.is_in([_PROCESS, _THREAD])).then(word(0)).alias("process"),
+        pl.when(kind == _THREAD).then(word(1)).alias("thread"),
+    )
+
+
+def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
+    """Return columns of ``ranges`` for a result of :func:`marker_query`.
+
+    nvprof does not store whether a range was pushed or started. One that a single thread began and
+    ended is taken for a pushed one (``nvtx``), any other for a started one. The duration of a range
+    that was never closed is null. Ends are counted in ``ledger``: with their range they are one
+    row; without it nothing is known of them but a time.
+    """
+
+    def has(flag: int) -> pl.Expr:
+        return (pl.col("flags") & flag).fill_null(0) != 0
+
+    # An id is given again after a very long time: the first start belongs to the first end.
+    nth = pl.int_range(pl.len()).over("id").alias("nth")
+    starts = frame.filter(has(_START)).with_columns(nth)
+    ends = frame.filter(has(_END) & ~has(_START)).with_columns(nth)
+    marks = frame.filter(has(_INSTANT) & ~has(_START) & ~has(_END))
+    paired = starts.join(
+        ends.select(
+            "id", "nth", pl.col("start").alias("end"), pl.col("thread").alias("end_thread")
+        ),
+        on=["id", "nth"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    met = ends.join(starts, on=["id", "nth"], how="semi", nulls_equal=True).height
+    ledger.add("range_end", met, table="ranges", detail=MARKER)
+    ledger.add(
+        "missing_time", ends.height - met, table="ranges", detail=f"{MARKER}: ends without a start"
+    )
+    ledger.add(
+        "unknown_category",
+        frame.height - starts.height - ends.height - marks.height,
+        table="ranges",
+        detail=f"{MARKER}: marks of synchronization objects",
+    )
+    same_thread = (pl.col("thread") == pl.col("end_thread")).fill_null(
+        pl.col("end").is_null() & pl.col("thread").is_not_null()
+    )
+    # 0 where the time was lost; the range then ends with the recording.
+    end = pl.when(pl.col("end") != 0).then("end")
+    spans = paired.with_columns(
+        pl.when(same_thread).then(pl.lit("nvtx")).otherwise(pl.lit("nvtx_start")).alias("kind"),
+        pl.when(same_thread).then("thread").alias("thread"),
+        (end - pl.col("start")).alias("duration"),
+    )
+    instants = marks.with_columns(
+        pl.lit("mark").alias("kind"), pl.lit(0, pl.Int64).alias("duration")
+    )
+    columns = ["name", "domain", "kind", "process", "thread", "start", "duration"]
+    found = pl.concat([spans.select(columns), instants.select(columns)])
+    ledger.add(
+        "unnamed", texts.of(found["name"]).null_count(), table="ranges", kept=True, detail=MARKER
+    )
+    return found.with_columns(
+        texts.of(found["name"]).alias("text"), texts.of(found["domain"]).alias("domain")
+    ).drop("name")
+
+
+def overhead(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return columns of ``ranges`` for a result of :func:`overhead_query`."""
+    return frame.with_columns(
+        translated("code", OVERHEADS, "profiler overhead").cast(pl.Categorical).alias("text"),
+        pl.lit(None, pl.Categorical).alias("domain"),
+        pl.lit("overhead").alias("kind"),
+    ).drop("code")

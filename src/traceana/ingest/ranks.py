@@ -1,0 +1,237 @@
+"""Which files of a folder are traces, and which of two recordings of one thing to read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traceana.errors import (
+    AmbiguousRanksError,
+    EmptyFileError,
+    IsDirectoryError,
+    NotATraceError,
+    TraceanaError,
+    UnknownFormatError,
+    UnreadableError,
+)
+from traceana.ingest.detect import Format, detect, is_nsys_export
+from traceana.ingest.source import Progress
+from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.bundle import is_bundle
+from traceana.trace.merge import merge
+
+# One run is often there twice: a report and its export, an xplane.pb and the trace.json of it.
+# The fuller one is read.
+_PREFERRED: Final = (
+    Format.XPLANE,
+    Format.SQLITE,
+    Format.NSYS_TABLES,
+    Format.NSYS_REPORT,
+    Format.NSYS_STREAM,
+    Format.KINETO,
+    Format.XPLANE_JSON,
+    Format.MXNET,
+    Format.CHROME_JSON,
+)
+
+_RUNS: Final = ("plugins", "profile")
+"""Where TensorFlow's and JAX's profilers make a folder for each run, with a file for each host."""
+
+_ENDINGS: Final = (
+    ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
+    ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
+)  # fmt: skip
+
+_IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
+
+Open = Callable[[Path, Progress], Trace]
+"""Reads and attributes one file."""
+
+
+def read_ranks(
+    source: str,
+    files: Sequence[Path],
+    open_one: Open,
+    progress: Progress,
+    *,
+    found_in_folder: bool,
+) -> Trace:
+    """Return one Trace of ``files``; ``source`` is what the user named.
+    ``found_in_folder`` tells that the user did not name them one by one.
+
+    A file that cannot be read is left out and counted in the ledger as ``skipped_file``; when none
+    can, its error is raised. Times are aligned by each file's epoch.
+    """
+    sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
+    traces: list[Trace] = []
+    read: list[Path] = []
+    ledger = Ledger()
+    first_error: TraceanaError | None = None
+    for i, file in enumerate(files):
+        before = sum(sizes[:i])
+
+        def report(done: int, total: int, before: int = before, size: int = sizes[i]) -> None:
+            progress(before + (size * done // total if total else size), sum(sizes))
+
+        try:
+            traces.append(open_one(file, report))
+            read.append(file)
+        except NotATraceError as error:
+            # Any JSON may lie in a folder; in a list of files it was meant.
+            if not found_in_folder:
+                ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
+            first_error = first_error or error
+        except TraceanaError as error:
+            first_error = first_error or error
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
+    if first_error is not None and not traces:
+        raise first_error
+    if len(traces) == 1 and not ledger:
+        return traces[0]
+    numbers, how = ranks(read, [trace.meta.rank for trace in traces])
+    unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
+    if len(traces) > 1:
+        ledger.add(
+            "no_epoch", unaligned, table="-", kept=True, detail="these begin with the earliest"
+        )
+    merged = merge(traces, numbers, _meta(source, read, traces, numbers, how))
+    added = ledger.frame()
+    return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
+
+
+def find(folder: Path) -> list[Path]:
+    """Return the traces and bundles below ``folder``, in order of their paths.
+
+    Files that are no traces (layer lists, logs, pictures) are passed over. What begins like a
+    trace and is damaged is returned: its reader says what is wrong. Raises ``IsDirectoryError``
+    when there is none, ``AmbiguousRanksError`` when they are several runs of TensorFlow's or JAX's
+    profiler, ``UnreadableError`` when the folder may not be listed.
+    """
+    if is_nsys_export(folder):
+        return [folder]
+    best: dict[tuple[Path, str], tuple[int, Path]] = {}
+    for path in _walk(folder):
+        rank = 0 if is_bundle(path) else _preference(path)
+        if rank is None:
+            continue
+        key = path.parent, _stem(path.name)
+        best[key] = min(best.get(key, (rank, path)), (rank, path))
+    if not best:
+        raise IsDirectoryError(
+            f"{folder} is a directory, and nothing in it is a trace: name a trace, or its folder"
+        )
+    found = sorted(path for _, path in best.values())
+    runs = sorted({path.parent for path in found if path.parent.parent.parts[-2:] == _RUNS})
+    if len(runs) > 1:
+        raise AmbiguousRanksError(
+            f"{folder} holds {len(runs)} runs of the profiler: name the folder of one, "
+            f"the last of them is {runs[-1]}"
+        )
+    return found
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise UnreadableError(f"{folder} cannot be listed: {error.strerror}") from error
+
+    for root, folders, files in os.walk(folder, onerror=fail):
+        here = Path(root)
+        for name in list(folders):
+            if name.startswith(".") or is_bundle(here / name) or is_nsys_export(here / name):
+                folders.remove(name)
+                if not name.startswith("."):
+                    yield here / name
+        visible = (here / name for name in files if not name.startswith("."))
+        yield from (path for path in visible if path.is_file() or not path.exists())
+
+
+def _preference(path: Path) -> int | None:
+    try:
+        return _PREFERRED.index(detect(path))
+    except (NotATraceError, UnknownFormatError):
+        return None
+    except ValueError:  # a format that is no timeline of its own
+        return None
+    except EmptyFileError:
+        return len(_PREFERRED) if path.name.endswith(_ENDINGS) else None
+    except UnreadableError:
+        return len(_PREFERRED)
+
+
+def _stem(name: str) -> str:
+    ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
+    return name[: len(name) - len(ending)]
+
+
+def ranks(files: Sequence[Path], told: Sequence[int | None]) -> tuple[list[int], str]:
+    """Return the rank of every file, and how it is known.
+
+    ``told`` is what the files say (``distributedInfo``). Where not all say it, the names decide
+    (``rank3``, ``worker0``); where they do not either, files are numbered in their order. Raises
+    ``AmbiguousRanksError`` when two files are of one rank: they are of two runs.
+    """
+    said = [(file, rank) for file, rank in zip(files, told, strict=True) if rank is not None]
+    numbers = _distinct([file for file, _ in said], [rank for _, rank in said])
+    if len(said) == len(files):
+        return numbers, "as the files say"
+    named = [_rank_in(file) for file in files]
+    by_name = [rank for rank in named if rank is not None]
+    if len(by_name) == len(files):
+        return _distinct(files, by_name), "by the files' names"
+    return list(range(len(files))), "in the order of the files' names"
+
+
+def _rank_in(file: Path) -> int | None:
+    found = _IN_NAME.search(file.name)
+    return int(found[1]) if found else None
+
+
+def _distinct(files: Sequence[Path], ranks: list[int]) -> list[int]:
+    for rank, count in Counter(ranks).most_common(1):
+        if count > 1:
+            twice = [str(file) for file, its in zip(files, ranks, strict=True) if its == rank]
+            raise AmbiguousRanksError(
+                f"{' and '.join(twice[:2])} are both of rank {rank}: name the files of one run"
+            )
+    return ranks
+
+
+def _meta(
+    source: str, files: Sequence[Path], traces: Sequence[Trace], numbers: Sequence[int], how: str
+) -> TraceMeta:
+    metas = [trace.meta for trace in traces]
+    epochs = [meta.epoch_ns for meta in metas if meta.epoch_ns is not None]
+
+    hosts = {
+        str(number): ", ".join(names)
+        for number, meta in zip(numbers, metas, strict=True)
+        if (names := meta.properties.get("hostnames"))
+    }
+
+    def common(values: set[str | None]) -> str | None:
+        return values.pop() if len(values) == 1 else None
+
+    return TraceMeta(
+        source=source,
+        format=common({meta.format for meta in metas}) or "mixed",
+        format_version=common({meta.format_version for meta in metas}),
+        producer=common({meta.producer for meta in metas}),
+        framework=common({meta.framework for meta in metas}),
+        epoch_ns=min(epochs, default=None),
+        world_size=max((meta.world_size for meta in metas if meta.world_size), default=None),
+        truncated=any(meta.truncated for meta in metas),
+        bytes_read=sum(meta.bytes_read or 0 for meta in metas),
+        bytes_total=sum(meta.bytes_total or 0 for meta in metas),
+        events=sum(meta.events or 0 for meta in metas),
+        properties={
+            "ranks": dict(zip((str(n) for n in numbers), (str(f) for f in files), strict=True)),
+            "ranks_known": how,
+            **({"hosts": hosts} if hosts else {}),
+        },
+    )

@@ -1,1 +1,0 @@
-"""SQLite files that a profiler wrote: opened unchanged, told apart, read in bulk."""

@@ -1,0 +1,134 @@
+"""Tables that a profiler exported: queries over them, whatever store holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from traceana.ingest.source import Progress
+
+
+@dataclass(frozen=True)
+class Integer:
+    """The first of ``columns`` that the table has and that is not null in the row, as int64.
+
+    Null where there is none. Text that begins with a number counts as that number in a store
+    whose cells are typed by row (SQLite).
+    """
+
+    columns: tuple[str, ...]
+
+    def __init__(self, *columns: str) -> None:
+        object.__setattr__(self, "columns", columns)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """The bytes of a text or binary column, empty where it is null or missing.
+
+    Never null, so that a page that begins with nulls is of no other type.
+    """
+
+    column: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """The columns to read of one table, by the name of their result, and what to make of a page.
+
+    ``shape`` turns a page (int64 and binary columns) into what is kept, small.
+    """
+
+    table: str
+    columns: Mapping[str, Integer | Bytes]
+    shape: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def nothing(self) -> pl.DataFrame:
+        """Return the result of the query over a table without rows."""
+        schema = {
+            name: pl.Int64 if isinstance(column, Integer) else pl.Binary
+            for name, column in self.columns.items()
+        }
+        return self.shape(pl.DataFrame(schema=schema))
+
+
+class TableSource(Protocol):
+    """Named tables with named columns.
+
+    All methods raise ``CorruptError`` where the store is damaged.
+    """
+
+    @property
+    def path(self) -> Path:
+        """Where the tables lie."""
+
+    @property
+    def tables(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the store is."""
+
+    def records(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a small table as dictionaries; none when the table is missing."""
+
+    def count(self, table: str) -> int:
+        """Return how many rows ``table`` has, 0 when it is missing."""
+
+    def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
+        """Return one frame a query, rows in the order of the store; each table must be there."""
+
+
+def decoded(raw: pl.Series) -> pl.Series:
+    """Return the text of a binary column; bytes that are no UTF-8 become U+FFFD."""
+    try:
+        return raw.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in raw]
+        return pl.Series(raw.name, texts, dtype=pl.String)
+
+
+def as_int(value: Any) -> int | None:
+    """Return ``value`` of an untyped cell as an integer, None where it is none or beyond int64."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def texts_query(table: str, number: str, text: str) -> Query:
+    """Return the query for the texts in ``table``, which must be there; names of its columns."""
+    return Query(
+        table,
+        {"id": Integer(number), "text": Bytes(text)},
+        lambda page: page.with_columns(decoded(page["text"]).alias("text")),
+    )
+
+
+class Texts:
+    """Looks texts up by their number."""
+
+    def __init__(self, table: pl.DataFrame | None) -> None:
+        """Take over the result of :func:`texts_query`, None where there is no such table."""
+        if table is None:
+            table = pl.DataFrame(schema={"id": pl.Int64, "text": pl.String})
+        self._table = table.unique("id", keep="first")
+
+    def of(self, ids: pl.Series) -> pl.Series:
+        """Return the texts of ``ids`` as labels, null where the database does not have one.
+
+        Only the distinct numbers are looked up as text.
+        """
+        wanted = ids.drop_nulls().unique().alias("id").to_frame()
+        found = wanted.join(self._table, on="id", how="inner").with_columns(
+            pl.col("text").cast(pl.Categorical)
+        )
+        return (ids.alias("id").to_frame().join(found, on="id", how="left", maintain_order="left"))[
+            "text"
+        ]

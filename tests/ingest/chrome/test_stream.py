@@ -1,0 +1,102 @@
+"""However the file is laid out and wherever its blocks end, the same events come out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traceana.ingest.chrome.stream import EventStream, read_head, read_tail
+from traceana.ingest.kineto.decode import DECODER
+from traceana.ingest.kineto.events import Columns
+
+# Names that look like the seams that the splitter looks for.
+NAMES = st.sampled_from(["k", '}, {"', '"}, {"ph": "X"', "a\\", "{[", "]}", '\\"', "é", ""])
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {"ph": st.just("X"), "cat": st.just("kernel"), "name": NAMES, "ts": st.integers(1, 10**15)},
+        optional={
+            "dur": st.integers(0, 10**6),
+            "args": st.fixed_dictionaries(
+                {}, optional={"x": st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=3)}
+            ),
+        },
+    ),
+    max_size=12,
+)
+
+
+def columns_of(
+    text: bytes, size: int
+) -> tuple[Columns, EventStream[Columns], dict[str, Any], bool]:
+    """Read ``text`` in blocks of ``size`` bytes."""
+    blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
+    head = read_head(blocks)
+    columns = Columns()
+    stream = EventStream(head.rest, blocks, DECODER)
+    stream.columns(columns.take)
+    tail, whole = read_tail(stream.tail) if stream.closed and not head.bare else ({}, stream.closed)
+    return columns, stream, {**head.keys, **tail}, whole
+
+
+@settings(max_examples=300)
+@given(
+    EVENTS,
+    st.sampled_from([None, 1]),
+    st.integers(1, 400),
+    st.sampled_from(["first", "last", "bare"]),
+)
+def test_all_events_come_out(
+    events: list[dict[str, Any]], indent: int | None, size: int, place: str
+) -> None:
+    around = {"deviceProperties": [{"id": 0}, {"name": '"traceEvents": ['}]}
+    document: Any = {
+        "first": {"traceEvents": events, **around},
+        "last": {**around, "traceEvents": events},
+        "bare": events,
+    }[place]
+    text = json.dumps(document, indent=indent, ensure_ascii=False).encode()
+    columns, stream, keys, whole = columns_of(text, size)
+    assert whole and not stream.cut
+    assert columns.events == len(events)
+    assert not columns.left_out and not columns.repaired
+    device = columns.frame("device")
+    assert device["name"].cast(str).to_list() == [event["name"] for event in events]
+    assert device["start"].to_list() == [event["ts"] * 1000 for event in events]
+    if place != "bare":
+        assert keys == around
+
+
+@settings(max_examples=200)
+@given(EVENTS.filter(bool), st.integers(1, 300), st.data())
+def test_what_is_whole_before_a_cut_is_kept(
+    events: list[dict[str, Any]], size: int, data: st.DataObject
+) -> None:
+    text = json.dumps({"traceEvents": events}).encode()
+    begin = text.index(b"[") + 1
+    cut = data.draw(st.integers(begin, len(text) - 1))
+    columns, _, _, whole = columns_of(text[:cut], size)
+    assert not whole
+    ends = []
+    for event in events:
+        begin = text.index(b"{", begin) + len(json.dumps(event))
+        ends.append(begin)
+    complete = sum(end <= cut for end in ends)
+    assert columns.events == complete
+    assert columns.frame("device").height == complete
+
+
+def test_one_bad_event_does_not_take_its_neighbours_along() -> None:
+    good = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 1}'
+    bad = '{"ph": "X", "cat": "kernel", "name": "k", "ts": , "dur": 1}'
+    mended = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 6, "dur": NaN}'
+    text = f'{{"traceEvents": [{good}, {bad}, {mended}, {good}]}}'.encode()
+    for size in (1, 50, 10_000):
+        columns, _, _, whole = columns_of(text, size)
+        assert whole
+        assert columns.events == 4
+        assert columns.left_out == {("malformed", ""): 1}
+        assert columns.repaired == 1
+        assert columns.frame("device")["duration"].to_list() == [1000, None, 1000]

@@ -1,0 +1,170 @@
+"""Directories of tables read as the SQLite export of the same report does."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+import pytest
+
+import traceana
+from tests.ingest.nsys.writing import KERNEL, RUNTIME, STRINGS, call, copy, export, kernel, nvtx
+from tests.support.manifest import Expected, each
+from traceana.errors import CorruptError, IsDirectoryError
+from traceana.ingest import read
+from traceana.ingest.detect import Format, detect
+from traceana.ingest.nsys import directory
+from traceana.trace.schema import TABLES
+
+FIXTURES = sorted((Path(__file__).parents[3] / "fixtures").glob("*nsys*.sqlite"))
+Write = Callable[[pl.DataFrame, Path], Any]
+
+
+def parquet(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_parquet(file.with_suffix(".parquet"))
+
+
+def arrow(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_ipc_stream(file.with_suffix(".arrow"))
+
+
+def converted(source: Path, folder: Path, write: Write) -> Path:
+    """Write every table of an SQLite export as nsys does: global ids have no sign there."""
+    folder.mkdir()
+    uri = f"file:{quote(str(source))}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        # Arrow's text is UTF-8, whatever the program wrote.
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in names:
+            found = connection.execute(f'SELECT * FROM "{name}"')
+            columns = [column for column, *_ in found.description]
+            frame = pl.DataFrame(
+                found.fetchall(), schema=columns, orient="row", infer_schema_length=None
+            )
+            ids = [
+                c for c in frame.columns if c.startswith("global") and frame[c].dtype.is_integer()
+            ]
+            write(frame.with_columns(pl.col(ids).reinterpret(signed=False)), folder / name)
+    return folder
+
+
+def same(found: Path, want: Path) -> None:
+    ours, theirs = read(found), read(want)
+    for table in TABLES:
+        assert ours.table(table).equals(theirs.table(table)), table
+    assert ours.meta.events == theirs.meta.events
+    assert ours.meta.epoch_ns == theirs.meta.epoch_ns
+    assert ours.meta.format_version == theirs.meta.format_version
+    assert ours.meta.properties == theirs.meta.properties
+
+
+@pytest.mark.parametrize("write", [parquet, arrow])
+@pytest.mark.parametrize("source", FIXTURES, ids=lambda path: path.name)
+def test_a_directory_tells_what_the_database_tells(
+    tmp_path: Path, source: Path, write: Write
+) -> None:
+    folder = converted(source, tmp_path / "export", write)
+    assert detect(folder) is Format.NSYS_TABLES
+    same(folder, source)
+
+
+def test_the_directory_is_one_trace_and_no_folder_of_ranks(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    assert traceana.open(folder).activities.height == 2000
+    assert traceana.open(tmp_path / "a.sqlite").meta.events == traceana.open(folder).meta.events
+
+
+@each("nsys-sqlite")
+def test_real_device_work_too(want: Expected, tmp_path: Path) -> None:
+    same(converted(want.path, tmp_path / "export", parquet), want.path)
+
+
+def small(tmp_path: Path, write: Write = parquet) -> Path:
+    tables = {
+        KERNEL: [kernel(i, i + 1, correlationId=i) for i in range(1, 2000)],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [copy(1, 2, 1)],
+        RUNTIME: [call(1, 2)],
+        "NVTX_EVENTS": [nvtx(1, 2), nvtx(3, 4, text="own", textId=None)],
+    }
+    return converted(export(tmp_path / "a.sqlite", tables), tmp_path / "export", write)
+
+
+def test_pages_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "PAGE_ROWS", 7)
+    same(small(tmp_path), tmp_path / "a.sqlite")
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}).write_parquet(
+        folder / "OSRT_API.parquet"
+    )
+    same(folder, tmp_path / "a.sqlite")
+
+
+def test_tables_and_columns_that_are_missing(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    (folder / "StringIds.parquet").unlink()
+    for table in (KERNEL, "NVTX_EVENTS"):
+        frame = pl.read_parquet(folder / f"{table}.parquet")
+        frame.select("start", "end").write_parquet(folder / f"{table}.parquet")
+    trace = read(folder)
+    assert trace.activities.height == 2000
+    assert trace.ranges.height == 2
+    reasons = dict(trace.ledger.select("reason", "count").iter_rows())
+    assert (reasons["missing_table"], reasons["unnamed"]) == (1, 1999)
+
+
+def test_labels_and_other_types_of_numbers(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    texts = pl.DataFrame(STRINGS, schema={"id": pl.Float64, "value": pl.Categorical})
+    texts.write_parquet(folder / "StringIds.parquet")
+    same(folder, tmp_path / "a.sqlite")
+
+
+def test_progress_rises_to_the_total(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    read(small(tmp_path), lambda done, total: steps.append((done, total)))
+    assert steps[0][0] == 0
+    assert steps[-1][0] == steps[-1][1] > 0
+    assert steps == sorted(steps)
+
+
+def test_a_directory_of_anything_else(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "NVTX_EVENTS.parquet")
+    with pytest.raises(IsDirectoryError):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("write", [parquet, arrow])
+def test_files_that_are_cut_or_garbage(tmp_path: Path, write: Write) -> None:
+    folder = small(tmp_path, write)
+    (file,) = folder.glob(f"{KERNEL}.*")
+    whole = file.read_bytes()
+    noise = random.Random(5)
+    damages = [b"", whole[: len(whole) // 2], whole[:20], noise.randbytes(5000)]
+    for damage in damages:
+        file.write_bytes(damage)
+        with pytest.raises(CorruptError) as caught:
+            read(folder)
+        assert file.name in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None:
+    folder = small(tmp_path, arrow)
+    (file,) = folder.glob("StringIds.*")
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            read(folder)
+        except CorruptError as error:
+            assert file.name in str(error)
