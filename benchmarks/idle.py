@@ -23,7 +23,6 @@ from benchmarks.source import SCRATCH
 from traceana.analyze.idle import devices, idle
 from traceana.analyze.idle.moments import moments
 from traceana.trace import Trace
-from traceana.trace.bundle import open_bundle
 
 _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devices")
 
@@ -72,7 +71,7 @@ def _cpu() -> float:
 
 
 def _measured(bundle: Path, activities: int) -> None:
-    made = open_bundle(bundle)
+    made = Trace.from_bundle(bundle)
     tables = [made.table(name) for name in ("activities", "calls", "ops", "ranges", "steps")]
     size = sum(table.estimated_size() for table in tables) // 10**6
     print(json.dumps({"took": measure(made, known(activities)), "tables_mb": size}))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import polars as pl
 
 from traceana.errors import CountersError, NotARunError, NotFoundError
@@ -117,8 +116,7 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
     joined = with_counters(trace, measured.counters)
     with_ledger = joined.with_tables(ledger=pl.concat([joined.ledger, measured.ledger]))
     properties = {**trace.meta.properties, "counters_file": str(path)}
-    with_ledger.meta = msgspec.structs.replace(trace.meta, properties=properties)
-    return with_ledger
+    return with_ledger.with_meta(properties=properties)
 
 
 def _timeline(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
@@ -129,10 +127,10 @@ def _timeline(source: Path, progress: Progress, step_marker: str | None = None) 
 
 
 def _read(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
-    from traceana.trace.bundle import is_bundle, open_bundle
+    from traceana.trace.bundle import is_bundle
 
     if is_bundle(source):
-        trace = open_bundle(source)
+        trace = Trace.from_bundle(source)
         if step_marker is None:
             return trace
         from traceana.enrich.steps import remarked

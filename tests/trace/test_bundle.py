@@ -12,7 +12,8 @@ from polars.testing import assert_frame_equal
 from tests.support.traces import cnn_steps
 from traceana.errors import BundleVersionError, CannotWriteError
 from traceana.opening import open_trace
-from traceana.trace.bundle import MANIFEST, open_bundle
+from traceana.trace import Trace
+from traceana.trace.bundle import MANIFEST
 from traceana.trace.schema import TABLES
 
 
@@ -28,7 +29,7 @@ def test_every_table_and_fact_comes_back(tmp_path: Path) -> None:
 
 def test_tables_are_read_when_asked_for(tmp_path: Path) -> None:
     path = cnn_steps().save(tmp_path / "run")
-    trace = open_bundle(path)
+    trace = Trace.from_bundle(path)
     (path / "activities.parquet").unlink()
     assert trace.layers.height > 0
     with pytest.raises(FileNotFoundError):
@@ -41,7 +42,7 @@ def test_an_existing_bundle_is_replaced_only_on_request(tmp_path: Path) -> None:
         cnn_steps().save(path)
     changed = cnn_steps().with_tables(steps=pl.DataFrame())
     changed.save(path, overwrite=True)
-    assert open_bundle(path).steps.is_empty()
+    assert Trace.from_bundle(path).steps.is_empty()
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -73,7 +74,7 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     manifest["schema_version"] += 1
     (path / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(BundleVersionError, match="schema version"):
-        open_bundle(path)
+        Trace.from_bundle(path)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +95,4 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: str) -> None:
         case "manifest":
             (path / MANIFEST).write_text("{")
     with pytest.raises(BundleVersionError, match="save it again"):
-        open_bundle(path)
+        Trace.from_bundle(path)

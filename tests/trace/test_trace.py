@@ -44,6 +44,17 @@ def test_with_tables_leaves_the_original_alone() -> None:
     assert changed.activities is trace.activities
 
 
+def test_a_trace_is_immutable() -> None:
+    trace = cnn_steps()
+    with pytest.raises(AttributeError, match="immutable"):
+        trace.meta = META  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        trace.meta.source = "another"  # type: ignore[misc]
+    changed = trace.with_meta(source="another")
+    assert (changed.meta.source, trace.meta.source) == ("another", "built.json")
+    assert changed.activities is trace.activities
+
+
 def test_it_says_what_it_is() -> None:
     b = TraceBuilder(source="<img src=x>.json")
     b.kernel("k", 0, 1_500_000)

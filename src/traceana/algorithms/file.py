@@ -13,8 +13,7 @@ from traceana.errors import (
     CorruptError,
     UnknownFormatError,
 )
-from traceana.files.content import content
-from traceana.files.lined import lined
+from traceana.files import content, lined, write_whole
 
 
 class _Header(msgspec.Struct):
@@ -51,12 +50,9 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
 def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
     """Write ``study`` to ``path``, a measurement a line; never half. Raises CannotWriteError."""
     target = Path(path)
-    beside = target.with_name(f"{target.name}.partial")
     try:
-        beside.write_text(to_json(study), encoding="utf-8")
-        beside.replace(target)
+        write_whole(target, to_json(study).encode())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise CannotWriteError(
             f"{target}: the algorithm study cannot be written ({error.strerror}): give another path"
         ) from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from traceana import files
 from traceana.cli.options import Tabling, Writing
 from traceana.errors import CannotWriteError
 from traceana.report.formats import Format
@@ -140,19 +140,7 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     :class:`~traceana.errors.CannotWriteError`.
     """
     try:
-        descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(scratch).chmod(0o666 & ~umask)
-            if force:
-                Path(scratch).replace(path)
-            else:
-                path.hardlink_to(scratch)
-        finally:
-            Path(scratch).unlink(missing_ok=True)
+        files.write_whole(path, content, replace=force)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 

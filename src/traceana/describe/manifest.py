@@ -12,8 +12,7 @@ from traceana.errors import (
     BadModelError,
     CannotWriteError,
 )
-from traceana.files.content import content
-from traceana.files.lined import lined
+from traceana.files import content, lined, write_whole
 
 FORMAT: Final = "traceana-layers"
 VERSION: Final = 1
@@ -100,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Write the manifest to ``path``, a layer a line. Raises ``CannotWriteError``."""
         target = Path(path)
         try:
-            target.write_text(self.to_json(), encoding="utf-8")
+            write_whole(target, self.to_json().encode())
         except OSError as error:
             raise CannotWriteError(
                 f"{target}: the layer manifest cannot be written ({error.strerror}): give another "

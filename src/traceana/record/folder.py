@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from traceana.errors import CannotWriteError
-from traceana.files.place import put_in_place
+from traceana.files import put_in_place, write_whole
 from traceana.runs.find import is_run, is_sweep
 from traceana.runs.model import PARTIAL
 
@@ -82,15 +82,7 @@ class PartialFolder:
 
 def write_json(path: Path, content: msgspec.Struct) -> None:
     """Write ``content`` to ``path``, whole or not at all. Raises ``OSError``."""
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        with scratch.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
 
 def remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Trace as a directory of Parquet files with a small manifest, reopened lazily."""
+"""A bundle: a trace as a directory of Parquet files with a manifest, reopened lazily."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import msgspec
 import polars as pl
 
 from traceana.errors import BundleVersionError, CannotWriteError
-from traceana.files.place import put_in_place
+from traceana.files import put_in_place, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
-from traceana.trace.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,14 @@ def is_bundle(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write ``trace`` to the directory ``path`` and return it.
+def save(
+    meta: TraceMeta,
+    tables: Mapping[str, pl.DataFrame],
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``tables`` and ``meta`` to the directory ``path`` and return it.
 
     The directory appears whole or not at all: it is written beside its place and renamed. An
     existing bundle is replaced with ``overwrite``; anything else that is in the way is never
@@ -59,13 +64,12 @@ def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False)
         raise CannotWriteError(f"cannot write {target}: {error.strerror}") from error
     try:
         rows: dict[str, int] = {}
-        for name in TABLES:
-            table = trace.table(name)
+        for name, table in tables.items():
             rows[name] = table.height
             table.write_parquet(scratch / f"{name}.parquet", compression="zstd")
-        manifest = Manifest(schema_version=SCHEMA_VERSION, meta=trace.meta, rows=rows)
+        manifest = Manifest(schema_version=SCHEMA_VERSION, meta=meta, rows=rows)
         (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        scratch.chmod(0o777 & ~_umask())
+        scratch.chmod(0o777 & ~umask())
         put_in_place(scratch, target)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
@@ -74,14 +78,8 @@ def save(trace: Trace, path: str | os.PathLike[str], *, overwrite: bool = False)
     return target
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def open_bundle(path: Path) -> Trace:
-    """Reopen a bundle; its tables are read when they are first asked for.
+def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
+    """Return the meta and the tables of a bundle; each is read when it is collected.
 
     Raises :class:`~traceana.errors.BundleVersionError` when it is of another schema version or
     when a file of it is missing or is no Parquet file.
@@ -96,10 +94,8 @@ def open_bundle(path: Path) -> Trace:
             f"{path} has schema version {manifest.schema_version}, this traceana reads "
             f"{SCHEMA_VERSION}: {again}"
         )
-    tables: Mapping[str, pl.LazyFrame] = {
-        name: _scan(path, name, manifest.rows.get(name), again) for name in TABLES
-    }
-    return Trace(manifest.meta, tables)
+    tables = {name: _scan(path, name, manifest.rows.get(name), again) for name in TABLES}
+    return manifest.meta, tables
 
 
 def _scan(path: Path, name: str, rows: int | None, again: str) -> pl.LazyFrame:

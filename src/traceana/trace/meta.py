@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class TraceMeta(msgspec.Struct, kw_only=True):
+class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """Facts about one trace that are no rows of a table.
 
     ``epoch_ns`` is the Unix time in nanoseconds of the trace's time 0, null where the format does

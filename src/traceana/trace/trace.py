@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from html import escape
 from typing import TYPE_CHECKING, Any, Never
 
+import msgspec
 import polars as pl
 
 from traceana.errors import MissingExtraError
+from traceana.trace import bundle
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import TABLES, conform, empty
 
@@ -21,8 +24,11 @@ class Trace:
     """The canonical tables of one recording (see :mod:`traceana.trace.schema`).
 
     A table that is given as a ``LazyFrame`` (a reopened bundle) is read when it is first asked for.
-    A Trace is immutable: ``with_tables`` gives a new one that shares what did not change.
+    A Trace is immutable: ``with_tables`` and ``with_meta`` give a new one that shares what did not
+    change.
     """
+
+    __slots__ = ("_meta", "_tables", "_whole")
 
     def __init__(
         self,
@@ -36,13 +42,24 @@ class Trace:
         ``whole`` is the Trace that this one is a selection of. Raises ``KeyError`` on a table or a
         column that the schema does not declare.
         """
-        self.meta = meta
-        self._whole = whole
-        self._tables: dict[str, pl.DataFrame | pl.LazyFrame] = {}
+        held: dict[str, pl.DataFrame | pl.LazyFrame] = {}
         for name, table in (tables or {}).items():
             if name not in TABLES:
                 raise KeyError(f"no table {name!r}; {_tables_like(name)}")
-            self._tables[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
+            held[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
+        self._meta: TraceMeta
+        self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
+        self._whole: Trace | None
+        for attribute, value in (("_meta", meta), ("_tables", held), ("_whole", whole)):
+            object.__setattr__(self, attribute, value)
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError(f"a Trace is immutable: with_tables() or with_meta() for {name!r}")
+
+    @property
+    def meta(self) -> TraceMeta:
+        """Facts about the trace as a whole."""
+        return self._meta
 
     def table(self, name: str) -> pl.DataFrame:
         """Return one table as a polars frame; raises ``KeyError`` on an unknown name."""
@@ -59,6 +76,10 @@ class Trace:
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """Return a Trace in which ``tables`` replace those of this one."""
         return Trace(self.meta, {**self._tables, **tables}, whole=self._whole)
+
+    def with_meta(self, **facts: Any) -> Trace:
+        """Return a Trace in which ``facts`` replace those of :class:`TraceMeta`."""
+        return Trace(msgspec.structs.replace(self.meta, **facts), self._tables, whole=self._whole)
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
         """Return a Trace that is a part of this one: ``tables`` hold what was selected."""
@@ -165,10 +186,21 @@ class Trace:
         return {name: self.table(name).to_pandas() for name in TABLES}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the trace as a directory of Parquet files; see :mod:`traceana.trace.bundle`."""
-        from traceana.trace.bundle import save
+        """Write the trace as a directory of Parquet files, a bundle, and return the directory.
 
-        return save(self, path, overwrite=overwrite)
+        See :func:`traceana.trace.bundle.save`.
+        """
+        return bundle.save(
+            self.meta, {name: self.table(name) for name in TABLES}, path, overwrite=overwrite
+        )
+
+    @classmethod
+    def from_bundle(cls, path: Path) -> Trace:
+        """Reopen a bundle; its tables are read when they are first asked for.
+
+        Raises :class:`~traceana.errors.BundleVersionError`.
+        """
+        return cls(*bundle.load(path))
 
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
 
@@ -176,14 +208,34 @@ class Trace:
             raise AttributeError(f"a Trace has no attribute {name!r}; {_tables_like(name)}")
 
     def __repr__(self) -> str:
-        from traceana.trace.summary import one_line
-
-        return one_line(self)
+        return _one_line(self)
 
     def _repr_html_(self) -> str:
-        from traceana.trace.summary import html
+        return _html(self)
 
-        return html(self)
+
+def _one_line(trace: Trace) -> str:
+    """Return e.g. ``Trace('run.json.gz', kineto, 79 kernels, 10.692 ms, 1 device)``."""
+    kernels = trace.activities.filter(trace.activities["kind"] == "kernel")
+    time_ms = int(kernels["duration"].sum()) / 1e6
+    devices = trace.activities["device"].n_unique()
+    return (
+        f"Trace({trace.meta.source!r}, {trace.meta.format}, {kernels.height} kernels, "
+        f"{time_ms:.3f} ms, {devices} device{'' if devices == 1 else 's'})"
+    )
+
+
+def _html(trace: Trace) -> str:
+    """Return an HTML fragment: the line of :func:`_one_line` and the tables with their sizes."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{name}</th><td>{trace.table(name).height:,}</td>"
+        f"<td style='text-align:left'>{escape(', '.join(columns))}</td></tr>"
+        for name, columns in TABLES.items()
+    )
+    return (
+        f"<p><code>{escape(_one_line(trace))}</code></p>"
+        f"<table><tr><th>table</th><th>rows</th><th>columns</th></tr>{rows}</table>"
+    )
 
 
 def _tables_like(name: str) -> str:

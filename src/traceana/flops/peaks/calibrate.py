@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import tempfile
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from traceana.files import write_whole
 from traceana.flops.peaks.model import Peaks
 
 _SIZES: Final = (256, 512, 1024, 2048)
@@ -118,10 +118,7 @@ def _read(file: Path, processor: str, processors: int) -> _Kept | None:
 def _write(file: Path, kept: _Kept) -> None:
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".", dir=file.parent) as scratch:
-            made = Path(scratch) / file.name
-            made.write_bytes(msgspec.json.encode(kept))
-            made.replace(file)
+        write_whole(file, msgspec.json.encode(kept))
 
 
 def _digest(text: str) -> str:

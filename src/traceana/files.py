@@ -1,0 +1,94 @@
+"""Files: read with typed errors, laid out to be compared, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from traceana.errors import IsDirectoryError, NotFoundError, UnreadableError
+
+
+def content(source: Path, what: str) -> bytes:
+    """Return the bytes of ``source``, which was to be a ``what`` (``layer manifest``).
+
+    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` where it cannot be read.
+    """
+    try:
+        return source.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from None
+    except IsADirectoryError:
+        raise IsDirectoryError(f"{source} is a directory; give the {what} in it") from None
+    except OSError as error:
+        raise UnreadableError(f"{source}: the {what} cannot be read ({error.strerror})") from error
+
+
+def _article(what: str) -> str:
+    return "an" if what[0] in "aeiou" else "a"
+
+
+def lined(content: msgspec.Struct, *lists: str) -> str:
+    """Return ``content`` as JSON, a field a line; of the fields ``lists``, which end it, a row."""
+    fields = msgspec.to_builtins(content)
+    rows = {name: fields.pop(name) for name in lists}
+    lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
+    for name, values in rows.items():
+        listed = ",\n".join(f"  {_json(value)}" for value in values)
+        lines.append(f" {_json(name)}: [\n{listed}\n ]" if listed else f" {_json(name)}: []")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
+
+
+def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """Write ``path`` so that it never holds a part of ``content``, and has the user's permissions.
+
+    Raises ``OSError``; without ``replace`` it is ``FileExistsError`` where there is such a file.
+    ``path`` is then what it was.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    scratch = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.chmod(0o666 & ~umask())
+        if replace:
+            scratch.replace(path)
+        else:
+            path.hardlink_to(scratch)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Rename the folder ``made`` to ``target``, whose content goes when the new one is there.
+
+    Raises ``OSError``; ``target`` is then what it was.
+    """
+    if not target.exists():
+        made.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(aside / "old")
+    try:
+        made.rename(target)
+    except OSError:
+        (aside / "old").rename(target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def umask() -> int:
+    """Return the process's file mode creation mask."""
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,1 +1,0 @@
-"""Files of traceana's own: read with typed errors, laid out to be compared, put in place whole."""
