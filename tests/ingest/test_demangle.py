@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.support.manifest import TRACES
 from traceana.enrich.classify import classify_names
 from traceana.ingest import names
-from traceana.ingest.names import LONGEST, NameTable, readable
+from traceana.ingest.names import LONGEST, NameTable, demangle
+from traceana.trace import Ledger
 
 
 def bomb(levels: int) -> str:
@@ -44,7 +45,7 @@ ANONYMOUS = "_ZN58_GLOBAL__N__36_tmpxft_00008e34_00000000_11_SoftMax_ii_a3311kIf
     ],
 )
 def test_names_as_compilers_mangle_them(mangled: str, plain: str) -> None:
-    assert readable([mangled]) == {mangled: plain}
+    assert demangle([mangled]).names == {mangled: plain}
 
 
 @pytest.mark.parametrize(
@@ -52,12 +53,12 @@ def test_names_as_compilers_mangle_them(mangled: str, plain: str) -> None:
     ["volta_sgemm_32x128_tn", "", "_Z", "_Z\n1fv", "_Z1", "__Z1fv", "?f@@YAXXZ", "_RNvC1a1b"],
 )
 def test_other_names_stay_as_they_are(name: str) -> None:
-    assert readable([name]) == {}
+    assert demangle([name]).names == {}
 
 
 def test_no_process_is_started_for_names_that_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", None)
-    assert readable(["volta_sgemm_32x128_tn", "void f<int>(float)"]) == {}
+    assert demangle(["volta_sgemm_32x128_tn", "void f<int>(float)"]).names == {}
 
 
 def test_names_that_the_demangler_dies_of_stay_and_the_others_do_not() -> None:
@@ -65,7 +66,7 @@ def test_names_that_the_demangler_dies_of_stay_and_the_others_do_not() -> None:
     assert len(deep) < LONGEST + 1000
     names = ["_Z1gv", bomb(30), "_Z1hv", deep, bomb(33), "_Z1iv", "_Z1f" + "P" * LONGEST + "i"]
     begin = time.monotonic()
-    found = readable(names)
+    found = demangle(names).names
     assert time.monotonic() - begin < 15
     assert {name: found.get(name) for name in ("_Z1gv", "_Z1hv", "_Z1iv")} == {
         "_Z1gv": "g()",
@@ -78,30 +79,51 @@ def test_names_that_the_demangler_dies_of_stay_and_the_others_do_not() -> None:
 
 
 def test_a_name_that_grows_beyond_reading_stays_as_it_is() -> None:
-    assert len(readable([bomb(8)])[bomb(8)]) > 1000
-    assert readable([bomb(18)]) == {}
+    assert len(demangle([bomb(8)]).names[bomb(8)]) > 1000
+    assert demangle([bomb(18)]).names == {}
 
 
 @given(st.lists(st.from_regex(r"\A_Z[0-9A-Za-z_.$]{1,60}\Z"), max_size=20))
 @settings(deadline=None, max_examples=40)
 def test_any_names_leave_one_answer_each(names: list[str]) -> None:
-    found = readable(names)
+    found = demangle(names).names
     assert set(found) <= set(names)
     assert all("\n" not in plain for plain in found.values())
 
 
-def test_without_the_library_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_names_stay_and_the_ledger_has_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(names, "find_spec", lambda name: None)
-    assert readable(["_Z1fv"]) == {}
+    ledger = Ledger()
+    table = NameTable(ledger)
+    table.ids(pl.Series(["_Z1fv", "plain"]))
+    assert table.frame()["name"].to_list() == ["_Z1fv", "plain"]
+    assert ledger.frame().select("reason", "severity", "kept", "count", "detail").rows() == [
+        ("not_demangled", "note", True, 1, "pycxxfilt is not installed")
+    ]
 
 
 def test_without_an_interpreter_to_run_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path(sys.executable).with_name("nosuch")))
-    assert readable(["_Z1fv"]) == {}
+    found = demangle(["_Z1fv"])
+    assert (found.names, found.failed) == ({}, 1)
+    assert "cannot be run: No such file" in str(found.error)
+
+
+def test_what_a_broken_helper_process_printed_is_the_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    helper = tmp_path / "helper.py"
+    helper.write_text("raise ImportError('no symbol xyz')")
+    monkeypatch.setattr(names, "_WORKER", helper)
+    found = demangle(["_Z1fv", "_Z1gv"])
+    assert (found.names, found.failed) == ({}, 2)
+    assert "no symbol xyz" in str(found.error)
 
 
 def test_two_spellings_of_a_kernel_are_one_name() -> None:
-    table = NameTable()
+    table = NameTable(Ledger())
     assert table.ids(pl.Series(["_Z1fv", "f()", "_Z1gv"])).to_list() == [0, 0, 1]
     assert table.ids(pl.Series(["g()", "_Z1fv"])).to_list() == [1, 0]
     assert table.frame()["name"].to_list() == ["f()", "g()"]
@@ -118,7 +140,7 @@ def test_names_classify_as_in_the_spelling_of_gnu() -> None:
     gnu = subprocess.run(
         ["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    plain = readable(mangled)
+    plain = demangle(mangled).names
     assert len(plain) == len(mangled) > 30
     # Shown names keep their spelling; what was made of them is the same.
     ours = classify_names([plain[name] for name in mangled]).drop(

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceana.ingest.names import UNNAMED, NameTable
+from traceana.trace import Ledger
 
 texts = st.one_of(st.none(), st.sampled_from(["a", "b", "", "\x00", UNNAMED]), st.text())
 
 
 @given(st.lists(st.lists(texts, max_size=8), max_size=5))
 def test_ids_lead_back_to_the_names_across_chunks(chunks: list[list[str | None]]) -> None:
-    table = NameTable()
+    table = NameTable(Ledger())
     ids = [table.ids(pl.Series(chunk, dtype=pl.String)) for chunk in chunks]
     names = table.frame()["name"].to_list()
 
@@ -24,7 +25,7 @@ def test_ids_lead_back_to_the_names_across_chunks(chunks: list[list[str | None]]
 
 
 def test_the_order_is_that_of_first_appearance() -> None:
-    table = NameTable()
+    table = NameTable(Ledger())
     assert table.ids(pl.Series(["b", "a", "b"])).to_list() == [0, 1, 0]
     assert table.ids(pl.Series(["c", "a"], dtype=pl.Categorical)).to_list() == [2, 1]
     assert table.frame()["name"].to_list() == ["b", "a", "c"]

@@ -40,13 +40,15 @@ def classify(
 ) -> ExitCode:
     """What kernels are, by their names: one row a name, in order."""
     from traceana.enrich.classify import rules_in_use
-    from traceana.ingest.names import readable
+    from traceana.ingest.names import demangle
 
     output = Output(tabling, writing)
     loaded = rules_in_use(rules)
     given = _lines_of_stdin() if names == ["-"] else names
-    plain = readable(given)
-    texts = [plain.get(name, name) for name in given]
+    plain = demangle(given)
+    if plain.error is not None:
+        typer.echo(f"traceana: {plain.failed} names not demangled: {plain.error}", err=True)
+    texts = [plain.names.get(name, name) for name in given]
     if explain:
         from traceana.analyze.explanations import explanations
 

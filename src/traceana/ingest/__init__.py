@@ -1,4 +1,4 @@
-"""Readers: one a format, each turning a file into a :class:`traceana.trace.Trace`."""
+"""Reads a profiler's file, whatever its format, into a :class:`traceana.trace.Trace`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 def read(path: Path, progress: Progress = silent) -> Trace:
-    """Read the file ``path``, whatever format it is of, into the canonical tables.
+    """Return the canonical tables of the file ``path``, neither attributed nor classified.
 
-    Names are not classified yet and activities not attributed. Raises the errors of
-    :mod:`traceana.errors`.
+    Raises the errors of :mod:`traceana.errors`.
     """
-    # A reader is imported when a file of its format is met: each brings its own decoder.
+    # Imported on demand: each reader brings its own decoder.
     match detect(path):
         case Format.XPLANE:
             from traceana.ingest.xplane.reader import read as read_xplane
@@ -57,10 +56,10 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
 
 def read_counters(path: Path, progress: Progress = silent) -> Trace:
-    """Read a table of Nsight Compute, to be joined to a timeline; raises as :func:`read`.
+    """Return the counters of a Nsight Compute table; raises the errors of :func:`read`.
 
-    Also raises :class:`~traceana.errors.CountersError` for a file of anything else, and for a
-    table without a single launch.
+    Also raises :class:`~traceana.errors.CountersError` for any other file, and for a table
+    without kernel launches.
     """
     try:
         found = detect(path)

@@ -1,4 +1,8 @@
-"""Pages of CUPTI's records of device work, as exported tables hold them, to activities."""
+"""CUPTI's activity records, as nsys and nvprof store them: columns, enumerations, devices, ranges.
+
+Copies, memsets and synchronizations have no name in those files; they get Kineto's, so that traces
+of all profilers can be compared. Enumerations are those of ``cupti_activity.h`` (CUDA 12.9).
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ COPY_KINDS: Final = {
 }
 
 SYNCS: Final = {
-    # CUpti_ActivitySynchronizationType: words
+    # CUpti_ActivitySynchronizationType: name
     0: "Unknown Sync",
     1: "Event Sync",
     2: "Stream Wait Event",
@@ -80,7 +84,7 @@ MEMORY_KINDS: Final = {
 }
 
 OVERHEADS: Final = {
-    # CUpti_ActivityOverheadKind: words
+    # CUpti_ActivityOverheadKind: name
     1: "JIT compilation by the driver",
     1 << 16: "CUPTI buffer flush",
     2 << 16: "CUPTI instrumentation",
@@ -91,7 +95,7 @@ OVERHEADS: Final = {
 }
 
 CALLS_OF: Final = {
-    # kind of activity: the calls that leave one
+    # kind of activity: pattern of the calls that start one
     "kernel": r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel)",
     "memcpy": r"^(?:cudaMemcpy|cuMemcpy)",
     "memset": r"^(?:cudaMemset|cuMemset)",
@@ -116,12 +120,12 @@ _LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
 
 
 def nonzero(column: str) -> pl.Expr:
-    """Return ``column`` with null for 0, which CUPTI writes where there is no such id."""
+    """Return ``column`` with null for 0, which CUPTI writes where there is no id."""
     return pl.when(pl.col(column) != 0).then(pl.col(column))
 
 
 def activity_page(page: pl.DataFrame) -> pl.DataFrame:
-    """Return a page of :data:`ACTIVITY_COLUMNS` and more with columns of ``activities``.
+    """Return a page of :data:`ACTIVITY_COLUMNS` and others as columns of ``activities``.
 
     Enumerated values stay numbers, in ``code``, ``source_code`` and ``destination_code``.
     """
@@ -139,7 +143,7 @@ def activity_page(page: pl.DataFrame) -> pl.DataFrame:
         )
     if "graph_node" in frame.columns:
         frame = frame.with_columns(nonzero("graph_node").alias("graph_node"))
-    # What does not fit its column is no size or device that ever was: null, rather than a crash.
+    # A value that does not fit its column is invalid: null.
     narrow = [
         pl.col(name).cast(pl.Int32, strict=False)
         for name in frame.columns
@@ -151,9 +155,9 @@ def activity_page(page: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def translated(column: str, words: dict[int, str], default: str | None) -> pl.Expr:
-    """Return ``column`` (numbers) as ``words``; null and numbers without one are ``default``."""
-    return pl.col(column).replace_strict(words, default=default, return_dtype=pl.String)
+def translated(column: str, names: dict[int, str], default: str | None) -> pl.Expr:
+    """Return ``column`` (numbers) as ``names``; null and unknown numbers are ``default``."""
+    return pl.col(column).replace_strict(names, default=default, return_dtype=pl.String)
 
 
 def copy_name() -> pl.Expr:
@@ -181,9 +185,9 @@ def _memory_word(column: str) -> pl.Expr:
 
 
 def without_symbol_version(names: pl.Series) -> pl.Series:
-    """Return runtime calls' names (text) as other profilers print them.
+    """Return the names of runtime calls without their symbol version.
 
-    ``cudaLaunchKernel_v7000`` is ``cudaLaunchKernel``.
+    ``cudaLaunchKernel_v7000`` becomes ``cudaLaunchKernel``.
     """
     return names.str.replace(_SYMBOL_VERSION, "$1")
 
@@ -202,10 +206,10 @@ def capability(record: dict[str, Any], major: str, minor: str) -> str | None:
 
 
 def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.DataFrame:
-    """Return the devices that did work, or all that the file describes when none did.
+    """Return the devices with activities, or every device in the file where there are none.
 
-    ``described`` are rows of ``devices``. ``used`` holds the device numbers of the activities; one
-    that is not described gets a row without properties.
+    ``described`` are rows of ``devices``. ``used`` holds the device numbers of the activities; a
+    device that is not described gets a row without properties.
     """
     known = (
         pl.DataFrame(list(described), schema=DEVICES, strict=False)
@@ -220,7 +224,7 @@ def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.
 
 
 def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """Give device work without a process the only one that made calls, if there is but one."""
+    """Return ``work`` with missing processes filled in where a single process made all calls."""
     processes = made["process"].drop_nulls().unique()
     if len(processes) != 1:
         return work
@@ -230,9 +234,9 @@ def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
 def end_open_ranges(
     ranges: pl.DataFrame, others: Iterable[pl.DataFrame], ledger: Ledger
 ) -> pl.DataFrame:
-    """End the ranges that were never closed with the last event of ``ranges`` and ``others``.
+    """Return ``ranges``; those without a duration end with the last event of the trace.
 
-    They have a start and no duration; ``ledger`` counts them.
+    ``others`` are the tables besides ``ranges``. ``ledger`` counts the ranges without an end.
     """
     ends = [
         frame.select((pl.col("start") + pl.col("duration")).max()).item()

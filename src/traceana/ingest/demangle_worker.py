@@ -1,6 +1,6 @@
-"""Demangles the lines of the standard input; run by :mod:`traceana.ingest.names` only.
+"""Demangles the lines of the standard input; the helper process of :mod:`traceana.ingest.names`.
 
-Its argument is the folder that the package ``pycxxfilt`` lies in.
+The argument is the folder of the package ``pycxxfilt``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 _MEMORY_BYTES: Final = 256 << 20
 _CPU_SECONDS: Final = 5
 _LONGEST: Final = 64 << 10
-"""Letters of a readable name; for a longer one the mangled name is better."""
+"""Letters of the longest readable name; beyond it the mangled name is shown."""
 
 
 def _limit() -> None:
@@ -29,10 +29,11 @@ def _limit() -> None:
 
 
 def main() -> None:
-    """Answer each line with one: the readable name, or the line where there is none."""
+    """Write ``ready``, then a line for each line read: the readable name, else the line itself."""
     sys.path.append(sys.argv[1])
     from pycxxfilt import itanium_demangle
 
+    print("ready", flush=True)  # noqa: T201
     _limit()
     for line in sys.stdin:
         name = line.rstrip("\n")
@@ -41,7 +42,7 @@ def main() -> None:
         except ValueError:
             text = None
         usable = text is not None and len(text) <= _LONGEST and "\n" not in text
-        # Written at once: what is answered remains if the next name is the last.
+        # Flushed: the answers so far remain if the next name ends the process.
         print(text if usable else name, flush=True)  # noqa: T201
 
 

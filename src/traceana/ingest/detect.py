@@ -26,7 +26,7 @@ _SQLITE = b"SQLite format 3\x00"
 _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
 _BOM = b"\xef\xbb\xbf"
-# Exports that begin with the report's strings, or with an event, by the numbers of their types.
+# nsys's JSON and text exports: they begin with the report's strings, or with an event.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
 NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
@@ -39,7 +39,6 @@ _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
 )
-
 _CHROME_EVENT: Final = re.compile(rb'(?:^\s*\[|"traceEvents"\s*:\s*\[).*"ph"\s*:\s*"', re.DOTALL)
 # TensorFlow's and JAX's trace.json: its processes are planes, /host:CPU.
 _PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
@@ -56,7 +55,7 @@ _KINETO: Final = re.compile(
 
 
 class Format(Enum):
-    """The formats that have a reader."""
+    """The formats with a reader."""
 
     KINETO = "kineto"
     XPLANE_JSON = "xplane-json"
@@ -74,7 +73,7 @@ def detect(path: Path) -> Format:
     """Return the format of ``path``.
 
     Raises the input errors of :mod:`traceana.errors`: missing, a directory, unreadable, empty, or
-    of no format that traceana reads.
+    of an unrecognized format.
     """
     if path.is_dir() and is_nsys_export(path):
         return Format.NSYS_TABLES
@@ -130,7 +129,7 @@ def is_nsys_export(path: Path) -> bool:
 
 
 class Dialect(Enum):
-    """The programs whose database tables have a reader."""
+    """The profilers whose databases have a reader."""
 
     NSYS = "nsys"
     NVPROF = "nvprof"
@@ -159,7 +158,7 @@ def _head(path: Path) -> bytes:
             raise IsDirectoryError(
                 f"{path} is a directory and no traceana bundle: name one trace file in it"
             )
-        # Opening a pipe waits for whoever writes into it, and it can be read only once.
+        # A pipe blocks until a writer opens it, and can be read only once.
         if path.exists() and not path.is_file():
             raise UnreadableError(
                 f"{path} is a pipe or a device and no file: write what it gives into a file"

@@ -1,6 +1,6 @@
-"""The integrity step that every reader shares: which events a table can keep.
+"""The last steps of every reader: events with invalid times are dropped, times become relative.
 
-What is refused is counted in the ledger with its reason, so that the conservation law holds.
+Every dropped event is counted in the ledger with its reason, so that the conservation law holds.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from traceana.trace.ledger import Ledger
 from traceana.trace.schema import TIME_COLUMNS
 
 FARTHEST_NS: Final = 1 << 62
-"""Times and durations this far from 0 (146 years) are none; below it no difference overflows."""
+"""Times and durations this far from 0 (146 years) are invalid; below it differences fit int64."""
 
 
 def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
-    """Return the rows of ``frame`` that can be kept, in order; count the others in ``ledger``.
+    """Return the valid rows of ``frame``, in order; count the others in ``ledger``.
 
     ``frame`` needs ``start`` and ``duration`` (int64 nanoseconds on the file's own clock, before
-    :func:`traceana.ingest.integrity.rebase`). Refused, each row for the first reason that holds:
+    :func:`rebase`). Rows are dropped for the first of these reasons:
 
-    - ``zero_timestamp``: start is 0; CUPTI writes that where it lost the time.
+    - ``zero_timestamp``: start is 0, which CUPTI writes where the timestamp was lost.
     - ``missing_time``: start or duration is null.
     - ``malformed``: start or duration lies :data:`FARTHEST_NS` or farther from 0.
     - ``negative_duration``: the event ends before it starts.
@@ -42,7 +42,7 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
         .when(duration < 0)
         .then(pl.lit("negative_duration"))
     )
-    # A sound trace, which is nearly every trace, is not copied.
+    # Nearly every trace is valid, and is not copied.
     if frame.select(reason.is_not_null().any()).item():
         judged = frame.with_columns(reason.alias("_reason"))
         for why, refused in judged.filter(pl.col("_reason").is_not_null()).group_by(
@@ -76,7 +76,7 @@ def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.D
 
 
 def _count(reason: str, refused: pl.DataFrame, table: str, ledger: Ledger) -> None:
-    # Of a lost or impossible time no sum is claimed.
+    # Lost or invalid times have no sum.
     known = reason in ("duplicate", "negative_duration")
     ledger.add(
         reason,
@@ -87,11 +87,10 @@ def _count(reason: str, refused: pl.DataFrame, table: str, ledger: Ledger) -> No
 
 
 def rebase(frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
-    """Shift ``frames`` (canonical tables by name) so that the earliest time of all is 0.
+    """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
-    Returns the frames and the time, on the file's own clock in nanoseconds, that is now 0; it is 0
-    when no frame has a row. Frames without time columns come back as they are. Times must lie
-    within :data:`traceana.ingest.integrity.FARTHEST_NS` of 0, or the shift could overflow.
+    The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
+    Times must lie within :data:`FARTHEST_NS` of 0, or the shift could overflow.
     """
     columns = {name: TIME_COLUMNS.get(name, ()) for name in frames}
     earliest = [

@@ -1,4 +1,9 @@
-"""Distinct activity names and their row numbers, gathered while a reader streams."""
+"""Numbers the distinct names of activities, and demangles C++ names.
+
+LLVM's demangler runs in a process of its own with little memory and time: a name of 300 letters
+can expand to terabytes, and one of deep nesting overflows the stack. A name that cannot be
+demangled stays mangled.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +12,39 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from traceana.trace.ledger import Ledger
+
 UNNAMED: Final = "(unnamed)"
 """The name of activities whose name is not in the file; the reader counts them in the ledger."""
-
 LONGEST: Final = 16 << 10
-"""Letters of a mangled name; a longer one stays as it is."""
-
-_MANGLED: Final = re.compile(r"_Z[0-9A-Za-z_.$]+")
+"""Letters of the longest name that is demangled."""
+_MANGLED: Final = re.compile(r"_Z[0-9A-Za-z_.$]+")  # of the Itanium ABI
 _WORKER: Final = Path(__file__).with_name("demangle_worker.py")
-
 _SECONDS: Final = 10.0
-"""For all names together; tens of thousands take one."""
+"""Time limit of all names together; tens of thousands take one second."""
+_OUT_OF_TIME: Final = f"not done in {_SECONDS:.0f} s"
+_LONGEST_ERROR: Final = 200
+_READY: Final = "ready"
+"""The first line of the helper process; the answers follow."""
 
 
 class NameTable:
-    """Gives every distinct name one number, in the order in which the names first appear.
+    """Numbers the distinct names in the order of their first appearance.
 
     The numbers are ``activities.name_id``, the table of :meth:`frame` is ``names``. Only distinct
-    names pass through Python, never one object an event. Mangled C++ names are kept in their
-    readable form only, so that the formats' names of one kernel are one name.
+    names become Python objects. Names are demangled, so that a kernel has one name in every format;
+    ``ledger`` counts those that cannot be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._ids: dict[str, int] = {}
         self._seen: dict[str, int] = {}  # by the spelling in the file
 
@@ -43,13 +53,14 @@ class NameTable:
         labels = texts.cast(pl.Categorical)
         distinct = labels.unique(maintain_order=True)
         names = distinct.cast(pl.String).fill_null(UNNAMED).to_list()
-        plain = readable(name for name in names if name not in self._seen)
+        plain = demangle(name for name in names if name not in self._seen)
+        plain.count_failures(self._ledger)
         for name in names:
             if name not in self._seen:
-                shown = plain.get(name, name)
+                shown = plain.names.get(name, name)
                 self._seen[name] = self._ids.setdefault(shown, len(self._ids))
         numbers = [self._seen[name] for name in names]
-        # The physical number of a label is the key: no event's name is compared as text.
+        # Labels are looked up by their physical number: no event's name is compared as text.
         return labels.to_physical().replace_strict(
             distinct.to_physical(), pl.Series(numbers, dtype=pl.UInt32), return_dtype=pl.UInt32
         )
@@ -59,38 +70,77 @@ class NameTable:
         return pl.DataFrame({"name": list(self._ids)}, schema={"name": pl.String})
 
 
-def readable(names: Iterable[str]) -> dict[str, str]:
-    """Return the readable form of those ``names`` that are mangled and can be read."""
+@dataclass(slots=True)
+class Demangled:
+    """Demangled names by their mangled form.
+
+    ``failed`` is how many mangled names could not be demangled, ``error`` the reason.
+    """
+
+    names: dict[str, str]
+    failed: int = 0
+    error: str | None = None
+
+    def count_failures(self, ledger: Ledger) -> None:
+        """Count in ``ledger`` the names that stay mangled."""
+        ledger.add("not_demangled", self.failed, table="names", kept=True, detail=self.error)
+
+
+def demangle(names: Iterable[str]) -> Demangled:
+    """Return the readable form of the mangled names among ``names``."""
     mangled = [n for n in names if len(n) <= LONGEST and _MANGLED.fullmatch(n)]
-    found: dict[str, str] = {}
+    found = Demangled({})
+    if not mangled:
+        return found
+    command, error = _command()
     deadline = time.monotonic() + _SECONDS
-    while mangled and time.monotonic() < deadline:
-        lines = _work(mangled, deadline - time.monotonic())
+    while mangled and error is None:
+        seconds = deadline - time.monotonic()
+        lines, error = _run(command, mangled, seconds) if seconds > 0 else ([], _OUT_OF_TIME)
         answered = zip(mangled, lines, strict=False)
-        found |= {name: line for name, line in answered if line != name}
-        # The first without an answer is the one that the worker died of.
-        mangled = mangled[len(lines) + 1 :]
+        found.names |= {name: line for name, line in answered if line != name}
+        mangled = mangled[len(lines) :]
+        if mangled and error is None:
+            # The process ended at this name.
+            mangled = mangled[1:]
+            found.failed += 1
+            found.error = "out of the demangler's memory or stack"
+    if mangled:
+        found.failed += len(mangled)
+        found.error = error
     return found
 
 
-def _work(names: list[str], seconds: float) -> list[str]:
-    """Return an answer a line for the first of ``names``, in order; for all if nothing is wrong."""
+def _command() -> tuple[list[str], str | None]:
+    """Return the command of the helper process, and why there is none."""
     library = find_spec("pycxxfilt")
     if library is None or library.origin is None:
-        return names
-    command = [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)]
+        return [], "pycxxfilt is not installed"
+    folder = Path(library.origin).parents[1]
+    return [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER), str(folder)], None
+
+
+def _run(command: list[str], names: list[str], seconds: float) -> tuple[list[str], str | None]:
+    """Return the answers for the first of ``names``, in order, and why no more can be had.
+
+    Without an error, the name after the last answer ended the process.
+    """
     try:
         done = subprocess.run(
-            [*command, str(Path(library.origin).parents[1])],
+            command,
             input="\n".join(names).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=seconds,
             check=False,
         )
-        output = done.stdout
-    except subprocess.TimeoutExpired as error:
-        output = error.stdout or b""
-    except OSError:
-        return names
-    return output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[:-1]
+        output, error = done.stdout, None
+    except subprocess.TimeoutExpired as timeout:
+        output, error = timeout.stdout or b"", _OUT_OF_TIME
+    except OSError as refused:
+        return [], f"{command[0]} cannot be run: {refused.strerror}"
+    ready, *lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    if ready != _READY and error is None:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        last = said[-1][:_LONGEST_ERROR] if said else f"exit status {done.returncode}"
+        return [], f"the demangler does not start: {last}"
+    return lines[:-1], error

@@ -1,4 +1,4 @@
-"""Which files of a folder are traces, and which of two recordings of one thing to read."""
+"""Reads folders and lists of files: the ranks of one distributed run, as one Trace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.bundle import is_bundle
 from traceana.trace.merge import merge
 
-# One run is often there twice: a report and its export, an xplane.pb and the trace.json of it.
-# The fuller one is read.
+# A run is often stored twice: a report and its export, an xplane.pb and its trace.json. The first
+# of these is read.
 _PREFERRED: Final = (
     Format.XPLANE,
     Format.SQLITE,
@@ -41,7 +41,7 @@ _PREFERRED: Final = (
 )
 
 _RUNS: Final = ("plugins", "profile")
-"""Where TensorFlow's and JAX's profilers make a folder for each run, with a file for each host."""
+"""TensorFlow's and JAX's profilers write a folder per run here, with a file per host."""
 
 _ENDINGS: Final = (
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
@@ -51,7 +51,7 @@ _ENDINGS: Final = (
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
 
 Open = Callable[[Path, Progress], Trace]
-"""Reads and attributes one file."""
+"""Function that reads and attributes one file."""
 
 
 def read_ranks(
@@ -62,11 +62,11 @@ def read_ranks(
     *,
     found_in_folder: bool,
 ) -> Trace:
-    """Return one Trace of ``files``; ``source`` is what the user named.
-    ``found_in_folder`` tells that the user did not name them one by one.
+    """Return one Trace of ``files``; ``source`` is the path that the user gave.
 
-    A file that cannot be read is left out and counted in the ledger as ``skipped_file``; when none
-    can, its error is raised. Times are aligned by each file's epoch.
+    ``found_in_folder``: the files were found in a folder, not given one by one. A file that cannot
+    be read is counted in the ledger as ``skipped_file``; where none can be read, the first error is
+    raised. Times are aligned by each file's epoch.
     """
     sizes = [file.stat().st_size if file.is_file() else 0 for file in files]
     traces: list[Trace] = []
@@ -83,7 +83,7 @@ def read_ranks(
             traces.append(open_one(file, report))
             read.append(file)
         except NotATraceError as error:
-            # Any JSON may lie in a folder; in a list of files it was meant.
+            # A folder may hold other JSON files; a file in a list is meant to be a trace.
             if not found_in_folder:
                 ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
             first_error = first_error or error
@@ -108,10 +108,10 @@ def read_ranks(
 def find(folder: Path) -> list[Path]:
     """Return the traces and bundles below ``folder``, in order of their paths.
 
-    Files that are no traces (layer lists, logs, pictures) are passed over. What begins like a
-    trace and is damaged is returned: its reader says what is wrong. Raises ``IsDirectoryError``
-    when there is none, ``AmbiguousRanksError`` when they are several runs of TensorFlow's or JAX's
-    profiler, ``UnreadableError`` when the folder may not be listed.
+    Other files (layer lists, logs, pictures) are skipped. Damaged traces are returned: their reader
+    raises the error. Raises ``IsDirectoryError`` where there is no trace, ``AmbiguousRanksError``
+    where there are several runs of TensorFlow's or JAX's profiler, ``UnreadableError`` where the
+    folder cannot be listed.
     """
     if is_nsys_export(folder):
         return [folder]
@@ -156,7 +156,7 @@ def _preference(path: Path) -> int | None:
         return _PREFERRED.index(detect(path))
     except (NotATraceError, UnknownFormatError):
         return None
-    except ValueError:  # a format that is no timeline of its own
+    except ValueError:  # Nsight Compute's: counters without a timeline
         return None
     except EmptyFileError:
         return len(_PREFERRED) if path.name.endswith(_ENDINGS) else None
@@ -169,14 +169,14 @@ def _stem(name: str) -> str:
     return name[: len(name) - len(ending)]
 
 
-def ranks(files: Sequence[Path], told: Sequence[int | None]) -> tuple[list[int], str]:
-    """Return the rank of every file, and how it is known.
+def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[int], str]:
+    """Return the rank of every file, and the source of the ranks.
 
-    ``told`` is what the files say (``distributedInfo``). Where not all say it, the names decide
-    (``rank3``, ``worker0``); where they do not either, files are numbered in their order. Raises
-    ``AmbiguousRanksError`` when two files are of one rank: they are of two runs.
+    ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, the file
+    names decide (``rank3``, ``worker0``), else the order of the files. Raises
+    ``AmbiguousRanksError`` where two files have one rank: they are from two runs.
     """
-    said = [(file, rank) for file, rank in zip(files, told, strict=True) if rank is not None]
+    said = [(file, rank) for file, rank in zip(files, recorded, strict=True) if rank is not None]
     numbers = _distinct([file for file, _ in said], [rank for _, rank in said])
     if len(said) == len(files):
         return numbers, "as the files say"

@@ -1,4 +1,4 @@
-"""How a reader tells how far it is, without knowing who listens."""
+"""Reads the bytes of a file, inflated where it is gzip, and reports progress."""
 
 from __future__ import annotations
 
@@ -10,29 +10,26 @@ from traceana.errors import UnreadableError
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all); units are bytes of the file or rows of the database."""
+_GZIP: Final = b"\x1f\x8b"
+_COMPRESSED_BLOCK: Final = 256 << 10
+"""Inflates to some megabytes as a rule, and to 256 MiB at worst."""
+_BLOCK: Final = 4 << 20
 
 
 def silent(done: int, total: int) -> None:
-    """Listen to nothing."""
-
-
-_GZIP: Final = b"\x1f\x8b"
-_COMPRESSED_BLOCK: Final = 256 << 10
-"""Inflates to some megabytes as a rule, and to 256 MiB at the very worst."""
-_BLOCK: Final = 4 << 20
+    """Report no progress."""
 
 
 class ByteSource:
     """Reads a file once, front to back.
 
-    After :meth:`blocks` is exhausted, ``truncated`` tells whether a gzip stream broke off;
-    ``damaged`` whether it could not be inflated or did not match its checksum, which also means
-    that it was not read to its end. ``bytes_read`` counts bytes on disk, ``compressed`` tells
-    whether these are gzip.
+    After :meth:`blocks` is exhausted, ``truncated`` is whether a gzip stream ended early, and
+    ``damaged`` whether it could not be inflated or failed its checksum, in which case it was not
+    read to its end. ``bytes_read`` counts bytes on disk; ``compressed`` is whether they are gzip.
     """
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:
-        """Prepare to read ``path``; raises ``UnreadableError`` when the system refuses it."""
+        """Prepare to read ``path``; raises ``UnreadableError`` where it cannot be opened."""
         self.path = path
         self.truncated = False
         self.damaged = False
@@ -70,7 +67,7 @@ class ByteSource:
         for part in parts:
             rest = part
             while rest:
-                if inflater.eof:  # another member of the file, or padding behind the last
+                if inflater.eof:  # another member of the file, or padding after the last
                     rest = rest.lstrip(b"\0")
                     if not rest:
                         break

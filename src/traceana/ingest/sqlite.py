@@ -1,4 +1,10 @@
-"""An SQLite file that somebody else wrote, opened so that it cannot change."""
+"""Reads SQLite databases of nsys and nvprof, opened read-only and immutable.
+
+Large tables are read page by page on several threads. ADBC's SQLite driver passes Arrow data to
+polars, so that no row becomes a Python object, and releases the interpreter's lock. A page is one
+query and one Arrow batch: the driver derives a column's type from its first batch, and fails where
+a later one disagrees.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +68,7 @@ class Database:
         """Open ``path``.
 
         Raises ``UnreadableError`` while another program writes it and ``CorruptError`` where it
-        ends early or its schema cannot be read.
+        is truncated or its schema cannot be read.
         """
         self.path = path
         self.uri = read_only_uri(path)
@@ -72,7 +78,7 @@ class Database:
             self._connection = sqlite3.connect(self.uri, uri=True)
         except sqlite3.Error as error:
             raise UnreadableError(f"{path} cannot be opened: {error}") from error
-        # Text of a trace may be of any bytes.
+        # Text in a trace may hold any bytes.
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
             self.tables = self._schema()
@@ -81,7 +87,7 @@ class Database:
             raise
 
     def _schema(self) -> dict[str, tuple[str, ...]]:
-        # Virtual tables need the module that made them.
+        # Virtual tables need the module that created them.
         names = self.rows(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         )
@@ -133,7 +139,7 @@ class Database:
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the SQLite URI that opens ``path`` read-only, takes no lock and makes no file.
+    """Return the SQLite URI that opens ``path`` read-only, without a lock or a new file.
 
     Every byte outside the unreserved set is escaped: ``?``, ``#``, ``%`` and spaces of a path
     would otherwise end it or begin the options.
@@ -142,7 +148,7 @@ def read_only_uri(path: Path) -> str:
 
 
 def _refuse_unfinished(path: Path) -> None:
-    # Opened immutable, SQLite would not look at these files and would read a state in between.
+    # Opened immutable, SQLite would ignore these files and read an intermediate state.
     for suffix in ("-journal", "-wal"):
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size:
@@ -153,7 +159,7 @@ def _refuse_unfinished(path: Path) -> None:
 
 
 def _whole_size(path: Path) -> int:
-    """Return the size of ``path`` in bytes; raises ``CorruptError`` where some are missing."""
+    """Return the size of ``path`` in bytes; raises ``CorruptError`` where the file is truncated."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -162,7 +168,7 @@ def _whole_size(path: Path) -> int:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
-    # The page count in the header counts only when the same version of SQLite wrote both.
+    # The header's page count is valid only where the same version of SQLite wrote both.
     if len(header) < _HEADER or (header[24:28] == header[92:96] and size < page * pages):
         whole = max(page * pages, _HEADER)
         raise CorruptError(
@@ -177,7 +183,7 @@ def identifier(name: str) -> str:
 
 
 def damaged(path: Path, error: Exception) -> CorruptError:
-    """Return the error that says that SQLite met damage in ``path``."""
+    """Return the error for a database ``path`` that SQLite cannot read."""
     what = " ".join(str(error).split())
     return CorruptError(f"{path} is damaged ({what}): copy or export it again")
 
@@ -198,7 +204,7 @@ def read_tables(
     done = 0
     progress(done, total)
     read: dict[int, pl.DataFrame] = {}
-    # SQLite steps through a page on one core; a third and fourth thread hide the shaping.
+    # SQLite reads a page on one core; a third and fourth thread overlap the shaping.
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads, thread_name_prefix="traceana-sqlite") as pool:
         futures: dict[Future[pl.DataFrame], int] = {
@@ -227,9 +233,9 @@ def _concat(query: Query, frames: list[pl.DataFrame], *, copy: bool = False) -> 
 
 
 def _parts(database: Database, table: str) -> list[tuple[int, int]]:
-    """Cut the row numbers of ``table`` into stretches (first, last) of some pages each."""
+    """Return the row numbers of ``table`` in parts (first, last) of some pages each."""
     name = identifier(table)
-    # Two queries: SQLite looks up one end of the index at once, both ends by a scan.
+    # Two queries: SQLite finds one end of the index by a lookup, both ends by a scan.
     low = database.rows(f"SELECT min(rowid) FROM {name}")[0][0]
     high = database.rows(f"SELECT max(rowid) FROM {name}")[0][0]
     if low is None:
@@ -247,7 +253,7 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
     listed = ", ".join(
         f"{_sql(column, present)} AS {identifier(name)}" for name, column in query.columns.items()
     )
-    # A page of nulls only has no type of its own.
+    # A page of nulls has no type of its own.
     typed = [
         pl.col(name).cast(pl.Int64 if isinstance(column, Integer) else pl.Binary)
         for name, column in query.columns.items()
@@ -258,7 +264,7 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
             adbc_driver_sqlite.connect(database.uri) as driver,
             adbc_driver_manager.AdbcConnection(driver) as connection,
         ):
-            # Row numbers may have gaps: a page begins where the one before it really ended.
+            # Row numbers may have gaps: a page begins after the last row of the one before it.
             while first <= last:
                 sql = (
                     f"SELECT rowid AS {_ROW}, {listed} FROM {identifier(query.table)} "
@@ -271,8 +277,7 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
                 pages.append(query.shape(page.select(typed)))
     except (adbc_driver_manager.Error, pl.exceptions.ComputeError) as error:
         raise damaged(database.path, error) from error
-    # A column that is kept as the driver made it holds on to its whole batch: copied, the pages
-    # free their memory.
+    # An unchanged column keeps its whole batch alive: copying frees the pages.
     return _concat(query, pages, copy=True)
 
 
@@ -290,7 +295,7 @@ def _fetch(connection: object, sql: str) -> pl.DataFrame:
 def _sql(column: Integer | Bytes, present: Collection[str]) -> str:
     """Return the SQL of ``column`` over a table that has the columns ``present``.
 
-    The casts make one type of whatever a row holds; SQLite's columns are typed by row.
+    SQLite types its cells by row: the casts give a column one type.
     """
     if isinstance(column, Bytes):
         known = column.column in present

@@ -14,10 +14,9 @@ from traceana.ingest.source import Progress
 
 @dataclass(frozen=True)
 class Integer:
-    """The first of ``columns`` that the table has and that is not null in the row, as int64.
+    """The first of ``columns`` that exists and is not null in the row, as int64, else null.
 
-    Null where there is none. Text that begins with a number counts as that number in a store
-    whose cells are typed by row (SQLite).
+    SQLite types its cells by row: there, text that begins with a number is that number.
     """
 
     columns: tuple[str, ...]
@@ -30,7 +29,7 @@ class Integer:
 class Bytes:
     """The bytes of a text or binary column, empty where it is null or missing.
 
-    Never null, so that a page that begins with nulls is of no other type.
+    Never null, so that a page that begins with nulls has the same type as the others.
     """
 
     column: str
@@ -38,9 +37,9 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Query:
-    """The columns to read of one table, by the name of their result, and what to make of a page.
+    """The columns to read from one table, by the name of their result.
 
-    ``shape`` turns a page (int64 and binary columns) into what is kept, small.
+    ``shape`` converts a page (int64 and binary columns) to its compact form.
     """
 
     table: str
@@ -48,7 +47,7 @@ class Query:
     shape: Callable[[pl.DataFrame], pl.DataFrame]
 
     def nothing(self) -> pl.DataFrame:
-        """Return the result of the query over a table without rows."""
+        """Return the result of the query over an empty table."""
         schema = {
             name: pl.Int64 if isinstance(column, Integer) else pl.Binary
             for name, column in self.columns.items()
@@ -64,7 +63,7 @@ class TableSource(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where the tables lie."""
+        """The file or folder of the tables."""
 
     @property
     def tables(self) -> Mapping[str, tuple[str, ...]]:
@@ -72,7 +71,7 @@ class TableSource(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How large the store is."""
+        """The size of the store."""
 
     def records(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a small table as dictionaries; none when the table is missing."""
@@ -85,7 +84,7 @@ class TableSource(Protocol):
 
 
 def decoded(raw: pl.Series) -> pl.Series:
-    """Return the text of a binary column; bytes that are no UTF-8 become U+FFFD."""
+    """Return the text of a binary column; bytes that are not UTF-8 become U+FFFD."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.PolarsError:
@@ -94,7 +93,7 @@ def decoded(raw: pl.Series) -> pl.Series:
 
 
 def as_int(value: Any) -> int | None:
-    """Return ``value`` of an untyped cell as an integer, None where it is none or beyond int64."""
+    """Return an untyped cell's ``value`` as an integer, None for other values and beyond int64."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -103,7 +102,7 @@ def as_int(value: Any) -> int | None:
 
 
 def texts_query(table: str, number: str, text: str) -> Query:
-    """Return the query for the texts in ``table``, which must be there; names of its columns."""
+    """Return the query for the strings in ``table``, which must exist, by its column names."""
     return Query(
         table,
         {"id": Integer(number), "text": Bytes(text)},
@@ -112,18 +111,18 @@ def texts_query(table: str, number: str, text: str) -> Query:
 
 
 class Texts:
-    """Looks texts up by their number."""
+    """Looks up the strings of a database by their id."""
 
     def __init__(self, table: pl.DataFrame | None) -> None:
-        """Take over the result of :func:`texts_query`, None where there is no such table."""
+        """Take the result of :func:`texts_query`, None where there is no such table."""
         if table is None:
             table = pl.DataFrame(schema={"id": pl.Int64, "text": pl.String})
         self._table = table.unique("id", keep="first")
 
     def of(self, ids: pl.Series) -> pl.Series:
-        """Return the texts of ``ids`` as labels, null where the database does not have one.
+        """Return the strings of ``ids`` as Categorical, null for unknown ids.
 
-        Only the distinct numbers are looked up as text.
+        Only distinct ids are looked up as text.
         """
         wanted = ids.drop_nulls().unique().alias("id").to_frame()
         found = wanted.join(self._table, on="id", how="inner").with_columns(

@@ -29,6 +29,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "unknown_category": ("note", "events of a category that traceana has no table for"),
     "unmatched": ("note", "measured launches, and kernels, that do not agree with each other"),
     "lost_field": ("note", "fields of events that could not be parsed; the events are kept"),
+    "not_demangled": ("note", "C++ names that could not be demangled"),
     "deep_range": ("note", "ranges nested too deep for a layer of their own: in the one around"),
     "by_repetition": ("note", "device work whose layer is told by another repetition of its place"),
     "no_launch": ("problem", "device work whose launching call is not in the trace"),

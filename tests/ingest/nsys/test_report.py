@@ -150,6 +150,23 @@ def test_what_nsys_said_last_is_told(desk: Desk) -> None:
     assert list(cache_folder().iterdir()) == []
 
 
+def test_all_that_nsys_printed_last_is_in_the_error(desk: Desk) -> None:
+    desk.install(
+        desk.bin,
+        "nsys",
+        "#!{python}\nimport sys\nprint('out')\nsys.stdout.flush()\n"
+        "sys.stderr.write('RuntimeException: wrong section\\nwhat: bad cast\\n')\nsys.exit(1)\n",
+    )
+    message = desk.refused(desk.report, ToolFailedError)
+    assert "(exit status 1; out; RuntimeException: wrong section; what: bad cast)" in message
+
+
+def test_a_program_that_writes_no_file(desk: Desk) -> None:
+    desk.install(desk.bin, "nsys", "#!{python}\nprint('License expired')\n")
+    message = desk.refused(desk.report, ToolFailedError)
+    assert "no file written; License expired" in message
+
+
 def test_a_program_that_cannot_be_run(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", "#!/no/such/interpreter\n")
     assert "cannot be run" in desk.refused(desk.report, ToolFailedError)

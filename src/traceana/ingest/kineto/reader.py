@@ -57,7 +57,7 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
     tables, first_ns = rebase(tables)
-    names = NameTable()
+    names = NameTable(ledger)
     named = tables["activities"]
     tables["activities"] = named.with_columns(names.ids(named["name"]).alias("name_id")).drop(
         "name"

@@ -10,7 +10,7 @@ import polars as pl
 
 from traceana.errors import CorruptError
 from traceana.ingest.detect import NCU_HEADER
-from traceana.ingest.names import readable
+from traceana.ingest.names import demangle
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -70,14 +70,15 @@ def read(path: Path, progress: Progress) -> Trace:
         if source in launches.columns
     ]
     names = launches["Kernel Name"]
-    plain = readable(names.drop_nulls().unique())
+    plain = demangle(names.drop_nulls().unique())
     table = values.select(
         *numbers,
-        names.replace(plain).alias("name"),
+        names.replace(plain.names).alias("name"),
         *(size for what in _SIZES for size in _three(what, launches.columns)),
         *(column for column in COUNTERS if column in values.columns),
     )
     ledger = Ledger()
+    plain.count_failures(ledger)
     whole = table.filter(pl.col("launch").is_not_null() & pl.col("name").is_not_null())
     ledger.add("malformed", table.height - whole.height, table="counters")
     ledger.add("truncated", int(source.truncated), table="counters", kept=True)

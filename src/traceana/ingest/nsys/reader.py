@@ -103,7 +103,7 @@ def _calls(
 def _activities(
     database: TableSource, frames: dict[str, pl.DataFrame], texts: Texts, ledger: Ledger
 ) -> tuple[pl.DataFrame, NameTable]:
-    names = NameTable()
+    names = NameTable(ledger)
     parts: list[pl.DataFrame] = []
     recorded = frames.pop(activities.EVENT, activities.event_query().nothing())
     ledger.add("event_record", recorded.height, table="-", detail=activities.EVENT)

@@ -1,4 +1,7 @@
-"""Reports of Nsight Systems to the canonical tables, by way of an export that is kept."""
+"""Reads reports of Nsight Systems (.nsys-rep, .qdrep, .qdstrm) by an export of the user's own nsys.
+
+Exports are kept in a cache folder, so that each report is exported once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -23,15 +27,16 @@ from traceana.trace.schema import TABLES
 
 _PERCENT: Final = re.compile(rb"\[[=\s]*(\d{1,3})%")
 _LINE_END: Final = re.compile(rb"[\r\n]+")
+_LAST_LINES: Final = 5
 _LONGEST_LINE: Final = 300
 
 
 def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
-    """Read a report; ``stream`` for a ``.qdstrm``, which becomes a report first.
+    """Read a report; ``stream``: a ``.qdstrm``, which is imported into a report first.
 
-    ``progress`` goes from 0 to the whole once a program runs, and once more for the reading.
-    Raises ``MissingToolError``, ``ToolFailedError``, ``CannotWriteError`` and what the reader of
-    exports raises.
+    ``progress`` runs from 0 to the end for each program, and once more for the reading. Raises
+    ``MissingToolError``, ``ToolFailedError``, ``CannotWriteError`` and the errors of the reader of
+    exports.
     """
 
     def make(target: Path) -> None:
@@ -40,18 +45,16 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
             return
         with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as scratch:
             report = Path(scratch) / "report.nsys-rep"
-            options = ["--input-file", str(path.resolve()), "--output-file"]
-            shown = ["QdstrmImporter", *options[:1], str(path)]
-            _run([_importer(shown), *options, str(report)], path, progress)
+            _import(path, report, progress)
             _export(report, target, progress)
 
-    export = _kept(path, make)
+    export = _cached(path, make)
     try:
         trace = read_sqlite(export, progress)
     except CorruptError:
-        # Whatever happened to it, it is ours, and can be made again.
+        # A damaged export in the cache is made again.
         export.unlink(missing_ok=True)
-        trace = read_sqlite(_kept(path, make), progress)
+        trace = read_sqlite(_cached(path, make), progress)
     size = path.stat().st_size
     meta = msgspec.structs.replace(trace.meta, source=str(path), bytes_read=size, bytes_total=size)
     return Trace(meta, {name: trace.table(name) for name in TABLES})
@@ -59,54 +62,44 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
 
 def _export(report: Path, target: Path, progress: Progress) -> None:
     options = ["export", "--type", "sqlite"]
-    shown = ["nsys", *options, str(report)]
-    command = [_nsys(shown), *options, "--output", str(target), str(report.resolve())]
-    _run(command, report, progress)
-
-
-def _nsys(command: list[str]) -> str:
-    """Return the path of ``nsys``.
-
-    Raises ``MissingToolError`` that tells to run ``command`` on a machine that has it.
-    """
-    found = shutil.which("nsys")
-    if found is None:
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        shown = shlex.join(["nsys", *options, str(report)])
         raise MissingToolError(
             "reports of Nsight Systems are read by its own nsys, which is not on the PATH: install "
-            f"it, or run '{shlex.join(command)}' where it is, and give that file"
+            f"it, or run '{shown}' where it is, and give that file"
         )
-    return found
+    command = [nsys, *options, "--output", str(target), str(report.resolve())]
+    _run(command, report, target, progress)
 
 
-def _importer(command: list[str]) -> str:
-    """Return the path of ``QdstrmImporter``, which lies beside ``nsys`` as a rule.
-
-    Raises ``MissingToolError`` that tells to run ``command`` on a machine that has it.
-    """
+def _import(stream: Path, report: Path, progress: Progress) -> None:
     name = "QdstrmImporter"
     places = [shutil.which(name)]
-    if tool := shutil.which("nsys"):
+    if nsys := shutil.which("nsys"):
         # nsys is in bin or target-…, its importer in host-…, of the same installation.
-        home = Path(tool).resolve().parents[1]
+        home = Path(nsys).resolve().parents[1]
         places += [str(place) for place in sorted(home.glob(f"host-*/{name}"))]
-    found = next((place for place in places if place), None)
-    if found is None:
+    importer = next((place for place in places if place), None)
+    if importer is None:
+        shown = shlex.join([name, "--input-file", str(stream)])
         raise MissingToolError(
             f"a .qdstrm becomes a report by Nsight Systems' {name}, which is neither on the PATH "
-            f"nor beside nsys: run '{shlex.join(command)}' where it is, and give that file"
+            f"nor beside nsys: run '{shown}' where it is, and give that file"
         )
-    return found
+    command = [importer, "--input-file", str(stream.resolve()), "--output-file", str(report)]
+    _run(command, stream, report, progress)
 
 
-def _run(command: list[str], source: Path, progress: Progress) -> None:
-    """Run ``command``, one of the above on the file ``source``, and wait until it is done.
+def _run(command: list[str], source: Path, target: Path, progress: Progress) -> None:
+    """Run ``command``, which converts ``source`` to ``target``, and wait for its end.
 
-    ``progress`` gets the share that the program shows, as bytes of ``source``. Raises
-    ``ToolFailedError`` with the program's last line where it fails.
+    ``progress`` gets the percentage that the program prints, as bytes of ``source``. Raises
+    ``ToolFailedError`` with the last lines of its output where it fails or writes no ``target``.
     """
     total = source.stat().st_size
     progress(0, total)
-    last = b""
+    last: deque[bytes] = deque(maxlen=_LAST_LINES)
     try:
         with subprocess.Popen(
             command,
@@ -120,22 +113,23 @@ def _run(command: list[str], source: Path, progress: Progress) -> None:
                     if shown := _PERCENT.search(line):
                         progress(total * min(int(shown[1]), 100) // 100, total)
                     else:
-                        last = line
+                        last.append(line)
             except BaseException:
                 process.kill()
                 raise
     except OSError as error:
         raise ToolFailedError(f"{command[0]} cannot be run: {error.strerror}") from error
-    if process.returncode:
-        said = last.decode("utf-8", "replace").strip()[:_LONGEST_LINE]
+    if process.returncode or not target.is_file():
+        printed = [line.decode("utf-8", "replace").strip()[:_LONGEST_LINE] for line in last]
+        status = f"exit status {process.returncode}" if process.returncode else "no file written"
         raise ToolFailedError(
-            f"{Path(command[0]).name} cannot read {source} ({said or process.returncode}): "
+            f"{Path(command[0]).name} cannot read {source} ({'; '.join([status, *printed])}): "
             "export it with the nsys that recorded it, or copy it again"
         )
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a program that draws a bar, which ends them with carriage returns."""
+    """Yield the lines of a program; its progress bar ends them with carriage returns."""
     rest = b""
     while block := stream.read1(1 << 16):  # type: ignore[attr-defined]
         *lines, rest = _LINE_END.split(rest + block)
@@ -146,16 +140,17 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 def cache_folder() -> Path:
     """Return the folder of the exports, by the XDG Base Directory Specification."""
-    told = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path.home() / ".cache"
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
     return home / "traceana" / "nsys"
 
 
-def _kept(source: Path, make: Callable[[Path], None]) -> Path:
-    """Return the export of ``source``, which ``make`` writes to the path it is given.
+def _cached(source: Path, make: Callable[[Path], None]) -> Path:
+    """Return the export of ``source``; ``make`` writes it to the path that it is given.
 
-    It is made when there is none of a file of that path, size and time of change. It appears whole
-    or not at all; exports of what the file was before are deleted. Raises ``CannotWriteError``.
+    The export is made where none has the path, size and modification time of ``source``. It is
+    complete or not there; exports of earlier versions of ``source`` are deleted. Raises
+    ``CannotWriteError``.
     """
     facts = source.stat()
     of_path = _digest(os.fsencode(source.resolve()))

@@ -124,7 +124,7 @@ def _calls(frames: Frames, ledger: Ledger) -> pl.DataFrame:
 def _activities(
     source: TableSource, frames: Frames, texts: Texts, ledger: Ledger
 ) -> tuple[pl.DataFrame, NameTable]:
-    names = NameTable()
+    names = NameTable(ledger)
     parts: list[pl.DataFrame] = []
     for table in activities.KINDS:
         if table not in frames:

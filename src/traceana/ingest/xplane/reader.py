@@ -187,7 +187,7 @@ class Tables:
         instructions = self._hlo.instructions()
         del self._hlo  # and with it the bytes of the file
         tables = {name: self._screened(name) for name in _TIMED}
-        names = NameTable()
+        names = NameTable(self._ledger)
         work = tables["activities"]
         named = work.with_columns(names.ids(work["name"]).alias("name_id"))
         tables["activities"] = named.drop("name")
