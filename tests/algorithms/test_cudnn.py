@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 import torch
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.algorithms import Layer, Measurement
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import Layer, Measurement
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import FUNCTIONS, CuDNN, CuDNNError, Performance
 from workloads.algorithms.libraries import LibraryError

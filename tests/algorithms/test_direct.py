@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 import torch
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.algorithms import Layer
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import Layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")

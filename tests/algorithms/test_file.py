@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from tests.algorithms.shapes import layer
-from traceana.algorithms import (
-    AlgorithmStudy,
-    Device,
-    Layer,
-    Measurement,
-    read,
-    write,
-)
-from traceana.algorithms.model import ALGORITHMS
 from traceana.errors import (
     CannotWriteError,
     CorruptError,
     IsDirectoryError,
     NotFoundError,
     UnknownFormatError,
+)
+from traceana.study.timed_algorithms import (
+    ALGORITHMS,
+    AlgorithmStudy,
+    Device,
+    Layer,
+    Measurement,
+    read,
+    write,
 )
 from traceana.trace.taxonomy import ALGORITHMS as CLASSES
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.algorithms.shapes import LAYERS, layer
-from traceana.algorithms import Layer, Measurement, by_batch, measurements, read
-from traceana.algorithms.model import AlgorithmStudy
 from traceana.flops.executed import Direction
+from traceana.study.algorithm_tables import by_batch, measurements
+from traceana.study.timed_algorithms import AlgorithmStudy, Layer, Measurement, read
 from workloads.algorithms import onednn
 from workloads.algorithms.__main__ import main
 from workloads.algorithms.libraries import LibraryError

@@ -17,7 +17,7 @@ from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode
-from traceana.study.names import Name
+from traceana.study import Name
 
 GOLDEN = Path(__file__).parent / "golden" / "study"
 MS = 1_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from traceana.study.recorded import Recorded
+from traceana.study.recorded_runs import Recorded
 
 Make = Callable[..., Recorded]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from traceana.study.conditions import conditions
-from traceana.study.recorded import Recorded
+from traceana.study.recorded_runs import Recorded, conditions
 
 
 def test_a_machine_that_nobody_named_is_not_taken_for_another_run_s() -> None:

@@ -8,9 +8,9 @@ import polars as pl
 
 from tests.study.conftest import Make
 from tests.support.traces import cnn_steps
-from traceana.algorithms import AlgorithmStudy, Device, Layer, Measurement
-from traceana.study.convolutions import algorithms_study, layerwise_study
-from traceana.study.side_by_side import Traced
+from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
+from traceana.study.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
+from traceana.study.trace_tables import Traced
 
 NS = 1_000
 

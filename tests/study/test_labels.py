@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.study.conftest import Make
-from traceana.study.labels import labels
-from traceana.study.recorded import Recorded
+from traceana.study.recorded_runs import Recorded, labels
 
 
 def cell(run: Recorded) -> object:

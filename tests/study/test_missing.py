@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.study.conftest import Make
-from traceana.study.batch import batch_study
-from traceana.study.missing import NETWORKS, command
-from traceana.study.ratio import ratio_study
+from traceana.study.recorded_runs import NETWORKS, command
+from traceana.study.throughput import batch_study, ratio_study
 from workloads import networks
 
 

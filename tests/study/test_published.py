@@ -12,23 +12,27 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traceana.study import batch, epilogues, frameworks, ratio, sgemm, transfers
-from traceana.study.convolutions import by_batch, by_layer
-from traceana.study.names import Name
-from traceana.study.published import exhibits, rows
-from traceana.study.published.load import _PAPERS
-from traceana.study.scaling import series
+from traceana.study import Name, scaling
+from traceana.study.convolution_algorithms import BY_BATCH_SCHEMA, BY_LAYER_SCHEMA
+from traceana.study.study import PAPERS, exhibits, rows
+from traceana.study.throughput import BATCH_SCHEMA, RATIO_SCHEMA
+from traceana.study.trace_tables import (
+    EPILOGUES_SCHEMA,
+    FRAMEWORKS_SCHEMA,
+    SGEMM_SCHEMA,
+    TRANSFERS_SCHEMA,
+)
 
 SCHEMAS: Mapping[Name, Mapping[str, Any]] = {
-    Name.FRAMEWORKS: frameworks.SCHEMA,
-    Name.EPILOGUES: epilogues.SCHEMA,
-    Name.ALGORITHMS: by_batch.SCHEMA,
-    Name.LAYERWISE: by_layer.SCHEMA,
-    Name.SCALING: series.SCHEMA,
-    Name.BATCH: batch.SCHEMA,
-    Name.SGEMM: sgemm.SCHEMA,
-    Name.TRANSFERS: transfers.SCHEMA,
-    Name.RATIO: ratio.SCHEMA,
+    Name.FRAMEWORKS: FRAMEWORKS_SCHEMA,
+    Name.EPILOGUES: EPILOGUES_SCHEMA,
+    Name.ALGORITHMS: BY_BATCH_SCHEMA,
+    Name.LAYERWISE: BY_LAYER_SCHEMA,
+    Name.SCALING: scaling.SCHEMA,
+    Name.BATCH: BATCH_SCHEMA,
+    Name.SGEMM: SGEMM_SCHEMA,
+    Name.TRANSFERS: TRANSFERS_SCHEMA,
+    Name.RATIO: RATIO_SCHEMA,
 }
 STUDIES = Path(__file__).parents[3] / "shared" / "STUDIES.md"
 
@@ -53,7 +57,7 @@ def test_printed_columns_are_those_of_the_study(name: Name) -> None:
 
 
 def test_table_iv() -> None:
-    frame = rows(Name.EPILOGUES, {**epilogues.SCHEMA, "source": pl.String})
+    frame = rows(Name.EPILOGUES, {**EPILOGUES_SCHEMA, "source": pl.String})
     table = {
         (run.split()[0], operation): (library, time)
         for run, operation, library, time in frame.select(
@@ -67,7 +71,7 @@ def test_table_iv() -> None:
 
 
 def test_table_1_counts_what_ran() -> None:
-    frame = rows(Name.SGEMM, {**sgemm.SCHEMA, "source": pl.String})
+    frame = rows(Name.SGEMM, {**SGEMM_SCHEMA, "source": pl.String})
     assert frame.group_by("run", "form").len().sort("run", "form").rows() == [
         ("Caffe 1.0.0", "plain", 6),
         ("TensorFlow 1.4.0", "batched", 6),
@@ -80,7 +84,7 @@ def test_table_1_counts_what_ran() -> None:
 
 def test_printed_throughput_is_bytes_over_time() -> None:
     """So MB and GB are decimal there, and GPU to GPU in TensorFlow is in GB/s."""
-    frame = rows(Name.TRANSFERS, {**transfers.SCHEMA, "source": pl.String})
+    frame = rows(Name.TRANSFERS, {**TRANSFERS_SCHEMA, "source": pl.String})
     assert frame.height == 6
     for size, rate, time in frame.select("bytes", "bytes_per_s", "time_ns").iter_rows():
         assert size / time * 1e9 == pytest.approx(rate, rel=2e-3)
@@ -89,8 +93,8 @@ def test_printed_throughput_is_bytes_over_time() -> None:
 @pytest.mark.skipif(not STUDIES.is_file(), reason="the notes on the studies are not there")
 def test_no_number_is_of_our_own_making() -> None:
     told = STUDIES.read_text(encoding="utf-8")
-    for paper in _PAPERS:
-        text = (resources.files("traceana.study.published") / f"{paper}.toml").read_text("utf-8")
+    for paper in PAPERS:
+        text = (resources.files("traceana.study") / "papers" / f"{paper}.toml").read_text("utf-8")
         for exhibit in tomllib.loads(text)["exhibit"]:
             for row in exhibit.get("row", ()):
                 for key in ("time", "bytes", "bytes_per_s", "calls", "count"):

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from tests.study.conftest import Make
-from traceana.study.recorded import Recorded
-from traceana.study.scaling import Communication, communicated, scaling_study
-from traceana.study.scaling.series import OWN, SHARED
+from traceana.study.recorded_runs import Recorded
+from traceana.study.scaling import OWN, SHARED, Communication, communicated, scaling_study
 
 MS = 1_000_000
 

@@ -8,11 +8,13 @@ import pytest
 from tests.study.conftest import Make
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import training
-from traceana.study.epilogues import epilogues_study
-from traceana.study.frameworks import frameworks_study
-from traceana.study.sgemm import sgemm_study
-from traceana.study.side_by_side import Traced
-from traceana.study.transfers import transfers_study
+from traceana.study.trace_tables import (
+    Traced,
+    epilogues_study,
+    frameworks_study,
+    sgemm_study,
+    transfers_study,
+)
 from traceana.trace import Trace
 
 

@@ -11,9 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from traceana.algorithms import write
 from traceana.describe import Manifest, read
 from traceana.errors import ExitCode, TraceanaError
+from traceana.study.timed_algorithms import write
 from workloads.algorithms.accelerator import Cuda
 from workloads.algorithms.cudnn import CuDNNBench
 from workloads.algorithms.cudnn_api import PACKAGES as CUDNN_PACKAGES

@@ -8,8 +8,8 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from traceana.algorithms import Layer
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import Layer
 from workloads.algorithms.accelerator import Accelerator
 from workloads.algorithms.cudnn_api import (
     CROSS_CORRELATION,

@@ -12,8 +12,8 @@ from math import inf, isfinite, sqrt
 from random import Random
 from typing import Any
 
-from traceana.algorithms import Layer
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import Layer
 
 Shape = tuple[int, int, int, int]
 Sum = tuple[float, float]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from traceana.algorithms import Layer
 from traceana.describe import Manifest
 from traceana.describe.manifest import Layer as Described
+from traceana.study.timed_algorithms import Layer
 
 
 class LayerError(ValueError):

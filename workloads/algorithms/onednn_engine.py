@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from traceana.algorithms import Layer
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import Layer
 from workloads.algorithms.direct import Shape
 from workloads.algorithms.onednn_api import (
     ANY,

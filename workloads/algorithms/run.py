@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from typing import Literal, Protocol
 
-from traceana.algorithms import AlgorithmStudy, Device, Layer, Measurement
 from traceana.flops.executed import Direction
+from traceana.study.timed_algorithms import AlgorithmStudy, Device, Layer, Measurement
 
 
 class DeviceLostError(RuntimeError):

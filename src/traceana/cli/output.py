@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from traceana.report.document import Document, Paper
     from traceana.report.overview import Overview
     from traceana.result import Result
-    from traceana.study.model import Study
+    from traceana.study.study import Study
     from traceana.trace import Trace
 
 

@@ -10,10 +10,10 @@ import typer
 from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output, check_free, write_whole
 from traceana.errors import ExitCode
-from traceana.study.names import Name
+from traceana.study import Name
 
 if TYPE_CHECKING:
-    from traceana.study.model import Study
+    from traceana.study.study import Study
 
 Which = Annotated[
     Name, typer.Argument(metavar="|".join(Name), help="The study.", show_default=False)
@@ -64,7 +64,7 @@ def study(
         check_free(plot, force=writing.force)
     from traceana.cli.study_input import studied
     from traceana.report.text import plain
-    from traceana.study.model import with_published
+    from traceana.study.study import with_published
 
     found, left_out = studied(
         name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
@@ -95,7 +95,7 @@ def _suffix(plot: Path) -> str:
 
 def _draw(found: Study, plot: Path, suffix: str, *, force: bool) -> None:
     from traceana.report.plots.draw import picture_file
-    from traceana.report.plots.of_study import picture_of
+    from traceana.report.plots.study_pictures import picture_of
 
     write_whole(plot, picture_file(picture_of(found), suffix), force=force)
 

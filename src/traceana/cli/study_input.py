@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from traceana.cli.opening import open_trace
 from traceana.cli.options import Reading
-from traceana.study.names import Name
+from traceana.study import Name
 
 if TYPE_CHECKING:
-    from traceana.algorithms import AlgorithmStudy
     from traceana.describe import Manifest
     from traceana.runs import RecordedRun
-    from traceana.study.model import Study
-    from traceana.study.recorded import Recorded
+    from traceana.study.recorded_runs import Recorded
     from traceana.study.scaling import Communication
-    from traceana.study.side_by_side import Traced
+    from traceana.study.study import Study
+    from traceana.study.timed_algorithms import AlgorithmStudy
+    from traceana.study.trace_tables import Traced
 
 OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
 OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
@@ -32,7 +32,7 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
     if name in OF_STEPS:
         return _of_steps(name, paths, reading), left_out
     if name in OF_ALGORITHMS:
-        from traceana.study.convolutions import algorithms_study, layerwise_study
+        from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
 
         of = algorithms_study if name is Name.ALGORITHMS else layerwise_study
         measured, rest = _measured(paths)
@@ -42,9 +42,8 @@ def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study,
 
 def _of_steps(name: Name, paths: Sequence[Path], reading: Reading) -> Study:
     from traceana.runs import find_runs
-    from traceana.study.batch import batch_study
-    from traceana.study.ratio import ratio_study
     from traceana.study.scaling import scaling_study
+    from traceana.study.throughput import batch_study, ratio_study
 
     found = find_runs(paths)
     runs = [_recorded(run, _manifest(run)) for run in found]
@@ -57,10 +56,12 @@ def _of_steps(name: Name, paths: Sequence[Path], reading: Reading) -> Study:
 
 
 def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
-    from traceana.study.epilogues import epilogues_study
-    from traceana.study.frameworks import frameworks_study
-    from traceana.study.sgemm import sgemm_study
-    from traceana.study.transfers import transfers_study
+    from traceana.study.trace_tables import (
+        epilogues_study,
+        frameworks_study,
+        sgemm_study,
+        transfers_study,
+    )
 
     studies: Mapping[Name, Callable[[Sequence[Traced]], Study]] = {
         Name.FRAMEWORKS: frameworks_study,
@@ -78,7 +79,7 @@ def _manifest(run: RecordedRun) -> Manifest | None:
 
 
 def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
-    from traceana.study.recorded import recorded
+    from traceana.study.recorded_runs import recorded
 
     return recorded(str(run.folder), run.run, run.environment(), run.timing(), manifest)
 
@@ -114,7 +115,7 @@ def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> lis
 
 
 def _of_run(run: RecordedRun, reading: Reading) -> Traced:
-    from traceana.study.side_by_side import Traced
+    from traceana.study.trace_tables import Traced
 
     model = _manifest(run)
     return Traced(_recorded(run, model), open_trace([run.folder], reading), model)
@@ -124,8 +125,8 @@ def _alone(path: Path, reading: Reading) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
     from traceana.cli.opening import layer_manifest
     from traceana.comparison.run_inputs import labels
-    from traceana.study.recorded import Recorded
-    from traceana.study.side_by_side import Traced
+    from traceana.study.recorded_runs import Recorded
+    from traceana.study.trace_tables import Traced
 
     trace = open_trace([path], reading)
     model = layer_manifest([path], reading)
@@ -142,8 +143,8 @@ def _alone(path: Path, reading: Reading) -> Traced:
 
 def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
     """Return the files of timed algorithms among ``paths``, and the others."""
-    from traceana.algorithms import read
     from traceana.errors import UnknownFormatError
+    from traceana.study.timed_algorithms import read
 
     found, rest = [], []
     for path in paths:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from traceana.report.diff.facts import Compared
     from traceana.report.overview import Overview
     from traceana.result import Arranged, Result
-    from traceana.study.model import Study
+    from traceana.study.study import Study
 
 JSON_SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""

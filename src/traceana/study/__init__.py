@@ -1,1 +1,19 @@
-"""The published studies from recorded runs: runs and Traces in, frames out."""
+"""The published studies from recorded runs: runs and traces in, frames out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Name(StrEnum):
+    """The studies, as the command line names them."""
+
+    FRAMEWORKS = "frameworks"
+    EPILOGUES = "epilogues"
+    ALGORITHMS = "algorithms"
+    LAYERWISE = "layerwise"
+    SCALING = "scaling"
+    BATCH = "batch"
+    SGEMM = "sgemm"
+    TRANSFERS = "transfers"
+    RATIO = "ratio"

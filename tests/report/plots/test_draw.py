@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from traceana.errors import MissingExtraError
-from traceana.report.plots.axes import number, rounded
-from traceana.report.plots.draw import drawing, figure, picture_file
+from traceana.report.plots.draw import drawing, figure, of_series, picture_file
+from traceana.report.plots.panels import drawn, number, rounded
 from traceana.report.plots.picture import Axis, Bars, Failure, Line, Panel, Picture
-from traceana.report.plots.style import of_series
-from traceana.report.plots.text import drawn
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"
 X, Y = Axis("batch", log=2), Axis("time (ms)", log=10)

@@ -13,18 +13,19 @@ from tests.study.test_convolutions import timed
 from tests.study.test_traced import products
 from tests.support.traces import cnn_steps
 from traceana.report.plots.draw import picture_file
-from traceana.report.plots.of_study import picture_of
 from traceana.report.plots.picture import Panel, Picture
-from traceana.study.batch import batch_study
-from traceana.study.convolutions import algorithms_study, layerwise_study
-from traceana.study.epilogues import epilogues_study
-from traceana.study.frameworks import frameworks_study
-from traceana.study.model import Study, with_published
-from traceana.study.ratio import ratio_study
+from traceana.report.plots.study_pictures import picture_of
+from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
 from traceana.study.scaling import Communication, scaling_study
-from traceana.study.sgemm import sgemm_study
-from traceana.study.side_by_side import Traced
-from traceana.study.transfers import transfers_study
+from traceana.study.study import Study, with_published
+from traceana.study.throughput import batch_study, ratio_study
+from traceana.study.trace_tables import (
+    Traced,
+    epilogues_study,
+    frameworks_study,
+    sgemm_study,
+    transfers_study,
+)
 
 MS = 1_000_000
 DEAD = {"complete": False, "reason": "out of memory", "steps_ns": ()}

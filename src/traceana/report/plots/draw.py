@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from traceana.errors import MissingExtraError
-from traceana.report.plots.heading import heading, write
+from traceana.report.plots.panels import LONGEST_NAME, drawn
 from traceana.report.plots.picture import Panel, Picture
-from traceana.report.plots.style import PARAMETERS
-from traceana.report.plots.text import drawn
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS: Final = ("png", "svg")
@@ -67,8 +68,7 @@ def figure(picture: Picture) -> Figure:
     """Return ``picture`` as a figure of matplotlib; to be called while :func:`drawing`."""
     from matplotlib.figure import Figure
 
-    from traceana.report.plots.bars import draw_bars
-    from traceana.report.plots.lines import draw_lines
+    from traceana.report.plots.panels import draw_bars, draw_lines
 
     columns = min(picture.columns, len(picture.panels))
     numbers = _numbers(picture)
@@ -121,3 +121,130 @@ def _height(panel: Panel) -> float:
     )
     # A group takes the room of its bars, and never less than a line of text.
     return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (most + 0.6))
+
+
+# Inches.
+_MARGIN: Final = 0.12
+_TITLE_LINE: Final = 0.24
+_ON_LINE: Final = 0.17
+_KEY_LINE: Final = 0.2
+_KEY_HANDLE: Final = 0.55
+# Characters an inch, of text at 12 points (bold) and at 9.
+_LARGE: Final = 9.5
+_SMALL: Final = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The lines of text, and the key's columns and lines."""
+
+    title: list[str]
+    on: list[str]
+    columns: int
+    keys: int
+
+    @property
+    def height(self) -> float:
+        """Return the inches that it takes."""
+        lines = len(self.title) * _TITLE_LINE + len(self.on) * _ON_LINE + self.keys * _KEY_LINE
+        return _MARGIN + lines + 0.08 + (0.06 if self.keys else 0)
+
+
+def heading(picture: Picture, width: float) -> Heading:
+    """Return the heading of a picture that is ``width`` inches wide."""
+    labels = {
+        drawn(one.label, LONGEST_NAME)
+        for panel in picture.panels
+        for series in (panel.lines, panel.bars)
+        for one in series
+    }
+    room = width - 2 * _MARGIN
+    on = [part for text in picture.on for part in _wrapped(text, round(room * _SMALL))]
+    longest = max(map(len, labels), default=0)
+    columns = max(1, min(len(labels), int(room / (longest / _SMALL + _KEY_HANDLE))))
+    return Heading(
+        _wrapped(picture.title, round(room * _LARGE)), on, columns, ceil(len(labels) / columns)
+    )
+
+
+def write(figure: Figure, head: Heading, panels: list[Axes]) -> None:
+    """Write ``head`` on ``figure``, whose ``panels`` have the series with their labels."""
+    width, total = figure.get_size_inches()
+    left, at = _MARGIN / width, total - _MARGIN
+    for line in head.title:
+        figure.text(left, at / total, line, va="top", fontsize=12, fontweight="bold")
+        at -= _TITLE_LINE
+    for line in head.on:
+        figure.text(left, at / total, line, va="top", color=GREY)
+        at -= _ON_LINE
+    if head.keys:
+        found: dict[str, Any] = {}
+        for axes in panels:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                found.setdefault(label, handle)
+        key = figure.legend(
+            list(found.values()),
+            list(found),
+            loc="upper left",
+            bbox_to_anchor=(left - 0.01 / width, (at - 0.02) / total),
+            ncols=head.columns,
+            frameon=False,
+            borderaxespad=0,
+            borderpad=0.1,
+            handlelength=2.2,
+            columnspacing=1.6,
+        )
+        key.set_in_layout(False)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(drawn(text, 1000), width)
+
+
+# Okabe and Ito, "Color Universal Design" (2008), without the yellow, which white swallows.
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", "--", ":")
+GREY: Final = "#6B6B6B"
+INK: Final = "#222222"
+
+PARAMETERS: Final[dict[str, Any]] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    # Names are names: a dollar sign begins no formula.
+    "text.parse_math": False,
+    "text.usetex": False,
+    # Text stays text, and the same figures give the same file.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "traceana",
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+}
+
+
+def of_series(number: int) -> dict[str, Any]:
+    """Return colour, marker and dashes of the series of this number: 21 that differ."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }

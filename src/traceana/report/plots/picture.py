@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +81,55 @@ class Picture:
     """Which panels have one y axis: the same rows of bars are then named once."""
     one_scale: bool = False
     """Whether all panels have one x axis: their bars can be compared by their lengths."""
+
+
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+_FLOPS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"), (1, "FLOP"))
+
+
+def time_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
+    """Return the axis of times (ns), and what they are to be divided by."""
+    return _axis(label, values, log, _TIMES)
+
+
+def bytes_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
+    """Return the axis of sizes in bytes, and what they are to be divided by."""
+    return _axis(label, values, log, _BYTES)
+
+
+def flops_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
+    """Return the axis of numbers of operations, and what they are to be divided by."""
+    return _axis(label, values, log, _FLOPS)
+
+
+def scaled(values: Iterable[float | None], size: float) -> list[float | None]:
+    """Return ``values`` over ``size``, null where there is none."""
+    return [None if value is None else value / size for value in values]
+
+
+def _axis(
+    label: str, values: pl.Series, log: int | None, units: tuple[tuple[int, str], ...]
+) -> tuple[Axis, int]:
+    most = max(values.drop_nulls().to_list(), default=0)
+    size, unit = next((one for one in units if most >= one[0]), units[-1])
+    return Axis(f"{label} ({unit})", log), size
+
+
+def summed(
+    frame: pl.DataFrame, series: str, item: str, rows: Sequence[str], column: str, size: float
+) -> list[Bars]:
+    """Return a series of bars for each value of ``series``: the sums of ``column`` over ``size``.
+
+    There is a bar for each of ``rows``, which are values of ``item``; a series without a figure is
+    left out. One that has a ``source`` is a paper's.
+    """
+    found = []
+    for (label,), own in frame.group_by(series, maintain_order=True):
+        sums = own.drop_nulls(column).group_by(item).agg(pl.col(column).sum())
+        values = dict(sums.iter_rows())
+        printed = "source" in own.columns and own["source"].is_not_null().any()
+        if values:
+            told = scaled([values.get(row) for row in rows], size)
+            found.append(Bars(str(label), told, printed=printed))
+    return found

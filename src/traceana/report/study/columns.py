@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from traceana.study.names import Name
+from traceana.study import Name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from traceana.report.study.table import printed, tables
 from traceana.report.terminal import draw
 from traceana.report.text import plain
 from traceana.result import Arranged
-from traceana.study.model import Study
+from traceana.study.study import Study
 
 
 def render_screen(document: Document, study: Study, paper: Paper) -> str:

@@ -1,10 +1,10 @@
-"""Reads the files of published figures."""
+"""What a study gives."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
@@ -12,7 +12,42 @@ from typing import Any, Final
 
 import polars as pl
 
-_PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
+from traceana.result import Result
+from traceana.study import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One study: ``title`` says what was measured, ``on`` on what, a line each.
+
+    ``result`` has the rows, ``sections`` further tables by their names. ``missing`` says what to
+    record where the runs lack something.
+    """
+
+    name: Name
+    title: str
+    on: tuple[str, ...]
+    result: Result
+    sections: Mapping[str, Result] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+def with_published(study: Study) -> Study:
+    """Return ``study`` with the printed figures of its paper behind its own rows.
+
+    ``source`` says which row is whose: null for the runs, else where it was printed. The notes say
+    on what it was measured, and what the paper found.
+    """
+    own = study.result.frame.with_columns(pl.lit(None, pl.String).alias("source"))
+    printed = rows(study.name, own.schema)
+    told = [sentence for one in exhibits(study.name) for sentence in one.sentences]
+    result = replace(
+        study.result, frame=pl.concat([own, printed]), notes=(*study.result.notes, *told)
+    )
+    return replace(study, result=result)
+
+
+PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
 
 # Quantities are written as they were printed: number, blank, unit.
 _UNITS: Final[Mapping[str, Mapping[str, int]]] = {
@@ -60,7 +95,7 @@ class Exhibit:
 @cache
 def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
     """Return the exhibits of ``study``, or all of them."""
-    found = [exhibit for paper in _PAPERS for exhibit in _read(paper)]
+    found = [exhibit for paper in PAPERS for exhibit in _read(paper)]
     return tuple(one for one in found if study in (None, one.study))
 
 
@@ -74,7 +109,7 @@ def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> p
 
 
 def _read(paper: str) -> list[Exhibit]:
-    text = (resources.files("traceana.study.published") / f"{paper}.toml").read_text("utf-8")
+    text = (resources.files("traceana.study") / "papers" / f"{paper}.toml").read_text("utf-8")
     whole = tomllib.loads(text)
     return [
         Exhibit(

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.algorithms.model import AlgorithmStudy
 from traceana.flops.executed import executed
 from traceana.flops.model import Refusal
+from traceana.study.timed_algorithms import AlgorithmStudy
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 
 _TEXT, _COUNT = pl.String, pl.Int64

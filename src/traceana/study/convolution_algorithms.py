@@ -1,0 +1,292 @@
+"""What both studies of convolution algorithms are told, and on what it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from traceana.analyze.layers import layers
+from traceana.analyze.selection import select
+from traceana.analyze.steps import measured_steps
+from traceana.comparison.compared_run import Run
+from traceana.comparison.layer_table import layer_table
+from traceana.comparison.run_tables import algorithms
+from traceana.result import Result
+from traceana.study import Name
+from traceana.study.algorithm_tables import by_batch, by_layer, measurements
+from traceana.study.recorded_runs import conditions, labels
+from traceana.study.study import Study
+from traceana.study.timed_algorithms import AlgorithmStudy
+from traceana.study.trace_tables import Traced, conformed, of_basis
+
+HAVE_COLUMNS: Final = frozenset({"network", "batch"})
+DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
+"""In the order in which they are shown; what is not told comes last."""
+_MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
+
+
+def direction_order() -> pl.Expr:
+    """Return the place of ``direction`` in :data:`DIRECTIONS`."""
+    places = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    return pl.col("direction").replace_strict(
+        places, default=len(DIRECTIONS), return_dtype=pl.Int64
+    )
+
+
+def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
+    """Return the names of all sources: libraries whose algorithms were timed, then runs.
+
+    Two timings of one library are numbered.
+    """
+    libraries: list[str] = []
+    ways = {(one.precision, one.layout) for one in measured}
+    for one in measured:
+        name = f"{one.library} {one.library_version}"
+        name += f", {one.precision}, {one.layout}" if len(ways) > 1 else ""
+        libraries.append(name if name not in libraries else f"{name} ({len(libraries) + 1})")
+    runs = [one.run for one in traced]
+    return [*libraries, *labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)]
+
+
+def on(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
+    """Return on what the sources were measured, a line each."""
+    lines = []
+    for one in measured:
+        count = one.device.threads
+        threads = "" if count is None else f" ({_counted(count, 'thread')})"
+        lines.append(
+            f"{one.network}, {one.device.name}{threads}, {one.library} {one.library_version}, "
+            f"{one.precision}: each algorithm alone, medians, "
+            f"{_counted(one.warm_up, 'run')} of warm-up"
+        )
+    runs = [one.run for one in traced]
+    return (*dict.fromkeys(lines), *conditions(runs, timed=False))
+
+
+def notes(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
+    """Return what a reader of the figures has to know."""
+    found = [f"{one.network}: not all was measured: {one.ended}" for one in measured if one.ended]
+    if traced:
+        found.append(
+            "of recorded runs: the kernels of convolutions by the algorithm that their names tell, "
+            "a step; workspaces are not in them"
+        )
+    return found
+
+
+def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
+    """Return what to record where there is nothing, or only what a framework chose."""
+    if measured:
+        return ()
+    if traced:
+        return (f"a run shows the algorithms that were chosen; all that there are: {_MEASURE}",)
+    return (f"to fill this study: {_MEASURE}",)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "direction": pl.String,
+    "batch": pl.Int64,
+    "algorithm": pl.String,
+    "family": pl.String,
+    "layers": pl.Int64,
+    "of_layers": pl.Int64,
+    "time_ns": pl.Int64,
+    "fastest_ns": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "calls": pl.Float64,
+}
+"""One row a source (``run``), direction, batch and algorithm. Of timed algorithms as
+:func:`traceana.algorithms.by_batch` has them, medians rounded; of recorded runs ``time_ns`` and
+``calls`` of the convolutions' kernels a step, or of the recording where it marks no steps, and the
+rest is null: a run shows what was chosen."""
+
+
+def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
+    """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
+    sources = names(measured, traced)
+    frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
+    frames += [_timed_by_batch(one, name) for one, name in zip(measured, sources, strict=False)]
+    rest = sources[len(measured) :]
+    frames += [_chosen_by_batch(one, name) for one, name in zip(traced, rest, strict=True)]
+    frame = pl.concat(frames).sort(
+        "network",
+        "run",
+        direction_order(),
+        "batch",
+        "time_ns",
+        nulls_last=True,
+        maintain_order=True,
+    )
+    return Study(
+        Name.ALGORITHMS,
+        "Time and workspace of convolution algorithms by batch size",
+        on(measured, traced),
+        Result(frame, {}, (*notes(measured, traced), *_partial(frame))),
+        missing=to_measure(measured, traced),
+    )
+
+
+def _partial(frame: pl.DataFrame) -> list[str]:
+    some = frame.filter(pl.col("layers") < pl.col("of_layers"))
+    return ["times are of the layers that the algorithm ran on"] if some.height else []
+
+
+def _timed_by_batch(study: AlgorithmStudy, name: str) -> pl.DataFrame:
+    table = by_batch(measurements(study)).rename({"median_ns": "time_ns"})
+    rounded = table.with_columns(pl.col("time_ns", "fastest_ns").round())
+    return _rows(rounded, network=study.network, run=name)
+
+
+def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
+    table = algorithms([Run(name, traced.trace, traced.model)])
+    frame = of_basis(table).filter(pl.col("category") == "conv").rename({"pass": "direction"})
+    return _rows(
+        frame.with_columns(pl.lit(traced.run.batch, pl.Int64).alias("batch")),
+        network=traced.run.network,
+        run=name,
+    )
+
+
+def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
+    told = frame.with_columns(pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run"))
+    return conformed(told, BY_BATCH_SCHEMA)
+
+
+BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "batch": pl.Int64,
+    "position": pl.Int64,
+    "layer": pl.String,
+    "direction": pl.String,
+    "algorithm": pl.String,
+    "name": pl.String,
+    "time_ns": pl.Int64,
+    "executed_flops": pl.Int64,
+    "direct_flops": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "status": pl.String,
+}
+"""One row a source, batch, layer, direction and algorithm. ``executed_flops`` is what the algorithm
+executes, ``direct_flops`` what a direct sum does, a multiply-accumulate being two. ``status`` is
+``ok``, or why there is no time: null, never 0. Of recorded runs the rows are of the layers that
+convolve, means over the measured steps, and ``direction`` is ``forward`` or ``backward``: one call
+may compute both gradients."""
+
+_CONVOLVES: Final = "(?i)conv"
+
+
+def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
+    """Return the fastest run of each algorithm for each layer, and what runs chose for theirs."""
+    sources = names(measured, traced)
+    frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
+    frames += [_timed_by_layer(one, name) for one, name in zip(measured, sources, strict=False)]
+    frames += _chosen_by_layer(traced, sources[len(measured) :])
+    frame = pl.concat(frames).sort(
+        *("network", "run", "batch", "position", direction_order(), "time_ns"),
+        nulls_last=True,
+        maintain_order=True,
+    )
+    return Study(
+        Name.LAYERWISE,
+        "Time and operations of convolution algorithms by layer",
+        on(measured, traced),
+        Result(frame, {}, tuple(notes(measured, traced))),
+        missing=to_measure(measured, traced),
+    )
+
+
+def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
+    table = measurements(study)
+    batches = table["batch"].unique(maintain_order=True).to_list()
+    fastest = pl.concat([table.head(0), *(by_layer(table, batch) for batch in batches)])
+    ok = pl.col("status") == "ok"
+    return fastest.select(
+        pl.lit(study.network).alias("network"),
+        pl.lit(name).alias("run"),
+        "batch",
+        "position",
+        "layer",
+        "direction",
+        "algorithm",
+        "name",
+        pl.col("median_ns").round().alias("time_ns"),
+        "executed_flops",
+        "direct_flops",
+        "workspace_bytes",
+        pl.when(ok)
+        .then(pl.lit("ok"))
+        .otherwise(pl.format("{}: {}", pl.col("status").str.replace_all("_", " "), "reason"))
+        .alias("status"),
+    ).cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
+
+
+def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
+    """Return the rows of recorded runs; a layer is called alike in all runs of its network."""
+    found = []
+    for network in dict.fromkeys(one.run.network for one in traced):
+        own = [(one, name) for one, name in zip(traced, names, strict=True)
+               if one.run.network == network]  # fmt: skip
+        runs = [Run(name, one.trace, one.model) for one, name in own]
+        aligned = layer_table(runs).frame.filter(pl.col("role") == "layer")
+        called = aligned.select("run", "path", pl.col("layer").alias("_name"), "item")
+        for one, name in own:
+            rows = _of_run(one, name).join(
+                called.filter(pl.col("run") == name).drop("run"),
+                left_on="layer",
+                right_on="path",
+                how="left",
+            )
+            found.append(
+                rows.with_columns(
+                    pl.coalesce("_name", "layer").alias("layer"), pl.col("item").alias("position")
+                )
+                .select(list(BY_LAYER_SCHEMA))
+                .cast(dict(BY_LAYER_SCHEMA))  # type: ignore[arg-type]
+            )
+    return found
+
+
+def _of_run(traced: Traced, name: str) -> pl.DataFrame:
+    trace = traced.trace
+    rows = measured_steps(trace).rows
+    numbers = trace.steps["number"].gather(rows).unique().to_list() if rows else None
+    steps = len(numbers) if numbers else 1
+    frame = layers(select(trace, steps=numbers), direction=True, model=traced.model).frame
+    algorithm = pl.col("algorithm").fill_null("")
+    convolves = ((algorithm != "") | pl.col("type").str.contains(_CONVOLVES)).any().over("layer")
+    chosen = algorithm.filter(algorithm != "").unique(maintain_order=True).str.join(", ")
+    return (
+        frame.filter(pl.col("role") == "layer", convolves)
+        .with_columns(pl.col("direction").replace(dict.fromkeys(("dgrad", "wgrad"), "backward")))
+        .group_by("layer", "direction", maintain_order=True)
+        .agg(
+            chosen.replace("", "unknown").alias("algorithm"),
+            pl.col("time_ns").sum() // steps,
+            *(
+                (pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()) // steps)
+                .cast(pl.Int64)
+                .alias(called)
+                for column, called in (
+                    ("executed_flops", "executed_flops"),
+                    ("flops", "direct_flops"),
+                )
+            ),
+        )
+        .with_columns(
+            pl.lit(traced.run.network, pl.String).alias("network"),
+            pl.lit(name).alias("run"),
+            pl.lit(traced.run.batch, pl.Int64).alias("batch"),
+            pl.lit(None, pl.String).alias("name"),
+            pl.lit(None, pl.Int64).alias("workspace_bytes"),
+            pl.lit("ok").alias("status"),
+        )
+    )

@@ -1,0 +1,202 @@
+"""Time per image by batch size (Trindade and Lima, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from traceana.result import Result, ratio
+from traceana.study import Name
+from traceana.study.recorded_runs import Recorded, command, conditions, labels
+from traceana.study.study import Study
+
+BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "framework": pl.String,
+    "version": pl.String,
+    "place": pl.String,
+    "on": pl.String,
+    "batch": pl.Int64,
+    "status": pl.String,
+    "steps": pl.Int64,
+    "timed": pl.String,
+    "step_ns": pl.Int64,
+    "image_ns": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+    "images_per_s": pl.Float64,
+}
+"""One row a run. ``run`` names its series, ``status`` is ``ok`` or why there is no figure.
+
+``step_ns`` is the time of one step, ``image_ns`` that over ``batch``, rounded to the nanosecond;
+``low_ns`` and ``high_ns`` are the quartiles of the steps over ``batch``. A run that failed has no
+times: null, never 0.
+"""
+
+BATCHES: Final = tuple(2**power for power in range(10))
+"""Those of the paper."""
+
+
+def batch_study(runs: Sequence[Recorded]) -> Study:
+    """Return the time per image of ``runs`` by network, series and batch."""
+    names = labels(runs, lambda run: (run.network, run.batch))
+    rows = [_batch_row(run, name) for run, name in zip(runs, names, strict=True) if run.batch]
+    frame = pl.DataFrame(rows, schema=BATCH_SCHEMA).sort("network", "run", "batch", nulls_last=True)
+    without = sum(1 for run in runs if not run.batch)
+    notes = [f"without the number of images a step, and left out: {without}"] if without else []
+    notes += limits(frame)
+    if frame.is_empty():
+        notes.append("no run tells its batch")
+    return Study(
+        Name.BATCH,
+        "Time per image by batch size",
+        conditions(runs),
+        Result(frame, {}, tuple(notes)),
+        missing=tuple(_missing_batches(frame)),
+    )
+
+
+def limits(frame: pl.DataFrame) -> list[str]:
+    """Return a sentence a series of which a run failed: where, why, and what ran before it."""
+    sentences = []
+    for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
+        failed = rows.filter(pl.col("status") != "ok")
+        if failed.is_empty():
+            continue
+        ran = rows.filter(pl.col("status") == "ok")["batch"].max()
+        largest = f"the largest that ran is {ran!s}" if ran is not None else "none ran"
+        reasons = failed.group_by("status", maintain_order=True).agg(pl.col("batch").unique())
+        told = "; ".join(
+            f"{why} at batch {', '.join(map(str, sorted(at)))}" for why, at in reasons.iter_rows()
+        )
+        sentences.append(f"{run} on {network or 'an unnamed network'}: {told}; {largest}")
+    return sentences
+
+
+def _batch_row(run: Recorded, name: str) -> dict[str, object]:
+    batch = run.batch or 1
+    step, half = run.step_ns, run.middle_half_ns
+    return {
+        "network": run.network,
+        "run": name,
+        "framework": run.framework,
+        "version": run.version,
+        "place": run.place,
+        "on": run.on,
+        "batch": run.batch,
+        "status": run.status,
+        "steps": len(run.steps_ns),
+        "timed": run.timed,
+        "step_ns": step,
+        "image_ns": None if step is None else round(step / batch),
+        "low_ns": None if half is None else round(half[0] / batch),
+        "high_ns": None if half is None else round(half[1] / batch),
+        "images_per_s": run.images_per_s,
+    }
+
+
+def _missing_batches(frame: pl.DataFrame) -> list[str]:
+    """Return the commands for series of a single batch: they have no course."""
+    if frame.is_empty():
+        return [f"to fill this study: {command(None, None, sweep=('batch', BATCHES))}"]
+    told = []
+    for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
+        if rows["batch"].n_unique() == 1:
+            others = [batch for batch in BATCHES if batch != rows["batch"][0]]
+            words = command(rows["framework"][0], network, sweep=("batch", others))
+            told.append(f"{run} has one batch; for its course: {words}")
+    return told
+
+
+RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "batch": pl.Int64,
+    "place": pl.String,
+    "run": pl.String,
+    "framework": pl.String,
+    "version": pl.String,
+    "status": pl.String,
+    "timed": pl.String,
+    "step_ns": pl.Int64,
+    "images_per_s": pl.Float64,
+    "reference": pl.String,
+    "relative_speed": pl.Float64,
+}
+"""One row a run. ``relative_speed`` is its images a second over those of ``reference``, the first
+run of the same network, batch and place; null where either has no figure."""
+
+
+def ratio_study(runs: Sequence[Recorded]) -> Study:
+    """Return how fast each run is relative to the first of its network, batch and place.
+
+    The order of ``runs`` decides which framework is the reference.
+    """
+    names = labels(runs, lambda run: (run.network, run.batch, run.devices))
+    found = [
+        _ratio_row(run, name)
+        for run, name in zip(runs, names, strict=True)
+        if run.batch and run.network is not None
+    ]
+    frame = pl.DataFrame(found, schema=RATIO_SCHEMA)
+    first = frame["run"].first() if frame.height else None
+    # The same series is the reference of every network that has it.
+    alike = ("network", "batch", "place")
+    chosen = (
+        frame.with_row_index("_row")
+        .sort(pl.col("run").ne_missing(pl.lit(first, pl.String)), "_row")
+        .group_by(alike, maintain_order=True)
+        .agg(
+            pl.col("run").first().alias("reference"),
+            pl.col("images_per_s").first().alias("_of_reference"),
+        )
+    )
+    frame = (
+        frame.drop("reference", "relative_speed")
+        .join(chosen, on=alike, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(
+            ratio(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
+        )
+        .select(list(RATIO_SCHEMA))
+        .sort("network", "batch", "place", maintain_order=True)
+    )
+    notes = ["speed is images a second; the reference is the first run that was named"]
+    if frame.is_empty():
+        notes = ["no run tells its network and batch"]
+    return Study(
+        Name.RATIO,
+        "Speed relative to the first framework, by network",
+        conditions(runs),
+        Result(frame, {}, tuple(notes)),
+        missing=tuple(_missing_frameworks(frame)),
+    )
+
+
+def _ratio_row(run: Recorded, name: str) -> dict[str, object]:
+    return {
+        "network": run.network,
+        "batch": run.batch,
+        "place": run.place,
+        "run": name,
+        "framework": run.framework,
+        "version": run.version,
+        "status": run.status,
+        "timed": run.timed,
+        "step_ns": run.step_ns,
+        "images_per_s": run.images_per_s,
+    }
+
+
+def _missing_frameworks(frame: pl.DataFrame) -> list[str]:
+    if frame.is_empty():
+        both = [command(one, "alexnet", "--batch 32") for one in ("PyTorch", "JAX")]
+        return [f"to fill this study: {'; '.join(both)}"]
+    alone = frame.filter(pl.col("run").n_unique().over("network", "batch", "place") == 1)
+    told = []
+    for network, batch, framework in alone.select("network", "batch", "framework").iter_rows():
+        other = "JAX" if framework == "PyTorch" else "PyTorch"
+        words = command(other, network, f"--batch {batch}")
+        told.append(f"{network} at batch {batch} was recorded once; beside it: {words}")
+    return told
