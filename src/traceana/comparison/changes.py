@@ -40,6 +40,8 @@ _OF_STEP: Final = ("idle", "data_loader")
 _TIME_ALONE: Final = ("idle", "data_loader", "communication")
 """These are there in every run, so they are a change only by their time."""
 
+_HOST: Final = ("pageable", "pinned", "managed")
+
 
 def found_changes(a: Half, b: Half, pairs: pl.DataFrame) -> list[Change]:
     """Return what may be another on both sides, in no order."""
@@ -159,9 +161,6 @@ def _all(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
 
 def _figures() -> dict[str, pl.DataType | type[pl.DataType]]:
     return {name: SCHEMA[name] for name in _FIGURES}
-
-
-_HOST: Final = ("pageable", "pinned", "managed")
 
 
 def idle(a: Half, b: Half) -> Iterator[Change]:

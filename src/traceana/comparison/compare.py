@@ -61,6 +61,9 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "flops_per_s": pl.Float64,
 }
 
+By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
+Given: TypeAlias = "Trace | str | os.PathLike[str]"
+
 
 def summary_table(runs: Sequence[Run]) -> Table:
     """Return one row a run: what it is, and what a step of it takes.
@@ -161,8 +164,6 @@ def _flops(run: Run, *, whole: bool) -> float | None:
     return sum(known.values()) if known else None
 
 
-By = Literal["summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"]
-
 _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
     "summary": summary_table,
     "layer": layer_table,
@@ -228,9 +229,6 @@ class Comparison:
     def transfers(self) -> pl.DataFrame:
         """Copies by direction: :func:`traceana.comparison.run_tables.transfers`."""
         return self.by("transfer").frame
-
-
-Given: TypeAlias = "Trace | str | os.PathLike[str]"
 
 
 def compare(

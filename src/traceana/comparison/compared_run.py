@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from traceana.describe import Manifest
     from traceana.trace import Trace
 
+STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "number": pl.Int64,
+    "wall_ns": pl.Int64,
+    "available_ns": pl.Int64,
+    "work_ns": pl.Int64,
+    "busy_ns": pl.Int64,
+    "calls": pl.Int64,
+}
+
 
 class Run:
     """A labelled trace with the layer manifest of its model, if there is one.
@@ -68,16 +77,6 @@ class Run:
     def batch(self) -> int | None:
         """The images in a step: as was told, else by the shapes of the layers' inputs."""
         return self._batch or self.side.batch
-
-
-STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "number": pl.Int64,
-    "wall_ns": pl.Int64,
-    "available_ns": pl.Int64,
-    "work_ns": pl.Int64,
-    "busy_ns": pl.Int64,
-    "calls": pl.Int64,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,12 @@ LEAST_CONFIDENCE: Final = 0.5
 
 VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
 
+IDLE: Final = "(idle)"
+"""Time of the step in which a device did nothing, added up over the devices."""
+REMAINDER: Final = "(remainder)"
+"""What makes the rows add up to the step: work of several streams at once counts less than its sum,
+work that a step launched may run behind its end, and means are rounded down."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -257,14 +263,6 @@ def _moved(
         )
         found += figures.get_columns()
     return found
-
-
-IDLE: Final = "(idle)"
-"""Time of the step in which a device did nothing, added up over the devices."""
-
-REMAINDER: Final = "(remainder)"
-"""What makes the rows add up to the step: work of several streams at once counts less than its sum,
-work that a step launched may run behind its end, and means are rounded down."""
 
 
 def series(sample: Sample, rows: pl.Series, count: int) -> Series:

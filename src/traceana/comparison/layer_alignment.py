@@ -40,6 +40,15 @@ _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
 """Features that tell layers of one type apart."""
 
+Codes = npt.NDArray[np.int64]
+Truths = npt.NDArray[np.bool_]
+UNKNOWN: Final = -1
+SAME_FLOPS: Final = 0.05
+"""Counts whose logarithms differ by no more are of one amount: a bias is counted or is not."""
+_MOST_TIES: Final = 1000
+_OBSERVATIONS: Final = 10
+"""How many layers the prior of m stands for when m is estimated anew from layers paired."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -160,19 +169,6 @@ def _canonical(side: Side) -> str:
 
 def _place(pair: Pair) -> tuple[int, int]:
     return pair.a, pair.b
-
-
-Codes = npt.NDArray[np.int64]
-Truths = npt.NDArray[np.bool_]
-
-UNKNOWN: Final = -1
-SAME_FLOPS: Final = 0.05
-"""Counts whose logarithms differ by no more are of one amount: a bias is counted or is not."""
-
-_MOST_TIES: Final = 1000
-
-_OBSERVATIONS: Final = 10
-"""How many layers the prior of m stands for when m is estimated anew from layers paired."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from traceana.comparison.compared_run import Sample
 from traceana.comparison.layer_features import Side
 from traceana.comparison.verdicts import Times
 
+_PRODUCTS: Final = ("conv", "gemm")
+_UNTOLD: Final = ("unknown", "(unknown)")
+
 
 @dataclass(frozen=True, slots=True)
 class Half:
@@ -60,10 +63,6 @@ class Change:
     layers: int | None = None
     layer_a: str | None = None
     layer_b: str | None = None
-
-
-_PRODUCTS: Final = ("conv", "gemm")
-_UNTOLD: Final = ("unknown", "(unknown)")
 
 
 def algorithms(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:

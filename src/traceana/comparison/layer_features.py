@@ -33,6 +33,15 @@ _SEPARATOR: Final = re.compile(r"[./]")
 _SUFFIX: Final = re.compile(r"_\d+$")
 _NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
 
+_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
+"""Categories of the work that is what a layer is for."""
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
+_ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$")
+"""TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
+_PART_OF_ANY: Final = "pointwise"
+"""Its operators are parts of layers of any kind: a normalization that a framework writes out is
+named after one of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -229,10 +238,6 @@ def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str 
     return path, None
 
 
-_PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
-"""Categories of the work that is what a layer is for."""
-
-
 def execution_order(
     trace: Trace, label_of: Mapping[int, str], positions: Mapping[str, int]
 ) -> dict[str, int]:
@@ -300,16 +305,6 @@ def weights(
         if "weight" in layer.parameters:
             found[row] = (tuple(layer.parameters["weight"]), True)
     return found
-
-
-_NO_LETTER: Final = re.compile(r"[^a-z0-9]")
-_ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$")
-"""TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
-
-
-_PART_OF_ANY: Final = "pointwise"
-"""Its operators are parts of layers of any kind: a normalization that a framework writes out is
-named after one of them."""
 
 
 class Type(NamedTuple):

@@ -31,6 +31,11 @@ _SUFFIXES: Final = frozenset(
     )
 )
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_Entry = tuple[str, str, int]
+Pairs = Mapping[str, str] | str | os.PathLike[str]
+"""Layers of one run on layers of another: a mapping of names, or a file of them."""
+
 
 def opened(
     given: Trace | str | os.PathLike[str], model: Manifest | None = None
@@ -113,9 +118,6 @@ def _differing_values(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-
-
 def baselines_folder() -> Path:
     """Return where baselines are: ``traceana/baselines`` in ``$XDG_DATA_HOME``.
 
@@ -164,12 +166,6 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
     except OSError as error:
         raise CannotWriteError(f"cannot replace {beside}: {error.strerror}") from error
     return bundle
-
-
-_Entry = tuple[str, str, int]
-
-Pairs = Mapping[str, str] | str | os.PathLike[str]
-"""Layers of one run on layers of another: a mapping of names, or a file of them."""
 
 
 def forced_pairs(

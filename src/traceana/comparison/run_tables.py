@@ -17,6 +17,15 @@ RUN: Final = "run"
 ITEM: Final = "item"
 RATIO: Final = "to_first"
 
+_WHOLE: Final = "figures are of whole recordings"
+SGEMM: Final = ("fp32", "tf32")
+"""Operand types of what BLAS calls SGEMM; TF32 runs behind its interface."""
+_KEYS: Final = ("direction", "host_memory")
+_FIGURES: Final = (
+    *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
+    *("waits", "step_count", "step_bytes", "step_ns", "step_share"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -130,9 +139,6 @@ def _together(figure: str, kind: pl.DataType) -> pl.Expr:
     return pl.when(column.is_not_null().any()).then(column.sum())
 
 
-_WHOLE: Final = "figures are of whole recordings"
-
-
 def classes(runs: Sequence[Run]) -> Table:
     """Return all work by category and part, as ``report`` has them."""
     return work(runs, "class")
@@ -237,10 +243,6 @@ def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
     return (f"no run marks steps: {_WHOLE}, without ratios: they hold {counts} kernels",)
 
 
-SGEMM: Final = ("fp32", "tf32")
-"""Operand types of what BLAS calls SGEMM; TF32 runs behind its interface."""
-
-
 def gemms(runs: Sequence[Run]) -> Table:
     """Return the matrix products by kernel.
 
@@ -268,13 +270,6 @@ def _without(runs: Sequence[Run], what: str) -> list[str]:
         for run in runs
         if run.whole.cells.filter(pl.col("category") == "gemm").is_empty()
     ]
-
-
-_KEYS: Final = ("direction", "host_memory")
-_FIGURES: Final = (
-    *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
-    *("waits", "step_count", "step_bytes", "step_ns", "step_share"),
-)
 
 
 def transfers(runs: Sequence[Run]) -> Table:

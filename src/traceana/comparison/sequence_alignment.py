@@ -19,6 +19,8 @@ Matrix = npt.NDArray[np.float64]
 _IMPOSSIBLE: Final = -(1 << 60)
 _MATCH, _ROWS, _COLUMNS = 0, 1, 2
 
+_NEVER: Final = -1e18
+
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
@@ -90,9 +92,6 @@ def _trace_back(state: int, tables: tuple[npt.NDArray[np.int8], ...]) -> list[tu
             pairs.append((row, column))
         state = before
     return pairs[::-1]
-
-
-_NEVER: Final = -1e18
 
 
 def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:

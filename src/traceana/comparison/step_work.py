@@ -22,6 +22,27 @@ _CLASS: Final = (
     *("function", "epilogue"),
 )
 
+_FUNCTION: Final = "CompiledFunction"
+"""AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
+_BEGINS: Final = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+"""What Dynamo and Inductor draw around compiled code."""
+Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
+KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+    "class": ("category", "part"),
+    "algorithm": ("category", "algorithm", "pass"),
+    "kernel": ("name", "category", "part"),
+    "gemm": ("gemm", "form", "precision", "library", "tile", "gemm_layout"),
+    "transfer": ("direction", "host_memory"),
+}
+"""The columns that tell the rows apart; the first is never null."""
+OTHER: Final = "(other work)"
+"""By product or by copy, the row of the work that is none."""
+NO_TILE: Final = "(no tile)"
+"""``gemm`` of products whose name tells neither a tile nor a layout."""
+_STRIDED: Final = r"(?i)strided_?batched"
+_TENSILE: Final = r"^Cijk_"
+_TENSILE_POINTERS: Final = r"_G[BG](?:_|$)"
+
 
 def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     """Return the work of ``trace`` added up; ``step`` names the step of each row of the work.
@@ -77,13 +98,6 @@ def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
     return chosen.join(asked, on="at", how="left", maintain_order="left")
 
 
-_FUNCTION: Final = "CompiledFunction"
-"""AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
-
-_BEGINS: Final = ("Torch-Compiled Region", "## Call CompiledFxGraph")
-"""What Dynamo and Inductor draw around compiled code."""
-
-
 def compiled(trace: Trace) -> pl.Series:
     """Return for each row of the work whether ``torch.compile`` made the code that launched it."""
     rows = work(trace).select("op", "range")
@@ -108,28 +122,6 @@ def _inside(table: pl.DataFrame, name: str, rows: pl.Series) -> pl.Series:
         found = around
     at = rows.cast(pl.Int64).fill_null(-1).to_numpy()
     return pl.Series(np.where(at >= 0, found[at], False))
-
-
-Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
-
-KEYS: Final[dict[Kind, tuple[str, ...]]] = {
-    "class": ("category", "part"),
-    "algorithm": ("category", "algorithm", "pass"),
-    "kernel": ("name", "category", "part"),
-    "gemm": ("gemm", "form", "precision", "library", "tile", "gemm_layout"),
-    "transfer": ("direction", "host_memory"),
-}
-"""The columns that tell the rows apart; the first is never null."""
-
-OTHER: Final = "(other work)"
-"""By product or by copy, the row of the work that is none."""
-
-NO_TILE: Final = "(no tile)"
-"""``gemm`` of products whose name tells neither a tile nor a layout."""
-
-_STRIDED: Final = r"(?i)strided_?batched"
-_TENSILE: Final = r"^Cijk_"
-_TENSILE_POINTERS: Final = r"_G[BG](?:_|$)"
 
 
 def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:

@@ -40,6 +40,29 @@ MINIMUM_EFFECT: Final = 0.01
 FEWEST: Final = 2
 """Of one step nothing is known of how much steps differ."""
 
+Times = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+FLOOR: Final = 0.1
+"""The part of the least effect on the step by which every standard error is widened: what matters
+to the step stands out from the noise of the hundreds of rows that do not."""
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "calls_a": pl.Float64,
+    "calls_b": pl.Float64,
+    "time_a_ns": pl.Int64,
+    "time_b_ns": pl.Int64,
+    "delta_ns": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
+    "relative": pl.Float64,
+    "of_step": pl.Float64,
+    "p": pl.Float64,
+    "verdict": pl.String,
+}
+"""What :func:`judged` says of each row, per step: mean calls and times, ``delta_ns`` (b less a) and
+the bounds of its interval, ``relative`` (that over the time of a), ``of_step`` (that over a's whole
+step, device time), ``p`` (for all rows of work together; of what is measured by the step each
+alone) and the verdict. Without enough steps bounds and ``p`` are null."""
+
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
@@ -133,32 +156,6 @@ def _verdict(
     if interval.low <= 0 <= interval.high or abs(interval.difference) < least:
         return "inconclusive"
     return "slower" if interval.difference > 0 else "faster"
-
-
-Times = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-FLOOR: Final = 0.1
-"""The part of the least effect on the step by which every standard error is widened: what matters
-to the step stands out from the noise of the hundreds of rows that do not."""
-
-SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "calls_a": pl.Float64,
-    "calls_b": pl.Float64,
-    "time_a_ns": pl.Int64,
-    "time_b_ns": pl.Int64,
-    "delta_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "relative": pl.Float64,
-    "of_step": pl.Float64,
-    "p": pl.Float64,
-    "verdict": pl.String,
-}
-"""What :func:`judged` says of each row, per step: mean calls and times, ``delta_ns`` (b less a) and
-the bounds of its interval, ``relative`` (that over the time of a), ``of_step`` (that over a's whole
-step, device time), ``p`` (for all rows of work together; of what is measured by the step each
-alone) and the verdict. Without enough steps bounds and ``p`` are null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 CHOICE: Final = ("algorithm", "name", "implementation", "math_type")
 """What tells the algorithms of one layer, direction and batch size apart."""
 
+_DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
+
 
 def measurements(study: AlgorithmStudy) -> pl.DataFrame:
     """Return one row a measurement, in the file's order, with the columns of ``MEASUREMENTS``.
@@ -93,9 +95,6 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
         .with_columns(direct_flops_per_s=pl.col("direct_flops") / pl.col("median_ns") * 1e9)
         .select(list(MEASUREMENTS))
     )
-
-
-_DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
 
 
 def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:

@@ -26,6 +26,46 @@ DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
 """In the order in which they are shown; what is not told comes last."""
 _MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
 
+BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "direction": pl.String,
+    "batch": pl.Int64,
+    "algorithm": pl.String,
+    "family": pl.String,
+    "layers": pl.Int64,
+    "of_layers": pl.Int64,
+    "time_ns": pl.Int64,
+    "fastest_ns": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "calls": pl.Float64,
+}
+"""One row a source (``run``), direction, batch and algorithm. Of timed algorithms as
+:func:`traceana.algorithms.by_batch` has them, medians rounded; of recorded runs ``time_ns`` and
+``calls`` of the convolutions' kernels a step, or of the recording where it marks no steps, and the
+rest is null: a run shows what was chosen."""
+BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "batch": pl.Int64,
+    "position": pl.Int64,
+    "layer": pl.String,
+    "direction": pl.String,
+    "algorithm": pl.String,
+    "name": pl.String,
+    "time_ns": pl.Int64,
+    "executed_flops": pl.Int64,
+    "direct_flops": pl.Int64,
+    "workspace_bytes": pl.Int64,
+    "status": pl.String,
+}
+"""One row a source, batch, layer, direction and algorithm. ``executed_flops`` is what the algorithm
+executes, ``direct_flops`` what a direct sum does, a multiply-accumulate being two. ``status`` is
+``ok``, or why there is no time: null, never 0. Of recorded runs the rows are of the layers that
+convolve, means over the measured steps, and ``direction`` is ``forward`` or ``backward``: one call
+may compute both gradients."""
+_CONVOLVES: Final = "(?i)conv"
+
 
 def direction_order() -> pl.Expr:
     """Return the place of ``direction`` in :data:`DIRECTIONS`."""
@@ -89,26 +129,6 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "direction": pl.String,
-    "batch": pl.Int64,
-    "algorithm": pl.String,
-    "family": pl.String,
-    "layers": pl.Int64,
-    "of_layers": pl.Int64,
-    "time_ns": pl.Int64,
-    "fastest_ns": pl.Int64,
-    "workspace_bytes": pl.Int64,
-    "calls": pl.Float64,
-}
-"""One row a source (``run``), direction, batch and algorithm. Of timed algorithms as
-:func:`traceana.algorithms.by_batch` has them, medians rounded; of recorded runs ``time_ns`` and
-``calls`` of the convolutions' kernels a step, or of the recording where it marks no steps, and the
-rest is null: a run shows what was chosen."""
-
-
 def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
     """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
     sources = names(measured, traced)
@@ -158,30 +178,6 @@ def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
 def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
     told = frame.with_columns(pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run"))
     return conformed(told, BY_BATCH_SCHEMA)
-
-
-BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "batch": pl.Int64,
-    "position": pl.Int64,
-    "layer": pl.String,
-    "direction": pl.String,
-    "algorithm": pl.String,
-    "name": pl.String,
-    "time_ns": pl.Int64,
-    "executed_flops": pl.Int64,
-    "direct_flops": pl.Int64,
-    "workspace_bytes": pl.Int64,
-    "status": pl.String,
-}
-"""One row a source, batch, layer, direction and algorithm. ``executed_flops`` is what the algorithm
-executes, ``direct_flops`` what a direct sum does, a multiply-accumulate being two. ``status`` is
-``ok``, or why there is no time: null, never 0. Of recorded runs the rows are of the layers that
-convolve, means over the measured steps, and ``direction`` is ``forward`` or ``backward``: one call
-may compute both gradients."""
-
-_CONVOLVES: Final = "(?i)conv"
 
 
 def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:

@@ -23,6 +23,21 @@ _GPU_OPTIONS: Final = ("cuda", "gpu", "rocm")
 WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
 
+TIMED: Final = frozenset({"network", "batch", "processes"})
+"""Facts that have columns of their own in a table of whole steps."""
+_SAID_OTHERWISE: Final = frozenset({"device", "steps", "warm_up"})
+"""``place`` says it, or it changes no figure."""
+_UNNAMED = "a machine that is not named"
+"""Beside others that are: their names are not those of all runs."""
+_FRAMEWORKS: Final = {"PyTorch": "pytorch", "Keras": "keras", "JAX": "jax"}
+NETWORKS: Final = frozenset(
+    {
+        *("alexnet", "alexnet_2012", "vgg16", "googlenet", "resnet18", "resnet50"),
+        *("lenet5", "cifar10_quick", "mlp"),
+    }
+)
+"""The networks of the workloads, which are not in the package."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -147,11 +162,6 @@ def _device_name(environment: Environment | None, *, on_gpu: bool) -> str | None
     return f"{environment.cpu} ({environment.cpu_cores} cores)"
 
 
-TIMED: Final = frozenset({"network", "batch", "processes"})
-"""Facts that have columns of their own in a table of whole steps."""
-_SAID_OTHERWISE: Final = frozenset({"device", "steps", "warm_up"})
-"""``place`` says it, or it changes no figure."""
-
 Cell = Callable[[Recorded], Hashable]
 
 
@@ -226,10 +236,6 @@ def _value(value: object) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-_UNNAMED = "a machine that is not named"
-"""Beside others that are: their names are not those of all runs."""
-
-
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
     """Return machines and software of ``runs``, and where ``timed`` how; no line is empty.
 
@@ -278,16 +284,6 @@ def _with_batches(runs: Sequence[Recorded]) -> str:
 
 def _listed(texts: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(text for text in texts if text))
-
-
-_FRAMEWORKS: Final = {"PyTorch": "pytorch", "Keras": "keras", "JAX": "jax"}
-NETWORKS: Final = frozenset(
-    {
-        *("alexnet", "alexnet_2012", "vgg16", "googlenet", "resnet18", "resnet50"),
-        *("lenet5", "cifar10_quick", "mlp"),
-    }
-)
-"""The networks of the workloads, which are not in the package."""
 
 
 def command(

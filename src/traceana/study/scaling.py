@@ -17,6 +17,63 @@ from traceana.study.study import Study
 
 MODELS: Final = "models"
 
+SHARED: Final = "shared batch"
+OWN: Final = "batch a device"
+FLOAT32: Final = 4
+SERIES: Final = ("network", "run", "scaling", "batch")
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "framework": pl.String,
+    "version": pl.String,
+    "on": pl.String,
+    "scaling": pl.String,
+    "batch": pl.Int64,
+    "devices": pl.Int64,
+    "status": pl.String,
+    "timed": pl.String,
+    "step_ns": pl.Int64,
+    "images_per_s": pl.Float64,
+    "speed_up": pl.Float64,
+    "efficiency": pl.Float64,
+    "communication_ns": pl.Int64,
+    "communication_share": pl.Float64,
+    "exposed_ns": pl.Int64,
+    "exposed_share": pl.Float64,
+    "reduced_bytes": pl.Int64,
+    "parameter_bytes": pl.Int64,
+    "of_parameters": pl.Float64,
+}
+"""One row a run and series. ``scaling`` tells what stays the same in the series as devices are
+added, and is ``batch`` images: those of all devices together (``shared batch``) or of each.
+
+``speed_up`` is images a second over those of one device in the series, ``efficiency`` that over
+``devices``. ``communication_ns`` to ``reduced_bytes`` are those of
+:class:`traceana.study.scaling.Communication`; ``parameter_bytes`` are the model's in
+float32, as all weights of the workloads are, ``of_parameters`` is ``reduced_bytes`` over it."""
+Gathering = Literal["O(N-1)", "O(log N)"]
+GATHERINGS: Final[tuple[Gathering, ...]] = ("O(N-1)", "O(log N)")
+FEWEST_COUNTS: Final = 3
+"""Fewer device counts than this fit any two parameters: they would tell nothing."""
+Floats = npt.NDArray[np.float64]
+FITTED: Final = dict(zip(GATHERINGS, ("linear_ns", "logarithmic_ns"), strict=True))
+"""The columns of the models' times."""
+MODELS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "scaling": pl.String,
+    "batch": pl.Int64,
+    "model": pl.String,
+    "compute_ns": pl.Int64,
+    "gather_ns": pl.Int64,
+    "residual_ns": pl.Int64,
+    "residual_share": pl.Float64,
+    "fits_better": pl.Boolean,
+}
+"""One row a series and model. ``compute_ns`` is the step's time on one device without gathering,
+``gather_ns`` what N - 1 or log₂ N is multiplied by; ``residual_ns`` the root of the mean square of
+what the model leaves, ``residual_share`` that over the mean of the steps' times."""
+
 
 def scaling_study(
     runs: Sequence[Recorded], communications: Sequence[Communication | None]
@@ -49,43 +106,6 @@ def scaling_study(
         {MODELS: Result(models)} if models.height else {},
         tuple(refusals),
     )
-
-
-SHARED: Final = "shared batch"
-OWN: Final = "batch a device"
-FLOAT32: Final = 4
-SERIES: Final = ("network", "run", "scaling", "batch")
-
-SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "framework": pl.String,
-    "version": pl.String,
-    "on": pl.String,
-    "scaling": pl.String,
-    "batch": pl.Int64,
-    "devices": pl.Int64,
-    "status": pl.String,
-    "timed": pl.String,
-    "step_ns": pl.Int64,
-    "images_per_s": pl.Float64,
-    "speed_up": pl.Float64,
-    "efficiency": pl.Float64,
-    "communication_ns": pl.Int64,
-    "communication_share": pl.Float64,
-    "exposed_ns": pl.Int64,
-    "exposed_share": pl.Float64,
-    "reduced_bytes": pl.Int64,
-    "parameter_bytes": pl.Int64,
-    "of_parameters": pl.Float64,
-}
-"""One row a run and series. ``scaling`` tells what stays the same in the series as devices are
-added, and is ``batch`` images: those of all devices together (``shared batch``) or of each.
-
-``speed_up`` is images a second over those of one device in the series, ``efficiency`` that over
-``devices``. ``communication_ns`` to ``reduced_bytes`` are those of
-:class:`traceana.study.scaling.Communication`; ``parameter_bytes`` are the model's in
-float32, as all weights of the workloads are, ``of_parameters`` is ``reduced_bytes`` over it."""
 
 
 def in_series(
@@ -191,14 +211,6 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
     )
 
 
-Gathering = Literal["O(N-1)", "O(log N)"]
-GATHERINGS: Final[tuple[Gathering, ...]] = ("O(N-1)", "O(log N)")
-FEWEST_COUNTS: Final = 3
-"""Fewer device counts than this fit any two parameters: they would tell nothing."""
-
-Floats = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A model with its two times (ns) and what it leaves of the measured ones.
@@ -258,26 +270,6 @@ def _design(gathering: Gathering, devices: Sequence[int] | Floats, shared_batch:
     count = np.asarray(devices, dtype=np.float64)
     computing = 1 / count if shared_batch else np.ones_like(count)
     return np.column_stack([computing, count - 1 if gathering == GATHERINGS[0] else np.log2(count)])
-
-
-FITTED: Final = dict(zip(GATHERINGS, ("linear_ns", "logarithmic_ns"), strict=True))
-"""The columns of the models' times."""
-
-MODELS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "scaling": pl.String,
-    "batch": pl.Int64,
-    "model": pl.String,
-    "compute_ns": pl.Int64,
-    "gather_ns": pl.Int64,
-    "residual_ns": pl.Int64,
-    "residual_share": pl.Float64,
-    "fits_better": pl.Boolean,
-}
-"""One row a series and model. ``compute_ns`` is the step's time on one device without gathering,
-``gather_ns`` what N - 1 or log₂ N is multiplied by; ``residual_ns`` the root of the mean square of
-what the model leaves, ``residual_share`` that over the mean of the steps' times."""
 
 
 def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:

@@ -15,6 +15,15 @@ import polars as pl
 from traceana.result import Result
 from traceana.study import Name
 
+PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
+# Quantities are written as they were printed: number, blank, unit.
+_UNITS: Final[Mapping[str, Mapping[str, int]]] = {
+    "time": {"s": 10**9, "ms": 10**6},
+    "bytes": {"MB": 10**6},
+    "bytes_per_s": {"MB/s": 10**6, "GB/s": 10**9},
+}
+_COLUMNS: Final = {"time": "time_ns"}
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -45,17 +54,6 @@ def with_published(study: Study) -> Study:
         study.result, frame=pl.concat([own, printed]), notes=(*study.result.notes, *told)
     )
     return replace(study, result=result)
-
-
-PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
-
-# Quantities are written as they were printed: number, blank, unit.
-_UNITS: Final[Mapping[str, Mapping[str, int]]] = {
-    "time": {"s": 10**9, "ms": 10**6},
-    "bytes": {"MB": 10**6},
-    "bytes_per_s": {"MB/s": 10**6, "GB/s": 10**9},
-}
-_COLUMNS: Final = {"time": "time_ns"}
 
 
 @dataclass(frozen=True, slots=True)

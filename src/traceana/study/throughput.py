@@ -39,6 +39,23 @@ times: null, never 0.
 BATCHES: Final = tuple(2**power for power in range(10))
 """Those of the paper."""
 
+RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "batch": pl.Int64,
+    "place": pl.String,
+    "run": pl.String,
+    "framework": pl.String,
+    "version": pl.String,
+    "status": pl.String,
+    "timed": pl.String,
+    "step_ns": pl.Int64,
+    "images_per_s": pl.Float64,
+    "reference": pl.String,
+    "relative_speed": pl.Float64,
+}
+"""One row a run. ``relative_speed`` is its images a second over those of ``reference``, the first
+run of the same network, batch and place; null where either has no figure."""
+
 
 def batch_study(runs: Sequence[Recorded]) -> Study:
     """Return the time per image of ``runs`` by network, series and batch."""
@@ -109,24 +126,6 @@ def _missing_batches(frame: pl.DataFrame) -> list[str]:
             words = command(rows["framework"][0], network, sweep=("batch", others))
             told.append(f"{run} has one batch; for its course: {words}")
     return told
-
-
-RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "batch": pl.Int64,
-    "place": pl.String,
-    "run": pl.String,
-    "framework": pl.String,
-    "version": pl.String,
-    "status": pl.String,
-    "timed": pl.String,
-    "step_ns": pl.Int64,
-    "images_per_s": pl.Float64,
-    "reference": pl.String,
-    "relative_speed": pl.Float64,
-}
-"""One row a run. ``relative_speed`` is its images a second over those of ``reference``, the first
-run of the same network, batch and place; null where either has no figure."""
 
 
 def ratio_study(runs: Sequence[Recorded]) -> Study:

@@ -30,6 +30,8 @@ Status = Literal["ok", "unsupported", "out_of_memory", "failed", "wrong", "left_
 """``unsupported``: the library does not offer it for this shape. ``wrong``: it ran, and its result
 is not that of a direct sum. ``left_out``: it was not run, for the reason that is told."""
 
+_WRITE = "write one with python -m workloads.algorithms"
+
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """A two-dimensional convolution of one image: extents are (height, width).
@@ -204,6 +206,3 @@ def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
 def to_json(study: AlgorithmStudy) -> str:
     """Return the file's text."""
     return lined(study, "layers", "measurements")
-
-
-_WRITE = "write one with python -m workloads.algorithms"

@@ -26,6 +26,67 @@ PER_STEP: Final = "step"
 PER_RECORDING: Final = "recording"
 _HAVE_COLUMNS: Final = frozenset({"network"})
 
+FRAMEWORKS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "item": pl.Int64,
+    "layer": pl.String,
+    "type": pl.String,
+    "role": pl.String,
+    "path": pl.String,
+    "confidence": pl.Float64,
+    "calls": pl.Float64,
+    "forward_ns": pl.Int64,
+    "backward_ns": pl.Int64,
+    "optimizer_ns": pl.Int64,
+    "other_ns": pl.Int64,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "to_first": pl.Float64,
+    "per": pl.String,
+}
+"""One row a run and layer, as :func:`traceana.comparison.layer_table` has them."""
+EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "operation": pl.String,
+    "direction": pl.String,
+    "library": pl.String,
+    "how": pl.String,
+    "calls": pl.Float64,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "to_first": pl.Float64,
+    "per": pl.String,
+}
+"""As :func:`traceana.comparison.epilogue_table.epilogues` has them, without the other work."""
+SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "gemm": pl.String,
+    "form": pl.String,
+    "library": pl.String,
+    "calls": pl.Float64,
+    "time_ns": pl.Int64,
+    "mean_ns": pl.Int64,
+    "per": pl.String,
+}
+"""One row a run, tile with layout, and form; ``library`` lists whose kernels they are, ``mean_ns``
+is the time of one call, rounded down."""
+TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "network": pl.String,
+    "run": pl.String,
+    "direction": pl.String,
+    "host_memory": pl.String,
+    "count": pl.Float64,
+    "bytes": pl.Int64,
+    "bytes_per_s": pl.Float64,
+    "time_ns": pl.Int64,
+    "to_first": pl.Float64,
+    "per": pl.String,
+}
+"""As :func:`traceana.comparison.run_tables` has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traced:
@@ -92,28 +153,6 @@ def _whole(column: str) -> str:
     return "time_ns" if column == "step_ns" else column.removeprefix("step_")
 
 
-FRAMEWORKS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "item": pl.Int64,
-    "layer": pl.String,
-    "type": pl.String,
-    "role": pl.String,
-    "path": pl.String,
-    "confidence": pl.Float64,
-    "calls": pl.Float64,
-    "forward_ns": pl.Int64,
-    "backward_ns": pl.Int64,
-    "optimizer_ns": pl.Int64,
-    "other_ns": pl.Int64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
-"""One row a run and layer, as :func:`traceana.comparison.layer_table` has them."""
-
-
 def frameworks_study(traced: Sequence[Traced]) -> Study:
     """Return the time of each layer in each run, the layers of all runs of a network aligned."""
     frame, notes = tables(traced, layer_table, FRAMEWORKS_SCHEMA)
@@ -124,22 +163,6 @@ def frameworks_study(traced: Sequence[Traced]) -> Study:
         Result(frame, {}, notes),
         missing=to_record(traced),
     )
-
-
-EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "operation": pl.String,
-    "direction": pl.String,
-    "library": pl.String,
-    "how": pl.String,
-    "calls": pl.Float64,
-    "time_ns": pl.Int64,
-    "share": pl.Float64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
-"""As :func:`traceana.comparison.epilogue_table.epilogues` has them, without the other work."""
 
 
 def epilogues_study(traced: Sequence[Traced]) -> Study:
@@ -153,21 +176,6 @@ def epilogues_study(traced: Sequence[Traced]) -> Study:
         Result(frame, {}, notes),
         missing=to_record(traced, "--epilogue separate"),
     )
-
-
-SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "gemm": pl.String,
-    "form": pl.String,
-    "library": pl.String,
-    "calls": pl.Float64,
-    "time_ns": pl.Int64,
-    "mean_ns": pl.Int64,
-    "per": pl.String,
-}
-"""One row a run, tile with layout, and form; ``library`` lists whose kernels they are, ``mean_ns``
-is the time of one call, rounded down."""
 
 
 def sgemm_study(traced: Sequence[Traced]) -> Study:
@@ -192,21 +200,6 @@ def sgemm_study(traced: Sequence[Traced]) -> Study:
         Result(frame, {}, notes),
         missing=on_a_gpu(traced, "operators of the CPU tell no precision"),
     )
-
-
-TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "network": pl.String,
-    "run": pl.String,
-    "direction": pl.String,
-    "host_memory": pl.String,
-    "count": pl.Float64,
-    "bytes": pl.Int64,
-    "bytes_per_s": pl.Float64,
-    "time_ns": pl.Int64,
-    "to_first": pl.Float64,
-    "per": pl.String,
-}
-"""As :func:`traceana.comparison.run_tables` has them."""
 
 
 def transfers_study(traced: Sequence[Traced]) -> Study:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from traceana.errors import MissingExtraError
-from traceana.report.plots.draw import drawing, figure, of_series, picture_file
-from traceana.report.plots.panels import drawn, number, rounded
+from traceana.report.plots.draw import drawing, figure, picture_file
+from traceana.report.plots.panels import drawn, number, of_series, rounded
 from traceana.report.plots.picture import Axis, Bars, Failure, Line, Panel, Picture
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"

@@ -1,4 +1,4 @@
-"""From a picture to a file's content."""
+"""A picture as the content of a PNG or SVG file: figure, heading, key to the series, style."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from traceana.errors import MissingExtraError
-from traceana.report.plots.panels import LONGEST_NAME, drawn
+from traceana.report.plots.panels import GREY, LONGEST_NAME, draw_bars, draw_lines, drawn
 from traceana.report.plots.picture import Panel, Picture
 
 if TYPE_CHECKING:
@@ -26,6 +26,48 @@ _WIDTHS: Final = {1: 7.4, 2: 9.6, 3: 12.2}
 _LINES_HEIGHT: Final = 3.2
 _BAR_HEIGHT: Final = 0.15
 _BARS_AROUND: Final = 0.9
+
+# Inches.
+_MARGIN: Final = 0.12
+_TITLE_LINE: Final = 0.24
+_ON_LINE: Final = 0.17
+_KEY_LINE: Final = 0.2
+_KEY_HANDLE: Final = 0.55
+# Characters an inch, of text at 12 points (bold) and at 9.
+_LARGE: Final = 9.5
+_SMALL: Final = 13.0
+INK: Final = "#222222"
+PARAMETERS: Final[dict[str, Any]] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    # Names are names: a dollar sign begins no formula.
+    "text.parse_math": False,
+    "text.usetex": False,
+    # Text stays text, and the same figures give the same file.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "traceana",
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+}
 
 
 def picture_file(picture: Picture, format: str) -> bytes:  # noqa: A002
@@ -67,8 +109,6 @@ def drawing() -> Iterator[None]:
 def figure(picture: Picture) -> Figure:
     """Return ``picture`` as a figure of matplotlib; to be called while :func:`drawing`."""
     from matplotlib.figure import Figure
-
-    from traceana.report.plots.panels import draw_bars, draw_lines
 
     columns = min(picture.columns, len(picture.panels))
     numbers = _numbers(picture)
@@ -121,17 +161,6 @@ def _height(panel: Panel) -> float:
     )
     # A group takes the room of its bars, and never less than a line of text.
     return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (most + 0.6))
-
-
-# Inches.
-_MARGIN: Final = 0.12
-_TITLE_LINE: Final = 0.24
-_ON_LINE: Final = 0.17
-_KEY_LINE: Final = 0.2
-_KEY_HANDLE: Final = 0.55
-# Characters an inch, of text at 12 points (bold) and at 9.
-_LARGE: Final = 9.5
-_SMALL: Final = 13.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,52 +228,3 @@ def write(figure: Figure, head: Heading, panels: list[Axes]) -> None:
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(drawn(text, 1000), width)
-
-
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow, which white swallows.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
-MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
-DASHES: Final = ("-", "--", ":")
-GREY: Final = "#6B6B6B"
-INK: Final = "#222222"
-
-PARAMETERS: Final[dict[str, Any]] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.0,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "text.color": INK,
-    # Names are names: a dollar sign begins no formula.
-    "text.parse_math": False,
-    "text.usetex": False,
-    # Text stays text, and the same figures give the same file.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "traceana",
-    "figure.dpi": 100,
-    "savefig.dpi": 150,
-}
-
-
-def of_series(number: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the series of this number: 21 that differ."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
-    }

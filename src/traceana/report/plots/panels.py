@@ -1,4 +1,4 @@
-"""Draws a panel of lines."""
+"""One panel drawn with matplotlib: lines or bars, their axes and the text on them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from traceana.report.plots.draw import GREY, of_series
 from traceana.report.plots.picture import Axis, Bars, Line, Panel
 from traceana.report.text import cut_start, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Of the panel's height.
+# Okabe and Ito, "Color Universal Design" (2008), without the yellow, which white swallows.
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", "--", ":")
+GREY: Final = "#6B6B6B"
+
+# Fractions of the panel's height.
 _TOP: Final = 0.97
 _BELOW: Final = 0.075
 _LONGEST_REASON: Final = 24
+
+_GROUP: Final = 0.82
+"""Part of a group's room that its bars fill."""
+_MOST_NUMBERS: Final = 120
+_MOST_TICKS: Final = 12
+_FEW_DECADES: Final = 2.5
+_NOT_XML: Final = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+LONGEST: Final = 44
+LONGEST_NAME: Final = 64
+"""Of a series in the key."""
 
 
 def draw_lines(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
@@ -83,11 +98,6 @@ def _crosses(axes: Axes, line: Line, height: float, colour: str) -> None:
             fontsize=7.5,
             color=colour,
         )
-
-
-_GROUP: Final = 0.82
-"""Part of a group's room that its bars fill."""
-_MOST_NUMBERS: Final = 120
 
 
 def draw_bars(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
@@ -160,10 +170,6 @@ def _draw_bars(
             )
 
 
-_MOST_TICKS: Final = 12
-_FEW_DECADES: Final = 2.5
-
-
 def scale(axes: Axes, which: Literal["x", "y"], wanted: Axis, values: Sequence[float]) -> None:
     """Give an axis its label and ticks, and if it is to be logarithmic its scale.
 
@@ -209,12 +215,6 @@ def _in_base_2(positive: Sequence[float]) -> list[float]:
     return values[:: math.ceil(len(values) / _MOST_TICKS)]
 
 
-_NOT_XML: Final = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-LONGEST: Final = 44
-LONGEST_NAME: Final = 64
-"""Of a series in the key."""
-
-
 def drawn(text: str, width: int = LONGEST) -> str:
     """Return ``text`` as one line of at most ``width`` cells that any picture can hold.
 
@@ -224,3 +224,12 @@ def drawn(text: str, width: int = LONGEST) -> str:
     shown = _NOT_XML.sub(lambda match: f"\\u{ord(match.group()):04x}", plain(text))
     shown = cut_start(shown, width)
     return f" {shown}" if shown.startswith("_") else shown
+
+
+def of_series(number: int) -> dict[str, Any]:
+    """Return colour, marker and dashes of the series of this number: 21 that differ."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }

@@ -8,6 +8,10 @@ from typing import Literal
 
 import polars as pl
 
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+_FLOPS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"), (1, "FLOP"))
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -81,11 +85,6 @@ class Picture:
     """Which panels have one y axis: the same rows of bars are then named once."""
     one_scale: bool = False
     """Whether all panels have one x axis: their bars can be compared by their lengths."""
-
-
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
-_BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
-_FLOPS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"), (1, "FLOP"))
 
 
 def time_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:

@@ -34,6 +34,24 @@ _CALLED: Final = {
 }
 _BATCH: Final = Axis("batch (images)", log=2)
 
+_UNNAMED = "network not recorded"
+_MOST: Final = 30
+"""More items than this are unreadable beside each other."""
+_ITEMS: Final[Mapping[Name, tuple[str, ...]]] = {
+    Name.FRAMEWORKS: ("layer",),
+    Name.EPILOGUES: ("operation", "direction"),
+    Name.SGEMM: ("gemm", "form"),
+    Name.TRANSFERS: ("direction", "host_memory"),
+}
+_PANELS: Final[Mapping[Name, Mapping[str, str]]] = {
+    Name.FRAMEWORKS: {"forward_ns": "forward", "backward_ns": "backward"},
+    Name.EPILOGUES: {"time_ns": ""},
+    Name.SGEMM: {"time_ns": "time", "calls": "calls"},
+    Name.TRANSFERS: {"bytes": "size", "bytes_per_s": "throughput", "time_ns": "time"},
+}
+_IDEAL = "as many times as devices"
+_DASHES = dict(zip(FITTED, ("--", "-."), strict=True))
+
 
 def picture_of(study: Study) -> Picture:
     """Return the picture of ``study``, which has rows."""
@@ -146,9 +164,6 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
     return lines
 
 
-_UNNAMED = "network not recorded"
-
-
 def batch_picture(study: Study) -> Picture:
     """Return the lines of ``study``, a point a batch, with the quartiles of the steps behind them.
 
@@ -192,23 +207,6 @@ def _line(run: str, rows: pl.DataFrame, unit: int) -> Line:
         high,
         [Failure(batch, why) for batch, why in failed.iter_rows()],
     )
-
-
-_MOST: Final = 30
-"""More items than this are unreadable beside each other."""
-
-_ITEMS: Final[Mapping[Name, tuple[str, ...]]] = {
-    Name.FRAMEWORKS: ("layer",),
-    Name.EPILOGUES: ("operation", "direction"),
-    Name.SGEMM: ("gemm", "form"),
-    Name.TRANSFERS: ("direction", "host_memory"),
-}
-_PANELS: Final[Mapping[Name, Mapping[str, str]]] = {
-    Name.FRAMEWORKS: {"forward_ns": "forward", "backward_ns": "backward"},
-    Name.EPILOGUES: {"time_ns": ""},
-    Name.SGEMM: {"time_ns": "time", "calls": "calls"},
-    Name.TRANSFERS: {"bytes": "size", "bytes_per_s": "throughput", "time_ns": "time"},
-}
 
 
 def items_picture(study: Study) -> Picture:
@@ -292,10 +290,6 @@ def _bars(run: str, rows: list[str], own: pl.DataFrame) -> Bars:
     speeds = [found.get(row, (None, None))[0] for row in rows]
     notes = [why if why != "ok" else None for why in (found.get(row, (0, None))[1] for row in rows)]
     return Bars(run, speeds, notes)
-
-
-_IDEAL = "as many times as devices"
-_DASHES = dict(zip(FITTED, ("--", "-."), strict=True))
 
 
 def scaling_picture(study: Study) -> Picture:
