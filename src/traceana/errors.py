@@ -1,13 +1,14 @@
-"""Every way traceana can refuse its input, each with an exit code of its own.
+"""The errors of traceana and the exit codes of the command line.
 
-The command line catches :class:`TraceanaError` in one place, prints its one line and leaves with
-its code; a library user catches the classes. Messages are one line and say what to do next.
+The command line catches :class:`TraceanaError` in one place, prints its one line and exits with
+its code; the API raises the classes. Several classes share a code: there is one per action of the
+user. Messages are one line and end with what to do.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class ExitCode(IntEnum):
@@ -17,44 +18,48 @@ class ExitCode(IntEnum):
     INTERNAL = 1
     USAGE = 2
     NOT_FOUND = 10
-    IS_DIRECTORY = 11
-    EMPTY_FILE = 12
-    UNREADABLE = 13
-    UNKNOWN_FORMAT = 14
-    NOT_A_TRACE = 15
-    FOREIGN_DATABASE = 16
-    CORRUPT = 17
-    TRUNCATED = 18
-    BUNDLE_VERSION = 19
-    NO_WORK = 20
-    AMBIGUOUS_RANKS = 21
-    SKIPPED_FILES = 22
-    NO_TIMELINE = 23
-    COUNTERS_UNUSABLE = 24
-    NOT_A_RUN = 25
-    UNFINISHED_RUN = 26
-    RUN_WITHOUT_TRACE = 27
-    LEDGER_NOT_EMPTY = 30
+    UNRECOGNIZED_FORMAT = 14
+    DAMAGED_INPUT = 17
+    EMPTY_SELECTION = 20
     GATE_FAILED = 31
-    BAD_RULES = 40
-    BAD_MODEL = 41
-    BAD_GATE = 43
-    BAD_PAIRS = 42
+    GATE_INCONCLUSIVE = 32
+    INVALID_FILE = 40
     CANNOT_WRITE = 50
-    MISSING_EXTRA = 51
-    NO_SUCH_SELECTION = 52
-    MISSING_TOOL = 53
-    TOOL_FAILED = 54
-    SLOWER = 60
-    NOTHING_RECORDED = 70
-    COMMAND_FAILED = 71
-    NO_SPACE = 72
-    PROFILER_CONFLICT = 73
+    MISSING_DEPENDENCY = 51
+    RECORDING_FAILED = 71
     INTERRUPTED = 130
 
 
+EXIT_CODES: Final[dict[ExitCode, str]] = {
+    ExitCode.OK: "success; also when the reader of a pipe closed it",
+    ExitCode.INTERNAL: "internal error: please report it",
+    ExitCode.USAGE: "bad option or argument: also a malformed gate, sweep or step marker, and two "
+    "files of one rank",
+    ExitCode.NOT_FOUND: "the input does not exist or cannot be read",
+    ExitCode.UNRECOGNIZED_FORMAT: "unrecognized format: also a folder without a trace or recorded "
+    "run, and a bundle of another schema version",
+    ExitCode.DAMAGED_INPUT: "damaged input: empty, corrupt, truncated or partly unreadable (what "
+    "was readable has been shown), an unfinished recording, or integrity problems with `--strict`",
+    ExitCode.EMPTY_SELECTION: "nothing to show: no device activity or operators, no timeline, a "
+    "recorded run without a trace, or a step, device, column or rule that does not exist",
+    ExitCode.GATE_FAILED: "a gate failed: `advise --fail-on`, `advise --max`, `diff "
+    "--fail-if-slower`",
+    ExitCode.GATE_INCONCLUSIVE: "a gate is inconclusive, with `--on-inconclusive fail`",
+    ExitCode.INVALID_FILE: "a file given with an option is invalid: `--rules`, `--model`, `--map`, "
+    "`--counters`",
+    ExitCode.CANNOT_WRITE: "the output cannot be written, would overwrite something, or the disk "
+    "is full",
+    ExitCode.MISSING_DEPENDENCY: "an optional dependency or an external tool such as nsys is "
+    "missing, or the tool failed",
+    ExitCode.RECORDING_FAILED: "`record`: the command failed, nothing was recorded, or two "
+    "profilers conflict",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+}
+"""What each exit code means, for docs/cli.md."""
+
+
 class TraceanaError(Exception):
-    """Base of all errors that a user can cause or mend."""
+    """Base of all errors that a user can cause or fix."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
@@ -68,166 +73,166 @@ class NotFoundError(TraceanaError):
 class IsDirectoryError(TraceanaError):
     """The path is a directory and no trace bundle."""
 
-    exit_code = ExitCode.IS_DIRECTORY
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class EmptyFileError(TraceanaError):
     """The file has no bytes."""
 
-    exit_code = ExitCode.EMPTY_FILE
+    exit_code = ExitCode.DAMAGED_INPUT
 
 
 class UnreadableError(TraceanaError):
     """The operating system refuses to read the file."""
 
-    exit_code = ExitCode.UNREADABLE
+    exit_code = ExitCode.NOT_FOUND
 
 
 class UnknownFormatError(TraceanaError):
-    """The file's content is of no format that traceana reads."""
+    """Unrecognized format."""
 
-    exit_code = ExitCode.UNKNOWN_FORMAT
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class NotATraceError(TraceanaError):
-    """The file is well-formed JSON and holds no trace."""
+    """The file is valid JSON without a trace."""
 
-    exit_code = ExitCode.NOT_A_TRACE
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class ForeignDatabaseError(TraceanaError):
-    """The file is an SQLite database that no profiler wrote."""
+    """The file is an SQLite database of another program."""
 
-    exit_code = ExitCode.FOREIGN_DATABASE
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class BadStepMarkerError(TraceanaError):
-    """The step marker is no range's text and no regular expression."""
+    """The step marker matches no range and is not a regular expression."""
 
     exit_code = ExitCode.USAGE
 
 
 class AmbiguousRanksError(TraceanaError):
-    """Two files of a folder are of one rank: they are of two runs."""
+    """Two files of a folder have the same rank: they belong to two runs."""
 
-    exit_code = ExitCode.AMBIGUOUS_RANKS
+    exit_code = ExitCode.USAGE
 
 
 class CountersError(TraceanaError):
-    """What was named as counters holds none of Nsight Compute, or cannot be joined."""
+    """The counters file has no Nsight Compute counters, or they cannot be joined."""
 
-    exit_code = ExitCode.COUNTERS_UNUSABLE
+    exit_code = ExitCode.INVALID_FILE
 
 
 class NotARunError(TraceanaError):
-    """A folder is no run or sweep of ``record``, or not one; or a file of it is damaged."""
+    """A folder is not a recorded run or sweep, or one of its files is damaged."""
 
-    exit_code = ExitCode.NOT_A_RUN
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class UnfinishedRunError(TraceanaError):
-    """The folder is of a recording that goes on, or was cut off."""
+    """The recording of the folder is not finished."""
 
-    exit_code = ExitCode.UNFINISHED_RUN
+    exit_code = ExitCode.DAMAGED_INPUT
 
 
 class RunWithoutTraceError(TraceanaError):
-    """The run died before there was a trace, or was recorded without a profiler."""
+    """The run failed before a trace was written, or was recorded without a profiler."""
 
-    exit_code = ExitCode.RUN_WITHOUT_TRACE
+    exit_code = ExitCode.EMPTY_SELECTION
 
 
 class CorruptError(TraceanaError):
-    """The file is of a known format and damaged beyond reading."""
+    """The file has a known format and is damaged beyond reading."""
 
-    exit_code = ExitCode.CORRUPT
+    exit_code = ExitCode.DAMAGED_INPUT
 
 
 class BundleVersionError(TraceanaError):
     """A saved bundle was written by another version of the schema, or is incomplete."""
 
-    exit_code = ExitCode.BUNDLE_VERSION
+    exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class BadRulesError(TraceanaError):
-    """A rule file does not load; the message names the file and the rule or line."""
+    """A rule file is invalid; the message names the file and the rule or line."""
 
-    exit_code = ExitCode.BAD_RULES
+    exit_code = ExitCode.INVALID_FILE
 
 
 class BadModelError(TraceanaError):
-    """A model cannot be described, or a file that should describe one is no layer manifest."""
+    """A model cannot be described, or a file is not a layer manifest."""
 
-    exit_code = ExitCode.BAD_MODEL
+    exit_code = ExitCode.INVALID_FILE
 
 
 class BadPairsError(TraceanaError):
-    """A file of pairs of layers does not load; the message names the file and the line."""
+    """A file of layer pairs is invalid; the message names the file and the line."""
 
-    exit_code = ExitCode.BAD_PAIRS
+    exit_code = ExitCode.INVALID_FILE
 
 
 class BadGateError(TraceanaError):
-    """A gate names no rule or figure that there is, or its limit cannot be read."""
+    """A gate has an unknown rule or figure, or a malformed limit."""
 
-    exit_code = ExitCode.BAD_GATE
+    exit_code = ExitCode.USAGE
 
 
 class CannotWriteError(TraceanaError):
-    """The output cannot be written, or would overwrite something of the user's."""
+    """The output cannot be written, or would overwrite something."""
 
     exit_code = ExitCode.CANNOT_WRITE
 
 
 class MissingExtraError(TraceanaError):
-    """An optional dependency is needed and not installed; the message names the extra."""
+    """An optional dependency is not installed; the message names the extra."""
 
-    exit_code = ExitCode.MISSING_EXTRA
+    exit_code = ExitCode.MISSING_DEPENDENCY
 
 
 class MissingToolError(TraceanaError):
-    """A program that reads the format is not installed; the message names its command."""
+    """An external tool is not installed; the message names its command."""
 
-    exit_code = ExitCode.MISSING_TOOL
+    exit_code = ExitCode.MISSING_DEPENDENCY
 
 
 class ToolFailedError(TraceanaError):
-    """A program that reads the format failed; the message carries its last line."""
+    """An external tool failed; the message has its last line."""
 
-    exit_code = ExitCode.TOOL_FAILED
+    exit_code = ExitCode.MISSING_DEPENDENCY
 
 
 class NoSuchSelectionError(TraceanaError):
-    """A step, device or column was asked for that the trace does not have."""
+    """The selected step, device, column or rule does not exist."""
 
-    exit_code = ExitCode.NO_SUCH_SELECTION
+    exit_code = ExitCode.EMPTY_SELECTION
 
 
 class NothingRecordedError(TraceanaError):
-    """The profiler wrote nothing, or a trace without work."""
+    """The profiler wrote no trace, or one without activity."""
 
-    exit_code = ExitCode.NOTHING_RECORDED
+    exit_code = ExitCode.RECORDING_FAILED
 
 
 class NoSpaceError(TraceanaError):
-    """The disk, or the user's share of it, is full."""
+    """The disk or the quota is full."""
 
-    exit_code = ExitCode.NO_SPACE
+    exit_code = ExitCode.CANNOT_WRITE
 
 
 class ProfilerConflictError(TraceanaError):
-    """Two profilers want the same process, and CUPTI serves one."""
+    """Two profilers attach to one process; CUPTI supports one."""
 
-    exit_code = ExitCode.PROFILER_CONFLICT
+    exit_code = ExitCode.RECORDING_FAILED
 
 
 class RefusedOptionsError(TraceanaError):
-    """A workload does not take its options; the message carries its own words."""
+    """A workload rejected its options; the message is its own."""
 
     exit_code = ExitCode.USAGE
 
 
 class BadSweepError(TraceanaError):
-    """The axes of a sweep cannot be read, or are others than those of the sweep to go on with."""
+    """The axes of a sweep are malformed, or differ from those of the sweep to resume."""
 
     exit_code = ExitCode.USAGE

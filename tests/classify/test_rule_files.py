@@ -90,7 +90,7 @@ def test_bad_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message
-    assert caught.value.exit_code == ExitCode.BAD_RULES
+    assert caught.value.exit_code == ExitCode.INVALID_FILE
 
 
 def test_message_gives_the_line(tmp_path: Path) -> None:

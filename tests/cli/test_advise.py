@@ -111,16 +111,16 @@ def test_an_unknown_figure_passes_unless_asked_to_fail(run: Invoke, tmp_path: Pa
     line = "traceana: gate: step_time unknown: not in this trace"
     assert (passed.exit_code, passed.stderr) == (ExitCode.OK, f"{line}: passed\n")
     failed = run("advise", path, "--max", "step_time=1s", "--on-inconclusive", "fail")
-    assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_FAILED, f"{line}\n")
+    assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_INCONCLUSIVE, f"{line}\n")
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--fail-on", "no_such"), ExitCode.BAD_GATE),
-        (("--max", "no_such=1"), ExitCode.BAD_GATE),
-        (("--max", "idle"), ExitCode.BAD_GATE),
-        (("--rule", "no_such"), ExitCode.NO_SUCH_SELECTION),
+        (("--fail-on", "no_such"), ExitCode.USAGE),
+        (("--max", "no_such=1"), ExitCode.USAGE),
+        (("--max", "idle"), ExitCode.USAGE),
+        (("--rule", "no_such"), ExitCode.EMPTY_SELECTION),
     ],
 )
 def test_what_cannot_be_read_is_one_line(

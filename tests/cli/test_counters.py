@@ -70,7 +70,7 @@ def test_counters_alone(run: Run, csv: Path, tmp_path: Path) -> None:
     assert "without a timeline" in result.stdout
     for verb in ("report", "layers"):
         result = run(verb, csv)
-        assert result.exit_code == ExitCode.NO_TIMELINE
+        assert result.exit_code == ExitCode.EMPTY_SELECTION
         assert result.stderr.count("\n") == 1
         assert f"--counters {csv}" in result.stderr
     assert run("save", csv, "-o", tmp_path / "saved").exit_code == 0
@@ -79,7 +79,7 @@ def test_counters_alone(run: Run, csv: Path, tmp_path: Path) -> None:
 
 def test_counters_among_the_files_are_told_apart(run: Run, bundle: Path, csv: Path) -> None:
     result = run("kernels", bundle, csv)
-    assert result.exit_code == ExitCode.SKIPPED_FILES
+    assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert "name it with --counters" in result.stderr
 
 
@@ -90,8 +90,8 @@ def test_what_is_no_table_of_counters(run: Run, bundle: Path, csv: Path, tmp_pat
     empty.write_text("".join(csv.read_text().splitlines(keepends=True)[:4]))
     for path, says in ((failed, "holds no table"), (kineto, "kineto"), (empty, "no measured")):
         result = run("kernels", bundle, "--counters", path)
-        assert result.exit_code == ExitCode.COUNTERS_UNUSABLE, path
+        assert result.exit_code == ExitCode.INVALID_FILE, path
         assert says in result.stderr
         assert result.stderr.count("\n") == 1
     assert run("kernels", bundle, "--counters", tmp_path / "x").exit_code == ExitCode.NOT_FOUND
-    assert run("kernels", csv, "--counters", csv).exit_code == ExitCode.COUNTERS_UNUSABLE
+    assert run("kernels", csv, "--counters", csv).exit_code == ExitCode.INVALID_FILE

@@ -12,23 +12,24 @@ from traceana.errors import ExitCode
 from traceana.report import overview as overview_module
 
 
-def files(folder: Path) -> dict[ExitCode, Path]:
-    """Return inputs that are refused before any reader sees them, by their exit codes."""
+def files(folder: Path) -> list[tuple[Path, ExitCode]]:
+    """Return inputs that are refused before any reader gets them, with their exit codes."""
     made = {
-        ExitCode.EMPTY_FILE: b"",
-        ExitCode.UNKNOWN_FORMAT: bytes(range(1, 200)),
-        ExitCode.NOT_A_TRACE: b'"just a string"',
+        "empty": (b"", ExitCode.DAMAGED_INPUT),
+        "noise": (bytes(range(1, 200)), ExitCode.UNRECOGNIZED_FORMAT),
+        "no trace": (b'"just a string"', ExitCode.UNRECOGNIZED_FORMAT),
     }
-    found = {ExitCode.NOT_FOUND: folder / "missing", ExitCode.IS_DIRECTORY: folder}
-    for code, content in made.items():
-        found[code] = folder / code.name
-        found[code].write_bytes(content)
-    return found
+    for name, (content, _) in made.items():
+        (folder / name).write_bytes(content)
+    found = [(folder / name, code) for name, (_, code) in made.items()]
+    missing, bare = (folder / "missing", ExitCode.NOT_FOUND), folder / "bare"
+    bare.mkdir()
+    return [*found, missing, (bare, ExitCode.UNRECOGNIZED_FORMAT)]
 
 
 @pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers", "save"])
 def test_bad_input_is_one_line_and_a_code_of_its_own(run: Run, tmp_path: Path, verb: str) -> None:
-    for code, file in files(tmp_path).items():
+    for file, code in files(tmp_path):
         more = ["-o", tmp_path / "out"] if verb == "save" else []
         result = run(verb, file, *more)
         assert result.exit_code == code
@@ -48,9 +49,9 @@ def test_a_hostile_file_name_steers_nothing(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["--step", "9"], ExitCode.NO_SUCH_SELECTION),
-        (["--device", "cpu"], ExitCode.NO_SUCH_SELECTION),
-        (["--sort", "flops"], ExitCode.NO_SUCH_SELECTION),
+        (["--step", "9"], ExitCode.EMPTY_SELECTION),
+        (["--device", "cpu"], ExitCode.EMPTY_SELECTION),
+        (["--sort", "flops"], ExitCode.EMPTY_SELECTION),
         (["--step", "x"], ExitCode.USAGE),
         (["--step", "5-3"], ExitCode.USAGE),
         (["--device", "1,,2"], ExitCode.USAGE),
@@ -72,7 +73,7 @@ def test_bad_rules_are_told(run: Run, tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text("this is no TOML [", encoding="utf-8")
     result = run("classify", "k", "--rules", rules)
-    assert result.exit_code == ExitCode.BAD_RULES
+    assert result.exit_code == ExitCode.INVALID_FILE
     assert result.stderr.startswith("traceana: ")
 
 
@@ -107,7 +108,7 @@ def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
     empty = TraceBuilder().build().save(tmp_path / "empty")
     for verb in ("report", "kernels", "layers"):
         result = run(verb, empty, "--format", "json")
-        assert result.exit_code == ExitCode.NO_WORK
+        assert result.exit_code == ExitCode.EMPTY_SELECTION
         assert json.loads(result.stdout)["rows"] == []
         assert "the file holds no device work" in json.loads(result.stdout)["meta"]["notes"]
 

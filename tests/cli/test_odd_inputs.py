@@ -88,7 +88,7 @@ def test_what_is_not_there_is_refused_in_a_line(
     run: Run, file: Write, verb: str, option: str, says: str
 ) -> None:
     result = run(verb, file(hostile), option, "9")
-    assert result.exit_code == ExitCode.NO_SUCH_SELECTION
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
@@ -99,6 +99,6 @@ def test_a_trace_of_nothing_says_so(run: Run, tmp_path: Path, verb: str) -> None
     path = tmp_path / "empty.json"
     path.write_text('{"traceEvents": []}', encoding="utf-8")
     result = run(verb, path)
-    assert result.exit_code == ExitCode.NO_WORK
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.startswith("traceana: nothing to show of ")
     assert result.stderr.count("\n") == 1

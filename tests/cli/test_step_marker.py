@@ -34,7 +34,7 @@ def test_a_marker_without_a_match_is_one_line_that_names_what_repeats(
         "study": ["study", "transfers", saved],
     }.get(command, [command, saved])
     result = run(*words, "--step-marker", "epoch")
-    assert result.exit_code == ExitCode.NO_SUCH_SELECTION
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.count("\n") == 1
     assert "'forward: relu' (21)" in result.stderr
     bad = run(*words, "--step-marker", "epoch (")

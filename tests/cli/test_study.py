@@ -76,7 +76,7 @@ def test_screen_of_scaling(run: Run, devices: Path) -> None:
 def test_published_figures_stand_alone(run: Run, name: Name) -> None:
     result = run("study", name.value, "--published")
     rows = json.loads(run("study", name.value, "--published", "-f", "json").stdout)["rows"]
-    assert result.exit_code == (0 if rows else ExitCode.NO_WORK)
+    assert result.exit_code == (0 if rows else ExitCode.EMPTY_SELECTION)
     if rows:
         check(result.stdout, GOLDEN / f"{name}-published.txt")
 
@@ -148,7 +148,7 @@ def test_refusals(run: Run, runs: Path, tmp_path: Path) -> None:
     assert run("study", "frameworks", tmp_path / "none").exit_code == ExitCode.NOT_FOUND
     (tmp_path / "empty").mkdir()
     empty = run("study", "batch", tmp_path / "empty")
-    assert empty.exit_code == ExitCode.NOT_A_RUN
+    assert empty.exit_code == ExitCode.UNRECOGNIZED_FORMAT
     assert "traceana record" in empty.stderr
     assert len(empty.stderr.strip().splitlines()) == 1
 
@@ -160,7 +160,7 @@ def test_matplotlib_is_asked_for_before_anything_is_read(
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("study", "batch", tmp_path / "none", "--plot", tmp_path / "a.png")
-    assert result.exit_code == ExitCode.MISSING_EXTRA
+    assert result.exit_code == ExitCode.MISSING_DEPENDENCY
     assert result.stderr == "traceana: --plot needs matplotlib: pip install 'traceana[plots]'\n"
 
 

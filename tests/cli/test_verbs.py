@@ -117,7 +117,7 @@ def test_a_saved_bundle_is_opened_again(run: Run, bundle: Path, tmp_path: Path) 
 
 def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
     result = run("report", damaged)
-    assert result.exit_code == ExitCode.TRUNCATED
+    assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert "60.0 % of the 1.00 kB that are there was read" in result.stdout
     assert result.stderr == (
         "traceana: the file ends in the middle: "
@@ -128,7 +128,7 @@ def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
 def test_strict_refuses_problems_and_not_notes(run: Run, problematic: Path, bundle: Path) -> None:
     assert run("kernels", problematic).exit_code == 0
     result = run("kernels", problematic, "--strict")
-    assert result.exit_code == ExitCode.LEDGER_NOT_EMPTY
+    assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert result.stdout
     assert result.stderr == "traceana: the ledger is not empty: 1,200 no_launch\n"
     assert run("kernels", bundle, "--strict").exit_code == 0

@@ -236,7 +236,7 @@ def test_pairs_of_layers_can_be_forced(
     told = json.loads(run(*two, *words, "--map", forced).stdout)
     assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
     unknown = run(*three, *words, "--map", forced)
-    assert unknown.exit_code == ExitCode.BAD_PAIRS
+    assert unknown.exit_code == ExitCode.INVALID_FILE
     assert "after has no layer 'net/conv1'" in unknown.stderr
     none = tmp_path / "none.csv"
     none.write_text("a,b\n")
@@ -248,7 +248,7 @@ def test_pairs_of_layers_can_be_forced(
 def test_the_layers_of_the_models_can_be_named(run: Run, three: list[Path], tmp_path: Path) -> None:
     bad = tmp_path / "layers.json"
     bad.write_text("{}")
-    assert run(*three, "--model", bad).exit_code == ExitCode.BAD_MODEL
+    assert run(*three, "--model", bad).exit_code == ExitCode.INVALID_FILE
     result = run(*three, "--model", bad, "--model", bad)
     assert result.exit_code == ExitCode.USAGE
     assert "one a run" in result.stderr
@@ -268,7 +268,7 @@ def test_a_run_that_is_none_is_named(run: Run, runs: dict[str, Path], tmp_path: 
     broken = tmp_path / "broken.json"
     broken.write_text("no trace")
     unreadable = run(runs["before"], broken)
-    assert unreadable.exit_code == ExitCode.UNKNOWN_FORMAT
+    assert unreadable.exit_code == ExitCode.UNRECOGNIZED_FORMAT
     assert "broken.json" in unreadable.stderr
     for failed in (missing, unreadable):
         assert failed.stdout == ""
@@ -278,7 +278,7 @@ def test_a_run_that_is_none_is_named(run: Run, runs: dict[str, Path], tmp_path: 
 
 def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["before"], runs["no_work"])
-    assert result.exit_code == ExitCode.NO_WORK
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stdout == ""
     assert "nothing to show" in result.stderr
 

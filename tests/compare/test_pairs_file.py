@@ -62,7 +62,7 @@ def test_what_is_wrong_is_one_line_that_names_the_place(
     assert str(file) in message
     for words in told:
         assert words in message
-    assert caught.value.exit_code is ExitCode.BAD_PAIRS
+    assert caught.value.exit_code is ExitCode.INVALID_FILE
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
 @pytest.mark.parametrize(
     ("b", "gate", "code"),
     [
-        ("slower", "3%", ExitCode.SLOWER),
-        ("slower", "0.03", ExitCode.SLOWER),
+        ("slower", "3%", ExitCode.GATE_FAILED),
+        ("slower", "0.03", ExitCode.GATE_FAILED),
         ("slower", "80%", ExitCode.OK),
         ("b", "0%", ExitCode.OK),
         ("one", "3%", ExitCode.OK),
@@ -123,7 +123,7 @@ def test_the_gate_fails_only_what_is_slower_for_real(
 ) -> None:
     result = run(runs["a"], runs[b], "--fail-if-slower", gate)
     assert result.exit_code == code
-    assert ("B is slower by" in result.stderr) == (code is ExitCode.SLOWER)
+    assert ("B is slower by" in result.stderr) == (code is ExitCode.GATE_FAILED)
     assert ("not enough steps" in result.stderr) == (b == "one")
     assert run(runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
 
@@ -135,7 +135,7 @@ def test_the_gate_of_too_few_steps_passes_unless_asked_to_fail(
     passed, failed = run(*words), run(*words, "--on-inconclusive", "fail")
     line = "traceana: gate: step time not enough steps"
     assert (passed.exit_code, passed.stderr) == (ExitCode.OK, f"{line}: passed\n")
-    assert (failed.exit_code, failed.stderr) == (ExitCode.SLOWER, f"{line}: failed\n")
+    assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_INCONCLUSIVE, f"{line}: failed\n")
 
 
 def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) -> None:

@@ -50,6 +50,6 @@ def test_each_way_is_shown(file: Path, by: str) -> None:
 def test_a_trace_without_work_says_so(tmp_path: Path) -> None:
     bundle = TraceBuilder().build().save(tmp_path / "empty")
     result = CliRunner().invoke(app, ["critical", str(bundle)])
-    assert result.exit_code == ExitCode.NO_WORK
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.startswith("traceana: nothing to show of ")
     assert result.stderr.endswith(": the file holds no device work\n")

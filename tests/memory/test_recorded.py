@@ -137,6 +137,6 @@ def test_the_verb(trained: Path, tmp_path: Path) -> None:
     whole["traceEvents"] = [row for row in whole["traceEvents"] if row.get("name") != "[memory]"]
     without.write_text(json.dumps(whole))
     result = run.invoke(app, ["memory", str(without)])
-    assert result.exit_code == ExitCode.NO_WORK
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert "profile_memory=True" in result.stderr
     assert result.stderr.count("\n") == 1

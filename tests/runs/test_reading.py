@@ -143,7 +143,7 @@ def test_a_verb_wants_one_run_of_many(tmp_path: Path, run: Command) -> None:
     sweep = make_sweep(tmp_path / "sweep", [1, 2], made=[1, 2])
     for folder in (sweep, tmp_path):
         done = run("report", folder)
-        assert done.exit_code == 25
+        assert done.exit_code == 14
         assert "holds 2 recorded runs" in done.stderr
 
 

@@ -91,12 +91,13 @@ def advise(
     shown = advice if rule is None else _alone(advice, rule)
     result = Result(table(shown.findings), {}, shown.notes)
     output.show("advise", result, trace, records=rule is not None, advice=shown)
-    failed = False
+    codes: set[ExitCode] = set()
     for one in gates.broken(figures, advice, rules, limits):
         passes = one.unknown and on_inconclusive is Inconclusive.PASS
-        failed |= not passes
+        if not passes:
+            codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
         typer.echo(f"traceana: gate: {_says(one)}{': passed' if passes else ''}", err=True)
-    return ExitCode.GATE_FAILED if failed else exit_code(trace, reading)
+    return min(codes) if codes else exit_code(trace, reading)
 
 
 def _list(output: Output) -> ExitCode:

@@ -85,7 +85,7 @@ Rules = Annotated[
     typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Exit code 30 when a trace has integrity problems.")
+    bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")
 ]
 
 
@@ -149,7 +149,7 @@ def compare(
     models = [layer_manifest([path], one) for path, one in zip(paths, readings, strict=True)]
     codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
-    if ExitCode.NO_WORK in codes or ExitCode.NO_TIMELINE in codes:
+    if ExitCode.EMPTY_SELECTION in codes:
         return failed
     batches = [recorded_batch(path) for path in paths]
     named = zip(label or found.labels, traces, models, batches, maps, strict=True)

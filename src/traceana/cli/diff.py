@@ -96,7 +96,7 @@ class Sides:
         typer.Option(metavar="FILE", help="The layers of B's model. Default: beside the trace."),
     ] = None
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 30 when a trace has integrity problems.")
+        bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")
     ] = False
 
     def reading(self, model: Path | None) -> Reading:
@@ -135,7 +135,7 @@ class Judging:
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
-            metavar="PERCENT", help="Exit code 60 when B is slower by more, and that is real."
+            metavar="PERCENT", help="Exit code 31 when B is slower by more, and that is real."
         ),
     ] = None
     on_inconclusive: OnInconclusive = Inconclusive.PASS
@@ -182,7 +182,7 @@ def diff(
         typer.echo(f"traceana: saved as {kept.name}: {kept}", err=True)
     codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
-    if len(traces) == 1 or ExitCode.NO_WORK in codes or ExitCode.NO_TIMELINE in codes:
+    if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
         return failed
     found = analysis(
         traces[0],
@@ -230,10 +230,10 @@ def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
         passes = on_inconclusive is Inconclusive.PASS
         ends = "passed" if passes else "failed"
         typer.echo(f"traceana: gate: step time {step.verdict}: {ends}", err=True)
-        return ExitCode.OK if passes else ExitCode.SLOWER
+        return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
     if step.verdict == "slower" and step.relative > gate:
         typer.echo(f"traceana: B is slower by {step.relative:.1%}, more than {gate:.1%}", err=True)
-        return ExitCode.SLOWER
+        return ExitCode.GATE_FAILED
     return ExitCode.OK
 
 

@@ -79,5 +79,5 @@ def memory(
     if code is ExitCode.OK and trace.memory.is_empty():
         source = plain(trace.meta.source)
         typer.echo(f"traceana: nothing to show of {source}: {analysis.NO_EVENTS}", err=True)
-        return ExitCode.NO_WORK
+        return ExitCode.EMPTY_SELECTION
     return code

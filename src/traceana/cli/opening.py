@@ -107,12 +107,12 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
                 f"({share:.1f} %) were read"
             )
         typer.echo(f"traceana: the file ends in the middle{read}", err=True)
-        return ExitCode.TRUNCATED
+        return ExitCode.DAMAGED_INPUT
     skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
     if skipped.height:
         for why in skipped["detail"]:
             typer.echo(f"traceana: left out: {plain(why)}", err=True)
-        return ExitCode.SKIPPED_FILES
+        return ExitCode.DAMAGED_INPUT
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
     if reading.strict and problems.height:
         listed = ", ".join(
@@ -120,7 +120,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             for reason, count in problems.select("reason", "count").iter_rows()
         )
         typer.echo(f"traceana: the ledger is not empty: {listed}", err=True)
-        return ExitCode.LEDGER_NOT_EMPTY
+        return ExitCode.DAMAGED_INPUT
     if needs_work and trace.activities.is_empty() and trace.counters.height:
         typer.echo(
             f"traceana: {plain(meta.source)} holds counters and no timeline: open the recording "
@@ -128,12 +128,12 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             f"{plain(meta.source)}",
             err=True,
         )
-        return ExitCode.NO_TIMELINE
+        return ExitCode.EMPTY_SELECTION
     if needs_work and work(trace).is_empty():
         typer.echo(
             f"traceana: nothing to show of {plain(meta.source)}: {why_no_work(trace)}", err=True
         )
-        return ExitCode.NO_WORK
+        return ExitCode.EMPTY_SELECTION
     return ExitCode.OK
 
 

@@ -247,7 +247,7 @@ def _code(made: list[RecordedRun]) -> ExitCode:
         return ExitCode.INTERRUPTED
     failed = [one for one in made if one.run.status is Status.FAILED]
     if any(one.run.reason != OUT_OF_MEMORY or len(made) == 1 for one in failed):
-        return ExitCode.COMMAND_FAILED
+        return ExitCode.RECORDING_FAILED
     return ExitCode.OK
 
 

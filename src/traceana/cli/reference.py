@@ -11,7 +11,7 @@ from typing import Any
 import typer.main
 
 from traceana.cli.main import app
-from traceana.errors import ExitCode
+from traceana.errors import EXIT_CODES
 
 _HEAD = """\
 # The command line
@@ -28,47 +28,6 @@ CSV text that a spreadsheet would take for a formula has an apostrophe before it
 hold text as it is. The JSON is described in [json.md](json.md).
 """
 
-_CODES = {
-    ExitCode.OK: "all is well; also when the reader of a pipe closed it",
-    ExitCode.INTERNAL: "a fault of traceana: please report it",
-    ExitCode.USAGE: "an option or argument is wrong",
-    ExitCode.NOT_FOUND: "the input does not exist",
-    ExitCode.IS_DIRECTORY: "the input is a directory and no bundle",
-    ExitCode.EMPTY_FILE: "the input has no bytes",
-    ExitCode.UNREADABLE: "the operating system refuses to read the input",
-    ExitCode.UNKNOWN_FORMAT: "the input is of no format that traceana reads",
-    ExitCode.NOT_A_TRACE: "the input is JSON and no trace",
-    ExitCode.FOREIGN_DATABASE: "the input is an SQLite database of another program",
-    ExitCode.CORRUPT: "the input is damaged beyond reading",
-    ExitCode.TRUNCATED: "the input ends in the middle; what was read has been shown",
-    ExitCode.BUNDLE_VERSION: "the bundle is of another version, or incomplete",
-    ExitCode.AMBIGUOUS_RANKS: "two files of a folder are of one rank",
-    ExitCode.SKIPPED_FILES: "some files of a folder could not be read; the others were shown",
-    ExitCode.NO_TIMELINE: "the input holds counters alone: join them to a timeline (`--counters`)",
-    ExitCode.COUNTERS_UNUSABLE: "what `--counters` names holds none, or they cannot be joined",
-    ExitCode.NOT_A_RUN: "a folder is no recorded run, holds several, or its files are damaged",
-    ExitCode.UNFINISHED_RUN: "a folder is of a recording that goes on or was cut off",
-    ExitCode.RUN_WITHOUT_TRACE: "a recorded run died before there was a trace, or had no profiler",
-    ExitCode.NO_WORK: "the trace holds neither device work nor operators: nothing to show",
-    ExitCode.LEDGER_NOT_EMPTY: "`--strict`, and the integrity ledger lists problems",
-    ExitCode.GATE_FAILED: "a gate of `advise` (`--fail-on`, `--max`) failed",
-    ExitCode.BAD_GATE: "a gate names no rule or figure that there is, or has no limit",
-    ExitCode.BAD_RULES: "a rule file does not load",
-    ExitCode.BAD_MODEL: "a layer manifest does not load, or a model cannot be described",
-    ExitCode.BAD_PAIRS: "a file of pairs of layers (`--map`) does not load",
-    ExitCode.CANNOT_WRITE: "the output cannot be written, or something is in its way",
-    ExitCode.MISSING_EXTRA: "an optional dependency is needed",
-    ExitCode.NO_SUCH_SELECTION: "a step, device or column that the trace does not have",
-    ExitCode.MISSING_TOOL: "a program that records or reads the format, such as nsys, is missing",
-    ExitCode.TOOL_FAILED: "a program that reads the format failed",
-    ExitCode.SLOWER: "`--fail-if-slower`, and the second run is slower for real",
-    ExitCode.NOTHING_RECORDED: "`record`: the profiler wrote nothing, or a trace without work",
-    ExitCode.COMMAND_FAILED: "`record`: the command failed; its folder says how",
-    ExitCode.NO_SPACE: "`record`: no space is left on the disk",
-    ExitCode.PROFILER_CONFLICT: "`record`: two profilers want one process, and CUPTI serves one",
-    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
-}
-
 
 def reference() -> str:
     """Return the reference as Markdown."""
@@ -80,7 +39,7 @@ def reference() -> str:
         text = "\n".join(line.strip() for line in command.help.splitlines())
         parts.append(f"## {name}\n\n```\n{usage}\n```\n\n{text}\n")
         parts.append(_options("", command.params))
-    codes = "".join(f"| {code.value} | {says} |\n" for code, says in _CODES.items())
+    codes = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     parts.append(f"## Exit codes\n\n| code | meaning |\n| ---: | --- |\n{codes}")
     return "\n".join(part for part in parts if part)
 

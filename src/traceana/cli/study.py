@@ -77,7 +77,7 @@ def study(
     if found.result.frame.is_empty():
         why = "no rows of runs, and the paper's figure is only drawn" if published else "no rows"
         typer.echo(f"traceana: nothing to show: {why}", err=True)
-        return ExitCode.NO_WORK
+        return ExitCode.EMPTY_SELECTION
     if plot is not None and suffix is not None:
         _draw(found, plot, suffix, force=writing.force)
     return ExitCode.OK

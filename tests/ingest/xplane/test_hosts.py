@@ -56,7 +56,7 @@ def test_a_verb_takes_one_of_the_hosts(logdir: Path) -> None:
     assert "0: traceana, 1: beta-host" in shown.stdout
     assert runner.invoke(app, ["report", str(logdir), "--rank", "1"]).exit_code == ExitCode.OK
     none = runner.invoke(app, ["report", str(logdir), "--rank", "2"])
-    assert none.exit_code == ExitCode.NO_SUCH_SELECTION
+    assert none.exit_code == ExitCode.EMPTY_SELECTION
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_bad_file_among_the_hosts_is_left_out_and_said(logdir: Path, bad: byte
     shown = CliRunner().invoke(app, ["info", str(logdir)])
     assert "0: traceana, 1: beta-host" in shown.stdout
     if bad.endswith(b"GPU:0"):  # what is there can be read: an empty plane
-        assert shown.exit_code == ExitCode.TRUNCATED
+        assert shown.exit_code == ExitCode.DAMAGED_INPUT
         return
-    assert shown.exit_code == ExitCode.SKIPPED_FILES
+    assert shown.exit_code == ExitCode.DAMAGED_INPUT
     (line,) = shown.stderr.splitlines()
     assert line.startswith("traceana: left out: ")
     assert "gamma.xplane.pb" in line
