@@ -70,12 +70,10 @@ def open_trace(
     else:
         trace = read_one(source, progress)
     if rules is not None or not bundle:
-        from traceana.enrich.classify import classify_names, rules_in_use
-        from traceana.enrich.refine import refine
+        from traceana.enrich import with_classes
+        from traceana.enrich.classify import rules_in_use
 
-        loaded = rules_in_use(None if rules is None else Path(rules))
-        trace = trace.with_tables(names=classify_names(trace.names["name"], loaded))
-        trace = refine(trace, loaded)
+        trace = with_classes(trace, rules_in_use(None if rules is None else Path(rules)))
     if device_model is not None:
         from traceana.flops.peaks import with_device_model
 

@@ -1,5 +1,37 @@
-"""What every activity belongs to: its launching call, operator, range, layer, step, direction."""
+"""From a reader's Trace to one in which every activity has its place in the program and its class.
 
-from traceana.enrich.attribution import attribute
+Two steps, each Trace in, Trace out: :func:`attribute` for one process's recording, and
+:func:`with_classes` for the whole Trace, after the ranks of a distributed run have been merged.
+"""
 
-__all__ = ["attribute"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traceana.enrich.classify import RuleSet
+    from traceana.trace import Trace
+
+__all__ = ["attribute", "with_classes"]
+
+
+def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
+    """Return ``trace`` with the call, operator, range, layer, step and direction of its activities.
+
+    See :func:`traceana.enrich.attribution.attribute`.
+    """
+    from traceana.enrich.attribution import attribute as attributed
+
+    return attributed(trace, step_marker)
+
+
+def with_classes(trace: Trace, rules: RuleSet | None = None) -> Trace:
+    """Return an attributed ``trace`` with the class of every name, refined by each context.
+
+    ``rules`` are those of classification, traceana's own by default.
+    """
+    from traceana.enrich.classify import classify_names
+    from traceana.enrich.refine import refine
+
+    names = classify_names(trace.names["name"], rules)
+    return refine(trace.with_tables(names=names), rules)

@@ -8,25 +8,8 @@ from typing import Final
 import polars as pl
 
 from traceana.trace.meta import TraceMeta
-from traceana.trace.schema import ROW, TABLES, TIME_COLUMNS, conform
+from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
 from traceana.trace.trace import Trace
-
-_REFERENCES: Final[dict[str, dict[str, str]]] = {
-    "activities": {
-        "name_id": "names",
-        "call": "calls",
-        "op": "ops",
-        "instruction": "instructions",
-        "range": "ranges",
-        "layer": "layers",
-        "step": "steps",
-    },
-    "ops": {"parent": "ops", "instruction": "instructions", "layer": "layers"},
-    "instructions": {"parent": "instructions"},
-    "ranges": {"parent": "ranges"},
-    "counters": {"activity": "activities"},
-}
-"""Columns that hold the row numbers of another table."""
 
 _SHARED: Final = ("names", "layers")
 """Tables whose rows mean the same in every rank: equal rows become one."""
@@ -72,15 +55,16 @@ def _moved(
     moved: dict[str, pl.Expr | pl.Series] = {
         column: pl.col(column) + shift for column in TIME_COLUMNS.get(table, ())
     }
-    for column, target in _REFERENCES.get(table, {}).items():
+    for column, described in SCHEMA[table].columns.items():
+        target = described.row_of
+        if target is None:
+            continue
         if target in shared:
             moved[column] = shared[target].gather(frame[column])
+        elif target in _OF_CONTEXT:
+            moved[column] = pl.lit(None, ROW)
         else:
             moved[column] = (pl.col(column) + offsets[target]).cast(ROW)
-    if table == "activities":
-        frame = frame.with_columns(
-            pl.lit(None, ROW).alias(column) for column in ("class", "episode")
-        )
     return frame.with_columns(**moved)
 
 

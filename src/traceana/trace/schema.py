@@ -1,4 +1,6 @@
-"""The canonical tables: their columns, polars types and meanings.
+"""The canonical tables: the type, unit and meaning of every column.
+
+``docs/tables.md`` is generated from this module.
 
 All times are int64 nanoseconds counted from the trace's first event; the epoch is kept apart, in
 :class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
@@ -7,17 +9,17 @@ All times are int64 nanoseconds counted from the trace's first event; the epoch 
 ``rank`` is null where the trace does not say which process of a distributed run it is of; device
 numbers are counted within a rank.
 
-Columns ending in an identifier of another table (``op``, ``call``, ``layer``, ``parent``) hold that
-table's row number, counted from 0.
+A column with ``row_of`` holds the row number in that table, counted from 0.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_SCHEMA
+from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
 SCHEMA_VERSION: Final = 8
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
@@ -28,7 +30,6 @@ CPU_DEVICE: Final = -1
 PERIOD: Final = "period"
 """``source`` of steps that nothing marks: the sequence of device work repeats."""
 
-NANOSECONDS = pl.Int64
 ROW = pl.UInt32
 LABEL = pl.Categorical()
 """Short text that repeats: operator, API and range names."""
@@ -90,268 +91,393 @@ LayerRole = pl.Enum(
         "unattributed",
     ]
 )
-LedgerTable = pl.String
 
-ACTIVITIES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name_id": ROW,  # row of `names`
-    "kind": ActivityKind,
-    "start": NANOSECONDS,
-    "duration": NANOSECONDS,
-    "process": pl.Int64,
-    "device": pl.Int32,
-    "context": pl.Int64,
-    "stream": pl.Int64,  # of a CPU operator: its thread
-    "correlation": pl.Int64,  # per process, CUPTI's
-    "external": pl.Int64,  # Kineto's "External id"; another id space than correlation
-    "grid_x": pl.Int32,
-    "grid_y": pl.Int32,
-    "grid_z": pl.Int32,
-    "block_x": pl.Int32,
-    "block_y": pl.Int32,
-    "block_z": pl.Int32,
-    "registers": pl.Int32,  # per thread
-    "shared_memory": pl.Int64,  # bytes per block, static and dynamic
-    "bytes": pl.Int64,  # copied or set; of a collective's kernel, what its rank gives to it
-    "copy_kind": CopyKind,
-    "source_memory": MemoryKind,
-    "destination_memory": MemoryKind,
-    "graph_node": pl.Int64,
-    "event_stream": pl.Int64,  # of a wait for an event: the stream that it was recorded on
-    "event_correlation": pl.Int64,  # and the correlation of the call that recorded it
-    "collective": LABEL,  # of a collective's kernel, as the profiler names it: "allreduce"
-    "group_size": pl.Int32,  # of a collective's kernel: how many ranks take part
-    "scope": LABEL,  # the framework's name scope, of TensorFlow or HLO: "AlexNet/conv1/Conv2D"
-    "instruction": ROW,  # row of `instructions`: the compiled program's instruction that it ran
-    # Filled in by traceana.enrich; null as a reader leaves them.
-    "call": ROW,
-    "op": ROW,
-    "range": ROW,
-    "layer": ROW,
-    "step": ROW,
-    "direction": Direction,
-    "rank": pl.Int32,  # of a distributed run
-    # Filled in by traceana.enrich.refine.
-    "class": ROW,  # row of `classes`; null where the class of the name stands
-    "episode": ROW,
+Dtype = pl.DataType | type[pl.DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: ``unit`` is null for what has none.
+
+    ``row_of`` is the table whose row numbers it holds. Columns that are ``enriched`` are null as a
+    reader leaves them; :mod:`traceana.enrich` fills them in.
+    """
+
+    dtype: Dtype
+    meaning: str
+    unit: str | None = None
+    row_of: str | None = None
+    enriched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: what a row of it is, and its columns in order."""
+
+    row: str
+    columns: dict[str, Column]
+
+
+TIME: Final = "ns from the trace's first event"
+"""Unit of a point in time. Lengths of time have the unit ``ns``."""
+
+
+def _row(table: str, meaning: str, *, enriched: bool = False) -> Column:
+    return Column(ROW, meaning, row_of=table, enriched=enriched)
+
+
+def _number(meaning: str, unit: str | None = None) -> Column:
+    return Column(pl.Int64, meaning, unit)
+
+
+def _small(meaning: str, unit: str | None = None) -> Column:
+    return Column(pl.Int32, meaning, unit)
+
+
+def _text(meaning: str) -> Column:
+    return Column(pl.String, meaning)
+
+
+def _label(meaning: str) -> Column:
+    return Column(LABEL, meaning)
+
+
+_START: Final = _number("start", TIME)
+_DURATION: Final = _number("duration", "ns")
+_PROCESS: Final = _number("operating system's process id")
+_THREAD: Final = _number("operating system's thread id")
+_DEVICE: Final = _small("device number within its rank; -1: the CPU")
+_RANK: Final = _small("rank in a distributed run")
+_SCOPE: Final = _label("framework's name scope, TensorFlow's or HLO's: \"AlexNet/conv1/Conv2D\"")
+_SIZES: Final = {
+    f"{what}_{axis}": _small(f"{what} size, {axis}", unit)
+    for what, unit in (("grid", "blocks"), ("block", "threads"))
+    for axis in "xyz"
+}
+_CLASS: Final = {
+    name: Column(dtype, CLASS_MEANINGS[name], enriched=True)
+    for name, dtype in CLASS_COLUMNS.items()
 }
 
-CLASSES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    # One row a distinct class that the context made of a name's.
-    **CLASS_COLUMNS,
-    "context_rule": pl.String,  # id of the rule of context that decided
+_ACTIVITIES: Final = Table(
+    "one activity of a device: kernel, memcpy, memset, synchronization; on a trace without device "
+    "work, an operator of the CPU",
+    {
+        "name_id": _row("names", "name"),
+        "kind": Column(ActivityKind, "kind of the activity"),
+        "start": _START,
+        "duration": _DURATION,
+        "process": _PROCESS,
+        "device": _DEVICE,
+        "context": _number("CUDA context"),
+        "stream": _number("CUDA or HIP stream; of a CPU operator, its thread"),
+        "correlation": _number("CUPTI's correlation id, unique within a process"),
+        "external": _number("Kineto's `External id`; another id space than correlation"),
+        **_SIZES,
+        "registers": _small("registers per thread"),
+        "shared_memory": _number("shared memory per block, static and dynamic", "bytes"),
+        "bytes": _number("copied or set; of a collective's kernel, its rank's message", "bytes"),
+        "copy_kind": Column(CopyKind, "direction of a copy"),
+        "source_memory": Column(MemoryKind, "memory kind of a copy's source"),
+        "destination_memory": Column(MemoryKind, "memory kind of a copy's destination"),
+        "graph_node": _number("CUDA graph node"),
+        "event_stream": _number("of a wait for a CUDA event: the stream that it was recorded on"),
+        "event_correlation": _number("and the correlation id of the call that recorded it"),
+        "collective": _label('of a collective\'s kernel, as the profiler names it: "allreduce"'),
+        "group_size": _small("of a collective's kernel: participating ranks", "ranks"),
+        "scope": _SCOPE,
+        "instruction": _row("instructions", "HLO instruction of a compiled program that it ran"),
+        "call": _row("calls", "launching call", enriched=True),
+        "op": _row("ops", "innermost operator around the launch", enriched=True),
+        "range": _row("ranges", "innermost range around the launch", enriched=True),
+        "layer": _row("layers", "layer of the model", enriched=True),
+        "step": _row("steps", "step in which it was launched", enriched=True),
+        "direction": Column(Direction, "pass of training", enriched=True),
+        "rank": _RANK,
+        "class": _row(
+            "classes",
+            "class refined by context; null where the class of the name stands",
+            enriched=True,
+        ),
+        "episode": _row("episodes", "convolution that it is part of", enriched=True),
+    },
+)
+
+_NAMES: Final = Table(
+    "one distinct name of activities, with the class that the name alone gives",
+    {
+        "name": _text("name as the profiler has it, demangled"),
+        **_CLASS,
+        "rule": Column(pl.String, "id of the rule that decided the class", enriched=True),
+    },
+)
+
+_CLASSES: Final = Table(
+    "one distinct class that contexts made of names' classes",
+    {
+        **_CLASS,
+        "context_rule": Column(pl.String, "id of the rule of context that decided", enriched=True),
+    },
+)
+
+_EPISODES: Final = Table(
+    "one convolution, of one kernel or several",
+    {
+        "op": _row(
+            "ops", "operator that launched it; null where only its kernels are known", enriched=True
+        ),
+        "algorithm": Column(pl.String, "convolution algorithm", enriched=True),
+        "direction": Column(pl.String, "fprop, dgrad or wgrad", enriched=True),
+    },
+)
+
+_CALLS: Final = Table(
+    "one CUDA or HIP runtime or driver call",
+    {
+        "name": _label("function"),
+        "process": _PROCESS,
+        "thread": _THREAD,
+        "start": _START,
+        "duration": _DURATION,
+        "correlation": _number("CUPTI's correlation id, unique within a process"),
+        "external": _number("Kineto's `External id`"),
+        "rank": _RANK,
+    },
+)
+
+_OPS: Final = Table(
+    "one operator of the framework",
+    {
+        "name": _label("operator"),
+        "process": _PROCESS,
+        "thread": _THREAD,
+        "start": _START,
+        "duration": _DURATION,
+        "parent": _row("ops", "innermost operator around it on its thread", enriched=True),
+        "depth": Column(pl.Int32, "operators around it", enriched=True),
+        "external": _number("Kineto's `External id`"),
+        "sequence": _number("autograd's sequence number"),
+        "forward_thread": _number("Kineto's `Fwd thread id`; not a system thread id"),
+        "direction": Column(Direction, "pass of training", enriched=True),
+        "input_shapes": _text("JSON text as the trace has it: [[64, 3, 224, 224], ...]"),
+        "input_types": _text('JSON text: ["float", ...]'),
+        "input_strides": _text("JSON text: [[150528, 50176, 224, 1], ...]"),
+        "inputs": _text("JSON text of concrete scalar inputs"),
+        "module": _label("Kineto's `Module Hierarchy`"),
+        "scope": _SCOPE,
+        "instruction": _row("instructions", "HLO instruction of a compiled program that it ran"),
+        "layer": _row(
+            "layers",
+            "layer of the model; null also where nothing of it ran on the device",
+            enriched=True,
+        ),
+        "rank": _RANK,
+    },
+)
+
+_INSTRUCTIONS: Final = Table(
+    "one instruction of a program that XLA compiled and that ran: HLO, as optimized. Left out are "
+    "instructions that compute nothing (parameter, constant, tuple, get-tuple-element, bitcast), "
+    "and what reduce, sort and scatter apply to each element. An instruction stands after the one "
+    "whose computation it is in. It may run as several kernels, and any number of times",
+    {
+        "program": _label('name of the HLO module: "jit_step"'),
+        "program_id": _number("distinguishes programs of one name"),
+        "name": _text('name within its program: "fusion.3"'),
+        "parent": _row(
+            "instructions", "fusion, call or while in whose computation it is; null: the program"
+        ),
+        "opcode": _label('"convolution", "dot", "fusion", "custom-call" …'),
+        "target": _label('of a custom-call, the library\'s routine: "__cudnn$convForward"'),
+        "scope": _SCOPE,
+        "input_shapes": _text("JSON text: [[4,13,13,192],[3,3,192,384]]; of a tuple, a list"),
+        "input_types": _text('JSON text, HLO\'s types: ["f32","bf16"]'),
+        "output_shape": _text("JSON text: [4,13,13,384]; of a tuple, a list of them"),
+        "output_type": _text('"f32"; of a tuple, JSON text: ["f32","u8"]'),
+        "attributes": _text(
+            "JSON text of an object. With a window: window {size, stride, padding_low, "
+            "padding_high, base_dilation, window_dilation, reversal}, a list each. Convolution: "
+            "dimension_numbers {input_batch, input_feature, input_spatial, kernel_input_feature, "
+            "kernel_output_feature, kernel_spatial, output_batch, output_feature, "
+            "output_spatial}, feature_group_count, batch_group_count. Dot: lhs_contracting, "
+            "rhs_contracting, lhs_batch, rhs_batch. Fusion: kind. While: trip_count, where known. "
+            "Custom calls: those of the operation that they stand for, where configured"
+        ),
+    },
+)
+
+_RANGES: Final = Table(
+    "one annotation: NVTX, record_function, nn.Module call, step, Python frame",
+    {
+        "text": _label("text"),
+        "kind": Column(RangeKind, "kind of the range"),
+        "domain": _label("NVTX domain"),
+        "process": _PROCESS,
+        "thread": _number("operating system's thread id; null for ranges of no thread"),
+        "device": _small("device number, of kind `device` only"),
+        "start": _START,
+        "duration": _DURATION,
+        "parent": _row("ranges", "innermost range around it on its thread", enriched=True),
+        "depth": Column(pl.Int32, "ranges around it", enriched=True),
+        "input_shapes": _text("as of `ops`: of c10d's annotations around a collective's launch"),
+        "input_types": _text("as of `ops`"),
+        "rank": _RANK,
+    },
+)
+
+_LINKS: Final = Table(
+    "one flow between two events",
+    {
+        "kind": _label('"fwdbwd": from a forward operator to its backward'),
+        "from_process": _number("process of its start"),
+        "from_thread": _number("thread of its start"),
+        "from_time": _number("its start", TIME),
+        "to_process": _number("process of its end"),
+        "to_thread": _number("thread of its end"),
+        "to_time": _number("its end", TIME),
+        "rank": _RANK,
+    },
+)
+
+_LAYERS: Final = Table(
+    "one layer of the model, or one role that is not a layer",
+    {
+        "path": Column(pl.String, "path of the module: features.0", enriched=True),
+        "type": Column(pl.String, "class of the module, or its main operator", enriched=True),
+        "role": Column(LayerRole, "layer, or what else", enriched=True),
+        "parent": _row("layers", "layer around it", enriched=True),
+        "position": Column(pl.Int32, "order of first execution", enriched=True),
+    },
+)
+
+_STEPS: Final = Table(
+    "one step (iteration) of one process",
+    {
+        "number": Column(pl.Int64, "number in the trace", enriched=True),
+        "start": Column(pl.Int64, "start", TIME, enriched=True),
+        "duration": Column(pl.Int64, "duration", "ns", enriched=True),
+        "process": Column(pl.Int64, "operating system's process id", enriched=True),
+        "source": Column(
+            pl.String, 'text of its marker: "ProfilerStep"; or "period"', enriched=True
+        ),
+        "rank": _RANK,
+    },
+)
+
+_MEMORY: Final = Table(
+    "one event of the framework's allocator",
+    {
+        "time": _number("time", TIME),
+        "process": _PROCESS,
+        "thread": _THREAD,
+        "device": _DEVICE,
+        "address": _number("address"),
+        "bytes": _number("positive: allocated, negative: freed", "bytes"),
+        "allocated": _number("allocated in total after the event", "bytes"),
+        "reserved": _number("reserved in total after the event", "bytes"),
+        "rank": _RANK,
+    },
+)
+
+_DEVICES: Final = Table(
+    "one device",
+    {
+        "device": _DEVICE,
+        "name": _text("name of the model"),
+        "vendor": _text("vendor"),
+        "compute_capability": _text('compute capability: "8.0"'),
+        "multiprocessors": _small("streaming multiprocessors (compute units)"),
+        "clock_khz": _number("maximum clock", "kHz"),
+        "memory_bytes": _number("global memory", "bytes"),
+        "bandwidth_bytes_per_s": _number("peak memory bandwidth", "bytes/s"),
+        "warp_size": _small("warp size", "threads"),
+        "rank": _RANK,
+    },
+)
+
+_COUNTERS: Final = Table(
+    "one kernel launch that Nsight Compute measured",
+    {
+        "launch": _number("Nsight Compute's number, in order of launch"),
+        "name": _text("name as Nsight Compute prints it"),
+        "process": _PROCESS,
+        "device": _DEVICE,
+        "context": _number("CUDA context"),
+        "stream": _number("CUDA stream"),
+        **_SIZES,
+        "duration": _number("duration at locked clocks, caches flushed: not the program's", "ns"),
+        "dram_read_bytes": _number("read from DRAM", "bytes"),
+        "dram_write_bytes": _number("written to DRAM", "bytes"),
+        "dram_bytes": _number("read from and written to DRAM", "bytes"),
+        **{
+            f"{kind}_{operation}": _number(
+                f"{what} of threads not predicated off" + (", two halves each" * (kind == "fp16")),
+                "thread instructions",
+            )
+            for kind in ("fp64", "fp32", "fp16")
+            for operation, what in (
+                ("add", "additions"),
+                ("mul", "multiplications"),
+                ("fma", "fused multiply-adds"),
+            )
+        },
+        "tensor_ops": _number("operations of the tensor cores, all types", "operations"),
+        "tensor_instructions": _number("instructions of the tensor cores", "warp instructions"),
+        "tensor_active_percent": Column(
+            pl.Float64, "tensor cores active, of the multiprocessors' active cycles", "%"
+        ),
+        "activity": _row("activities", "kernel of the timeline", enriched=True),
+    },
+)
+
+_LEDGER: Final = Table(
+    "one reason for which events are in no table, or in one and suspect",
+    {
+        "reason": _text("reason"),
+        "severity": Column(
+            Severity, "problem: the trace holds less than what ran; note: by design"
+        ),
+        "table": _text("table the events are of, or would have been of"),
+        "kept": Column(pl.Boolean, "the rows are in the table too"),
+        "count": _number("events", "events"),
+        "time_ns": _number("sum of durations; null where the events have none", "ns"),
+        "detail": _text("detail"),
+        "rank": _RANK,
+    },
+)
+
+SCHEMA: Final[dict[str, Table]] = {
+    "activities": _ACTIVITIES,
+    "names": _NAMES,
+    "classes": _CLASSES,
+    "episodes": _EPISODES,
+    "calls": _CALLS,
+    "ops": _OPS,
+    "instructions": _INSTRUCTIONS,
+    "ranges": _RANGES,
+    "links": _LINKS,
+    "layers": _LAYERS,
+    "steps": _STEPS,
+    "memory": _MEMORY,
+    "devices": _DEVICES,
+    "counters": _COUNTERS,
+    "ledger": _LEDGER,
 }
 
-EPISODES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    # One row a convolution, of one kernel or several.
-    "op": ROW,  # the operator that launched it; null where it is known by its kernels alone
-    "algorithm": pl.String,
-    "direction": pl.String,  # fprop, dgrad, wgrad
+TABLES: Final[dict[str, dict[str, Dtype]]] = {
+    name: {column: described.dtype for column, described in table.columns.items()}
+    for name, table in SCHEMA.items()
 }
+"""The polars schema of each table."""
 
-NAMES: Final[dict[str, pl.DataType | type[pl.DataType]]] = dict(CLASS_SCHEMA)
-"""One row a distinct activity name; the classes are null until names are classified."""
-
-CALLS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name": LABEL,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "start": NANOSECONDS,
-    "duration": NANOSECONDS,
-    "correlation": pl.Int64,
-    "external": pl.Int64,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-OPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name": LABEL,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "start": NANOSECONDS,
-    "duration": NANOSECONDS,
-    "parent": ROW,  # innermost operator around it on its thread
-    "depth": pl.Int32,  # 0: no operator around it
-    "external": pl.Int64,
-    "sequence": pl.Int64,  # autograd's sequence number
-    "forward_thread": pl.Int64,  # Kineto's "Fwd thread id" (not a system thread id)
-    "direction": Direction,
-    "input_shapes": pl.String,  # JSON text as the trace has it: [[64, 3, 224, 224], ...]
-    "input_types": pl.String,  # JSON text: ["float", ...]
-    "input_strides": pl.String,  # JSON text: [[150528, 50176, 224, 1], ...]
-    "inputs": pl.String,  # JSON text of concrete scalar inputs
-    "module": LABEL,  # "Module Hierarchy", where recorded
-    "scope": LABEL,  # as of activities
-    "instruction": ROW,  # as of activities
-    "layer": ROW,  # null also where nothing of the layer ran on the device
-    "rank": pl.Int32,  # of a distributed run
-}
-
-INSTRUCTIONS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    # One row an instruction of a program that XLA compiled and that ran: HLO, as optimized. Left
-    # out are instructions that compute nothing (parameter, constant, tuple, get-tuple-element,
-    # bitcast), and what reduce, sort, scatter and their like apply to each element. What holds
-    # others stands before them. One may run as several kernels, and any number of times.
-    "program": LABEL,  # name of the HLO module: "jit_step"
-    "program_id": pl.Int64,  # tells programs of one name apart
-    "name": pl.String,  # within its program: "fusion.3"
-    "parent": ROW,  # fusion, call, while … in whose computation it is; null: of the program itself
-    "opcode": LABEL,  # "convolution", "dot", "fusion", "custom-call" …
-    "target": LABEL,  # of a custom-call, the library's routine: "__cudnn$convForward"
-    "scope": LABEL,  # as of activities
-    "input_shapes": pl.String,  # JSON text: [[4,13,13,192],[3,3,192,384]]; of a tuple, a list
-    "input_types": pl.String,  # JSON text, in HLO's words: ["f32","bf16"]
-    "output_shape": pl.String,  # JSON text: [4,13,13,384]; of a tuple, a list of them
-    "output_type": pl.String,  # "f32"; of a tuple, JSON text: ["f32","u8"]
-    # JSON text of an object. Whatever has a window: window {size, stride, padding_low,
-    # padding_high, base_dilation, window_dilation, reversal}, a list each. Convolution:
-    # dimension_numbers {input_batch, input_feature, input_spatial, kernel_input_feature,
-    # kernel_output_feature, kernel_spatial, output_batch, output_feature, output_spatial},
-    # feature_group_count, batch_group_count. Dot: lhs_contracting, rhs_contracting, lhs_batch,
-    # rhs_batch. Fusion: kind. While: trip_count, where known. Custom calls: the same as the
-    # operation that they stand for, as far as their configuration tells.
-    "attributes": pl.String,
-}
-
-RANGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "text": LABEL,
-    "kind": RangeKind,
-    "domain": LABEL,
-    "process": pl.Int64,
-    "thread": pl.Int64,  # null for ranges that belong to no thread
-    "device": pl.Int32,  # of kind "device" only
-    "start": NANOSECONDS,
-    "duration": NANOSECONDS,
-    "parent": ROW,  # innermost range around it on its thread
-    "depth": pl.Int32,
-    "input_shapes": pl.String,  # as of `ops`: of c10d's annotations around a collective's launch
-    "input_types": pl.String,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-LINKS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "kind": LABEL,  # "fwdbwd": from a forward operator to its backward
-    "from_process": pl.Int64,
-    "from_thread": pl.Int64,
-    "from_time": NANOSECONDS,
-    "to_process": pl.Int64,
-    "to_thread": pl.Int64,
-    "to_time": NANOSECONDS,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-LAYERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "path": pl.String,
-    "type": pl.String,
-    "role": LayerRole,
-    "parent": ROW,
-    "position": pl.Int32,  # order of first execution
-}
-
-STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "number": pl.Int64,  # as the trace numbers them
-    "start": NANOSECONDS,
-    "duration": NANOSECONDS,
-    "process": pl.Int64,
-    "source": pl.String,  # the text that marked it, e.g. "ProfilerStep", or PERIOD
-    "rank": pl.Int32,  # of a distributed run
-}
-
-MEMORY: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "time": NANOSECONDS,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "device": pl.Int32,
-    "address": pl.Int64,
-    "bytes": pl.Int64,  # positive: allocated, negative: freed
-    "allocated": pl.Int64,  # total after the event
-    "reserved": pl.Int64,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-COUNTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    # One row a kernel launch that Nsight Compute measured; null where it did not.
-    "launch": pl.Int64,  # as it numbers them, in order
-    "name": pl.String,  # readable, as it prints it
-    "process": pl.Int64,
-    "device": pl.Int32,
-    "context": pl.Int64,
-    "stream": pl.Int64,
-    "grid_x": pl.Int32,
-    "grid_y": pl.Int32,
-    "grid_z": pl.Int32,
-    "block_x": pl.Int32,
-    "block_y": pl.Int32,
-    "block_z": pl.Int32,
-    "duration": NANOSECONDS,  # at the clocks that it locks, caches flushed: not the program's time
-    "dram_read_bytes": pl.Int64,
-    "dram_write_bytes": pl.Int64,
-    "dram_bytes": pl.Int64,
-    # Instructions of threads that were not predicated off.
-    "fp64_add": pl.Int64,
-    "fp64_mul": pl.Int64,
-    "fp64_fma": pl.Int64,
-    "fp32_add": pl.Int64,
-    "fp32_mul": pl.Int64,
-    "fp32_fma": pl.Int64,
-    "fp16_add": pl.Int64,  # of two halves each: HADD2, HMUL2, HFMA2
-    "fp16_mul": pl.Int64,
-    "fp16_fma": pl.Int64,
-    "tensor_ops": pl.Int64,  # operations of the tensor cores, of all types together
-    "tensor_instructions": pl.Int64,  # of warps
-    "tensor_active_percent": pl.Float64,  # of the cycles in which the multiprocessors were active
-    # Filled in by traceana.enrich; null as a reader leaves it.
-    "activity": ROW,
-}
-
-DEVICES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "device": pl.Int32,
-    "name": pl.String,
-    "vendor": pl.String,
-    "compute_capability": pl.String,  # "8.0"
-    "multiprocessors": pl.Int32,
-    "clock_khz": pl.Int64,
-    "memory_bytes": pl.Int64,
-    "bandwidth_bytes_per_s": pl.Int64,
-    "warp_size": pl.Int32,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-LEDGER: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "reason": pl.String,
-    "severity": Severity,
-    "table": LedgerTable,  # the table the events are of, or would have been of
-    "kept": pl.Boolean,  # true: the rows are in the table too, and counted here as suspect
-    "count": pl.Int64,
-    "time_ns": pl.Int64,  # sum of durations; null where the events have none
-    "detail": pl.String,
-    "rank": pl.Int32,  # of a distributed run
-}
-
-TABLES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
-    "activities": ACTIVITIES,
-    "names": NAMES,
-    "classes": CLASSES,
-    "episodes": EPISODES,
-    "calls": CALLS,
-    "ops": OPS,
-    "instructions": INSTRUCTIONS,
-    "ranges": RANGES,
-    "links": LINKS,
-    "layers": LAYERS,
-    "steps": STEPS,
-    "memory": MEMORY,
-    "devices": DEVICES,
-    "counters": COUNTERS,
-    "ledger": LEDGER,
-}
+ACTIVITIES: Final = TABLES["activities"]
+DEVICES: Final = TABLES["devices"]
+COUNTERS: Final = TABLES["counters"]
 
 TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "activities": ("start",),
-    "calls": ("start",),
-    "ops": ("start",),
-    "ranges": ("start",),
-    "links": ("from_time", "to_time"),
-    "steps": ("start",),
-    "memory": ("time",),
+    name: points
+    for name, table in SCHEMA.items()
+    if (points := tuple(key for key, column in table.columns.items() if column.unit == TIME))
 }
 """The columns that hold a point in time, by table; every other nanosecond column is a length."""
 

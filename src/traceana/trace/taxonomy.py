@@ -87,7 +87,22 @@ CLASS_COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "epilogue": pl.String,
     "library": pl.String,
 }
-"""The columns that say what a kernel is. ``category`` is never null."""
+"""The columns of a class. ``category`` is never null."""
+
+CLASS_MEANINGS: Final[dict[str, str]] = {
+    "category": "what it computes: conv, gemm, normalization … (docs/classification.md)",
+    "algorithm": "convolution algorithm, in cuDNN's names",
+    "family": "family of the algorithm: gemm, direct, fft, winograd, unknown",
+    "direction": "pass of a convolution (fprop, dgrad, wgrad) or of another layer",
+    "batched": "computes a batch of products",
+    "precision": "type of the operands",
+    "tensor_core": "runs on tensor cores (matrix cores)",
+    "gemm_layout": "layout of the operands: nn, nt, tn, tt",
+    "tile": "tile of a block: 128x64",
+    "function": "function within the category: relu, max_pool, nchw_to_nhwc …",
+    "epilogue": "fused epilogue: bias, relu …",
+    "library": "library that the kernel is from",
+}
 
 CLASS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "name": pl.String,

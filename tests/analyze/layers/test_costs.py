@@ -17,9 +17,8 @@ from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.describe import Manifest, find
 from traceana.describe.manifest import Layer, manifest
-from traceana.enrich import attribute
-from traceana.enrich.classify import classify_names, rules_in_use
-from traceana.enrich.refine import refine
+from traceana.enrich import attribute, with_classes
+from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
 from traceana.trace import Trace
 
@@ -48,8 +47,7 @@ def convolution(kernel: str, *, shapes: bool = True) -> Trace:
     b.kernel(kernel, 1000, 1000, correlation=1, process=9, stream=7)
     built = attribute(b.build())
     rules = rules_in_use(None)
-    named = built.with_tables(names=classify_names(built.names["name"], rules))
-    return refine(named, rules)
+    return with_classes(built, rules)
 
 
 def test_the_rate_is_of_the_direct_count_and_gemm_executes_just_that() -> None:
@@ -329,8 +327,7 @@ def _launches(b: TraceBuilder, at: int, *kernels: tuple[str, int]) -> None:
 
 def _refined(b: TraceBuilder) -> Trace:
     built, rules = attribute(b.build()), rules_in_use(None)
-    named = built.with_tables(names=classify_names(built.names["name"], rules))
-    return refine(named, rules)
+    return with_classes(built, rules)
 
 
 BIAS = "void bias_activation_kernel<float, 4>(float*)"
