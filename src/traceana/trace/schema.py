@@ -15,6 +15,7 @@ A column with ``row_of`` holds the row number in that table, counted from 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -126,21 +127,10 @@ def _row(table: str, meaning: str, *, enriched: bool = False) -> Column:
     return Column(ROW, meaning, row_of=table, enriched=enriched)
 
 
-def _number(meaning: str, unit: str | None = None) -> Column:
-    return Column(pl.Int64, meaning, unit)
-
-
-def _small(meaning: str, unit: str | None = None) -> Column:
-    return Column(pl.Int32, meaning, unit)
-
-
-def _text(meaning: str) -> Column:
-    return Column(pl.String, meaning)
-
-
-def _label(meaning: str) -> Column:
-    return Column(LABEL, meaning)
-
+_number = partial(Column, pl.Int64)
+_small = partial(Column, pl.Int32)
+_text = partial(Column, pl.String)
+_label = partial(Column, LABEL)
 
 _START: Final = _number("start", TIME)
 _DURATION: Final = _number("duration", "ns")
