@@ -12,8 +12,8 @@ from tests.support.traces import TraceBuilder
 from traceana.advise import Advice, Finding, advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
+from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
-from traceana.flops.neutral.convolution import Convolution
 from traceana.report.findings import sentence
 
 

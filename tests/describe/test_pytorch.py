@@ -18,7 +18,7 @@ from tests.support.decoder import Decoder
 from traceana.describe import describe
 from traceana.errors import BadModelError
 from traceana.flops.call import Call
-from traceana.flops.model import Refusal
+from traceana.flops.cost import Refusal
 from traceana.flops.registry import cost, total_flops
 
 MATH = SDPBackend.MATH

@@ -63,9 +63,9 @@ def test_forward_and_backward_equal_pytorch(name: str, tmp_path: Path) -> None:
     forward, theirs = recorded(lambda: model(image), tmp_path)
     assert products(forward.costs) == sum(theirs.values()) > 0
     # Nothing of the model is left out.
-    assert forward.uncounted.is_empty(), forward.uncounted
+    assert forward.gaps.is_empty(), forward.gaps
     both, theirs = recorded(training(model, image), tmp_path)
-    assert both.uncounted.is_empty(), both.uncounted
+    assert both.gaps.is_empty(), both.gaps
     grouped = sum(
         (conv.groups - 1) * _wgrad(conv, image_side)
         for conv, image_side in _convolutions(model, image)

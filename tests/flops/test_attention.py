@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceana.flops.aten.attention import CAUSAL_AT
-from traceana.flops.neutral.attention import Attention, Causal
+from traceana.flops.attention import CAUSAL_AT, Attention, Causal
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1)])

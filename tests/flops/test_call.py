@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traceana.flops.call import Call
-from traceana.flops.model import Cost, Refusal, UncountableError
+from traceana.flops.cost import Cost, Refusal, UncountableError
 from traceana.flops.registry import cost, operators
 
 HOSTILE = {

@@ -7,12 +7,20 @@ from math import log2
 import numpy as np
 import pytest
 
-from traceana.flops.executed import Direction, Executed, Operations, executed, supported
-from traceana.flops.executed.fft import real_transform, smooth, spectrum
-from traceana.flops.executed.toom_cook import LARGEST_TILE, Matrix, filtering
-from traceana.flops.executed.winograd import data_transform, filter_transform, output_transform
-from traceana.flops.model import Refusal, Shape, UncountableError
-from traceana.flops.neutral.convolution import Convolution
+from tests.flops.toom_cook import Matrix, filtering
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import Refusal, Shape
+from traceana.flops.executed import (
+    FILTERINGS,
+    Direction,
+    Executed,
+    Operations,
+    executed,
+    real_transform,
+    smooth,
+    spectrum,
+    supported,
+)
 from traceana.trace.taxonomy import ALGORITHMS
 
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
@@ -38,10 +46,8 @@ def conv(
     return Convolution(batch, channels, filters, window, **told)  # type: ignore[arg-type]
 
 
-def run(
-    one: Convolution, algorithm: str, direction: Direction = "fprop", **more: Shape
-) -> Executed:
-    result = executed(one, algorithm, direction, **more)  # type: ignore[arg-type]
+def run(one: Convolution, algorithm: str, direction: Direction = "fprop") -> Executed:
+    result = executed(one, algorithm, direction)
     assert isinstance(result, Executed), result
     return result
 
@@ -67,14 +73,15 @@ def test_matrix_products_execute_the_direct_count(algorithm: str, direction: Dir
 
 
 @pytest.mark.parametrize(
-    ("outputs", "taps", "reduction"), [(2, 3, 2.25), (4, 3, 4.0), (6, 3, 5.0625), (2, 5, 100 / 36)]
+    ("algorithm", "taps", "reduction"),
+    [("winograd", 3, 2.25), ("winograd_nonfused", 3, 4.0), ("winograd_nonfused", 5, 625 / 81)],
 )
 def test_winograd_saves_multiplications_as_the_paper_says(
-    outputs: int, taps: int, reduction: float
+    algorithm: str, taps: int, reduction: float
 ) -> None:
     """(m·r)² / (m + r - 1)² where the tiles fill the plane."""
     one = conv(side=60, window=(taps, taps))
-    result = run(one, "winograd", outputs=(outputs, outputs))
+    result = run(one, algorithm)
     assert one.macs / result.product.multiplications == reduction
     assert result.product.multiplications == result.product.additions
 
@@ -85,17 +92,27 @@ def test_the_transforms_of_lavin_and_gray() -> None:
     Their instructions fuse multiplication and addition: ours are as many additions. Their filter
     transform of F(2, 3) takes 3 additions and 2 multiplications a vector.
     """
-    two, four = [filtering(2, 3)] * 2, [filtering(4, 3)] * 2
-    assert data_transform(two) == Operations(0, 32)
-    assert output_transform(two) == Operations(0, 24)
-    assert filtering(2, 3).filter_operations == Operations(2, 3)
-    assert filter_transform(two) == Operations(2 * 7, 3 * 7)
-    assert data_transform(four).additions == 12 * (6 + 6)
-    assert output_transform(four).additions == 10 * (6 + 4)
+    # One image of one tile and one channel: every transform runs once.
+    two = run(conv(1, 1, 1, side=2), "winograd")
+    assert two.data_transform == Operations(0, 32)
+    assert two.output_transform == Operations(0, 24)
+    assert FILTERINGS[2, 3].filter == Operations(2, 3)
+    assert two.filter_transform == Operations(2 * 7, 3 * 7)
+    four = run(conv(1, 1, 1, side=4), "winograd_nonfused")
+    assert four.data_transform.additions == 12 * (6 + 6)
+    assert four.output_transform.additions == 10 * (6 + 4)
 
 
-@pytest.mark.parametrize("outputs", range(1, 7))
-@pytest.mark.parametrize("taps", range(1, 7))
+@pytest.mark.parametrize(("outputs", "taps"), FILTERINGS)
+def test_operations_follow_from_the_matrices(outputs: int, taps: int) -> None:
+    derived, counted = filtering(outputs, taps), FILTERINGS[outputs, taps]
+    assert counted.tile == derived.tile
+    assert counted.data == derived.data_operations
+    assert counted.filter == derived.filter_operations
+    assert counted.output == derived.output_operations
+
+
+@pytest.mark.parametrize(("outputs", "taps"), FILTERINGS)
 def test_the_matrices_filter(outputs: int, taps: int) -> None:
     """Aᵀ[(G g) ⊙ (Bᵀ d)] is the correlation of d with g."""
     one = filtering(outputs, taps)
@@ -109,18 +126,6 @@ def _array(matrix: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     return np.array([[float(entry) for entry in row] for row in matrix])
 
 
-def test_one_tap_or_one_output_transforms_nothing() -> None:
-    one = filtering(1, 1)
-    operations = (one.data_operations, one.filter_operations, one.output_operations)
-    assert operations == (Operations(), Operations(), Operations())
-
-
-def test_tiles_beyond_the_points_are_refused() -> None:
-    filtering(LARGEST_TILE - 2, 3)
-    with pytest.raises(UncountableError):
-        filtering(LARGEST_TILE - 1, 3)
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_winograd_in_closed_form(direction: Direction) -> None:
     """13 x 13 takes 4 x 4 tiles of F(4x4, 3x3); transforms run once a channel, filter or result."""
@@ -129,15 +134,16 @@ def test_winograd_in_closed_form(direction: Direction) -> None:
     tiles, pairs = 2 * 16, 4 * 8
     assert result.product == Operations(1, 1) * (tiles * pairs * 36)
     of_input, of_output, of_filter = tiles * 4, tiles * 8, pairs
-    forward, back = [filtering(4, 3)] * 2, [filtering(3, 4)] * 2
-    data, kernels, results, filters = {
-        "fprop": (of_input, of_filter, of_output, forward),
-        "dgrad": (of_output, of_filter, of_input, forward),
-        "wgrad": (of_input, of_output, of_filter, back),
+    data, kernels, results, side = {
+        "fprop": (of_input, of_filter, of_output, FILTERINGS[4, 3]),
+        "dgrad": (of_output, of_filter, of_input, FILTERINGS[4, 3]),
+        "wgrad": (of_input, of_output, of_filter, FILTERINGS[3, 4]),
     }[direction]
-    assert result.data_transform == data_transform(filters) * data
-    assert result.filter_transform == filter_transform(filters) * kernels
-    assert result.output_transform == output_transform(filters) * results
+    # One dimension after the other: as many vectors as the other dimension has then.
+    taps, outputs = side.taps, side.outputs
+    assert result.data_transform == side.data * (2 * 6) * data
+    assert result.filter_transform == side.filter * (taps + 6) * kernels
+    assert result.output_transform == side.output * (6 + outputs) * results
     assert result.workspace == 4 * 36 * (data + kernels + results)
 
 
@@ -147,8 +153,8 @@ def test_winograd_along_one_dimension() -> None:
     result = run(one, "winograd_nonfused")
     assert one.macs / result.product.multiplications == 2.0
     tiles = 2 * 12 * 3
-    assert result.data_transform == filtering(4, 3).data_operations * (tiles * 4)
-    line = run(conv(window=(3,)), "winograd", outputs=(2,))
+    assert result.data_transform == FILTERINGS[4, 3].data * (tiles * 4)
+    line = run(conv(window=(3,)), "winograd")
     assert line.product.multiplications == 2 * 6 * 32 * 4
 
 

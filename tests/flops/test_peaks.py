@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from traceana.flops.model import Refusal
-from traceana.flops.peaks import RATES, Peaks, peak_for, peaks_of
-from traceana.flops.peaks.lookup import devices, normalized
+from traceana.flops.cost import Refusal
+from traceana.flops.peaks import RATES, Peaks, devices, normalized, peak_for, peaks_of
 from traceana.trace.schema import DEVICES
 
-FOLDER = resources.files("traceana.flops.peaks")
+FOLDER = resources.files("traceana.flops") / "devices"
 
 
 def table(file: str, key: str) -> list[dict[str, Any]]:

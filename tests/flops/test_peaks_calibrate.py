@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from traceana.flops.peaks import calibrate
-from traceana.flops.peaks.calibrate import calibrated, processor_name
+from traceana.flops import calibrate
+from traceana.flops.calibrate import calibrated, processor_name
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from traceana.flops.call import Call, Entry
-from traceana.flops.model import Cost, Refusal
+from traceana.flops.cost import Cost, Refusal
 from traceana.flops.registry import cost
 
 T, N, X, H, P = 3, 2, 5, 7, 4

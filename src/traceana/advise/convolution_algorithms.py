@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.flops.convolution import Convolution, forward
+from traceana.flops.cost import Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
-from traceana.flops.model import Refusal, UncountableError
-from traceana.flops.neutral.convolution import Convolution, forward
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures

@@ -17,7 +17,7 @@ from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.layers.rates import rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import to_rows
-from traceana.flops.coverage import Tree
+from traceana.flops.operators import Tree
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:

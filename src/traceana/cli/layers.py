@@ -102,7 +102,7 @@ def layers(
                 "it measures this machine's CPU, and the work of this trace ran on another device",
                 param_hint="--calibrate",
             )
-        from traceana.flops.peaks.calibrate import calibrated
+        from traceana.flops.calibrate import calibrated
 
         peaks = calibrated(again=True)
     result = analysis(

@@ -13,8 +13,8 @@ from traceana.describe.jaxpr import Equation, Program
 from traceana.describe.manifest import Layout, Shape
 from traceana.describe.recording import Recorded
 from traceana.describe.vocabulary import PARAMETERS
-from traceana.flops.neutral import convolution
-from traceana.flops.neutral.matmul import matmul
+from traceana.flops import convolution
+from traceana.flops.matmul import matmul
 
 WEIGHTED: Final = ("conv_general_dilated", "dot_general")
 _MOVES: Final = frozenset(("transpose", "reshape", "squeeze", "broadcast_in_dim", "copy", "rev"))

@@ -16,7 +16,7 @@ from traceana.describe.manifest import Layout
 from traceana.describe.pytorch_layers import batch_first, is_layer
 from traceana.describe.recording import Recorded
 from traceana.flops.call import Call, Entry
-from traceana.flops.model import Refusal
+from traceana.flops.cost import Refusal
 from traceana.flops.passive import PASSIVE
 from traceana.flops.registry import NO_FORMULA, cost, total_flops
 

@@ -8,10 +8,11 @@ from math import isqrt, prod
 from typing import Final
 
 from traceana.describe.manifest import Shape
+from traceana.flops import attention, convolution, normalization, pooling
 from traceana.flops.call import Call
-from traceana.flops.model import Cost, Refusal, UncountableError
-from traceana.flops.neutral import attention, convolution, normalization, pooling, softmax
-from traceana.flops.neutral.matmul import matmul
+from traceana.flops.cost import Cost, Refusal, UncountableError
+from traceana.flops.matmul import matmul
+from traceana.flops.reduction import softmax
 from traceana.flops.registry import cost, total_flops
 
 Parameters = Mapping[str, Shape]
@@ -120,7 +121,7 @@ def _costs(
     if type_.startswith("AdaptiveMaxPool"):
         return (pooling.adaptive_maximum(elements, prod(made), None, index_size=None),)
     if type_ in ("Softmax", "LogSoftmax"):
-        return (softmax.softmax(elements, None, None, log=type_ == "LogSoftmax"),)
+        return (softmax(elements, None, None, log=type_ == "LogSoftmax"),)
     if type_ in _COMBINING:
         found = cost(Call(_COMBINING[type_], (made, made), ("float", "float")))
         return None if isinstance(found, Refusal) else found * (len(call.inputs) - 1)

@@ -1,15 +1,15 @@
-"""One call of an operator as a trace tells of it: shapes, types and scalars by position."""
+"""One call of an operator, or one instruction of a compiled program, as a trace records it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from traceana.flops.model import Operand, Shape, UncountableError
-from traceana.flops.types import element_size, is_tensor
+from traceana.flops.cost import Operand, Shape, UncountableError
 
 _LONGEST_TEXT: Final = 1 << 20
 _MOST_INPUTS: Final = 4096
@@ -22,6 +22,9 @@ _Extent = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_EXTENT)]
 _Entry = Annotated[
     list[_Extent | Annotated[list[_Extent], msgspec.Meta(max_length=_MOST_DIMENSIONS)]],
     msgspec.Meta(max_length=_MOST_INPUTS),
+]
+Extents = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=_MOST_DIMENSIONS)
 ]
 _shapes = msgspec.json.Decoder(Annotated[list[_Entry], msgspec.Meta(max_length=_MOST_INPUTS)])
 _texts = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=_MOST_INPUTS)])
@@ -210,3 +213,175 @@ def _strings(text: str | None) -> tuple[str, ...]:
         return tuple(_texts.decode(text))
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return ()
+
+
+# Element types by the names that traces give them.
+
+_BITS: Final[dict[str, int]] = {
+    # Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
+    "bool": 8,
+    "unsigned char": 8,
+    "uint8": 8,
+    "signed char": 8,
+    "char": 8,
+    "int8": 8,
+    "short": 16,
+    "short int": 16,
+    "int16": 16,
+    "unsigned short": 16,
+    "uint16": 16,
+    "int": 32,
+    "int32": 32,
+    "unsigned int": 32,
+    "uint32": 32,
+    "long": 64,
+    "long int": 64,
+    "long long": 64,
+    "int64": 64,
+    "unsigned long": 64,
+    "uint64": 64,
+    "Float8_e4m3fn": 8,
+    "Float8_e4m3fnuz": 8,
+    "Float8_e5m2": 8,
+    "Float8_e5m2fnuz": 8,
+    "Half": 16,
+    "half": 16,
+    "float16": 16,
+    "BFloat16": 16,
+    "bfloat16": 16,
+    "float": 32,
+    "float32": 32,
+    "double": 64,
+    "float64": 64,
+    "complex<Half>": 32,
+    "complex<float>": 64,
+    "complex64": 64,
+    "complex<double>": 128,
+    "complex128": 128,
+}
+_ORDER: Final = {name: position for position, name in enumerate(_BITS)}
+_FIRST_FLOATING: Final = _ORDER["Float8_e4m3fn"]
+_QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
+
+NO_TENSOR: Final = frozenset(
+    {"", "Scalar", "ScalarList", "GenericList", "Int", "Double", "Bool", "String", "Device"}
+)
+"""What stands in the place of a type for inputs that are no tensors, or are not given."""
+
+
+def plain(name: str) -> str:
+    """Return a type's name without C++ qualifiers: ``c10::BFloat16`` is ``BFloat16``."""
+    for qualifier in _QUALIFIERS:
+        name = name.removeprefix(qualifier)
+    return name
+
+
+def element_size(name: str) -> int | None:
+    """Return the bytes of one element; ``None`` for a name that is no element type."""
+    bits = _BITS.get(plain(name))
+    return None if bits is None else bits // 8
+
+
+def is_tensor(name: str) -> bool:
+    """Tell whether an input of this type is a tensor."""
+    return plain(name) in _BITS
+
+
+def promoted(names: Iterable[str]) -> str | None:
+    """Return the type that an arithmetic operation on ``names`` gives; ``None`` if one is unknown.
+
+    The wider of two types, and any floating type before any integer one. Half precision of both
+    kinds gives ``float``, as in PyTorch.
+    """
+    widest: str | None = None
+    for name in map(plain, names):
+        if name not in _ORDER:
+            return None
+        halves = {"Half", "BFloat16"}
+        if widest in halves and name in halves and name != widest:
+            widest = "float"
+        elif widest is None or _ORDER[name] > _ORDER[widest]:
+            widest = name
+    return widest
+
+
+def floating(name: str) -> str:
+    """Return ``name``, or ``float`` for an integer type: what a quotient or an exponential is."""
+    name = plain(name)
+    return name if _ORDER.get(name, 0) >= _FIRST_FLOATING else "float"
+
+
+# Instructions of a compiled program (XLA).
+
+
+class Window(msgspec.Struct):
+    """A window by dimension; see ``attributes`` in :mod:`traceana.trace.schema`."""
+
+    size: Extents
+    stride: Extents
+    padding_low: Annotated[list[int], msgspec.Meta(max_length=64)]
+    base_dilation: Extents
+    window_dilation: Extents
+    reversal: Extents = []
+
+
+class DimensionNumbers(msgspec.Struct):
+    """Which dimension of a convolution's tensors is what."""
+
+    kernel_input_feature: int
+    kernel_output_feature: int
+    input_batch: int = 0
+    input_feature: int = 0
+    output_batch: int = 0
+    output_feature: int = 0
+    input_spatial: Extents = []
+    kernel_spatial: Extents = []
+    output_spatial: Extents = []
+
+
+class Attributes(msgspec.Struct):
+    """What of ``attributes`` formulas need."""
+
+    window: Window | None = None
+    dimension_numbers: DimensionNumbers | None = None
+    lhs_contracting: Extents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """One instruction: its first two operands, its result, or the first of several."""
+
+    target: str
+    left: Shape
+    right: Shape
+    output: Shape
+    attributes: Attributes
+
+
+def decoded_instruction(
+    target: str,
+    input_shapes: str | None,
+    output_shape: str | None,
+    output_type: str | None,
+    attributes: str | None,
+) -> Contraction:
+    """Decode the JSON texts of a row of ``instructions``; raises ``UncountableError``."""
+    texts = (input_shapes, output_shape)
+    if any(text is None or len(text) > _LONGEST_TEXT for text in texts):
+        raise UncountableError("no shapes")
+    try:
+        inputs: list[Any] = msgspec.json.decode(input_shapes or "", type=list)
+        output: Any = msgspec.json.decode(output_shape or "", type=list)
+        if (output_type or "").startswith("["):
+            output = next(iter(output), None)
+        left, right, result = msgspec.convert([*inputs[:2], output], list[Extents])
+        told = msgspec.json.decode(attributes or "{}", type=Attributes)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        raise UncountableError("the shapes are not those of two arrays") from None
+    return Contraction(target, tuple(left), tuple(right), tuple(result), told)
+
+
+def picked(shape: Shape, dimensions: list[int]) -> list[int]:
+    if not all(0 <= dimension < len(shape) for dimension in dimensions):
+        raise UncountableError("a dimension that the array does not have")
+    return [shape[dimension] for dimension in dimensions]

@@ -13,18 +13,15 @@ from typing import Final
 
 import polars as pl
 
-from traceana.flops.hlo_formulas import (
-    Contraction,
-    Count,
+from traceana.flops.call import Contraction, decoded_instruction
+from traceana.flops.convolution import (
     as_written,
-    cudnn,
-    decoded,
-    dot,
     hlo_convolution,
-    onednn_convolution,
-    onednn_matmul,
+    hlo_library_convolution,
+    hlo_onednn_convolution,
 )
-from traceana.flops.model import LARGEST, UncountableError
+from traceana.flops.cost import LARGEST, Count, UncountableError
+from traceana.flops.matmul import hlo_dot, hlo_onednn_matmul
 from traceana.flops.registry import declare
 from traceana.trace.schema import ROW
 
@@ -39,11 +36,11 @@ _GRADIENT: Final = re.compile(r"transpose\(|(?:^|/)gradients?(?:_tape)?/")
 _CONV: Final = "__cudnn$conv"
 _FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = (
     ("convolution", "", hlo_convolution),
-    ("dot", "", dot),
-    ("custom-call", _CONV, cudnn),
-    ("custom-call", "__cublas$", dot),
-    ("custom-call", "__onednn$convolution", onednn_convolution),
-    ("custom-call", "__onednn$matmul", onednn_matmul),
+    ("dot", "", hlo_dot),
+    ("custom-call", _CONV, hlo_library_convolution),
+    ("custom-call", "__cublas$", hlo_dot),
+    ("custom-call", "__onednn$convolution", hlo_onednn_convolution),
+    ("custom-call", "__onednn$matmul", hlo_onednn_matmul),
 )
 """Opcode, beginning of the target, formula."""
 
@@ -117,7 +114,7 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
             "row", target, *columns, "attributes"
         ).iter_rows():
             try:
-                contraction = decoded(name, inputs, output, kind, attributes)
+                contraction = decoded_instruction(name, inputs, output, kind, attributes)
                 if _is_forward(scope):
                     contraction = as_written(contraction)
                 counts[row] = formula(contraction)

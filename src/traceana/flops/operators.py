@@ -1,22 +1,34 @@
-"""The cost of every operator of a trace, each counted once."""
+"""The cost of every operator of a trace, each counted once.
+
+``aten::conv2d`` calls ``aten::convolution``, which calls ``aten::_convolution``, which calls a
+library's operator, and all four have formulas: the outermost counts. A matrix product, a sum or a
+multiplication has one name in both passes; the node of autograd's graph around it decides which
+part of the layer's work it is.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
 from traceana.enrich.operators import Left
+from traceana.flops.aten_convolution import OUTPUT, WANTED, with_hints
 from traceana.flops.call import Call
-from traceana.flops.coverage import Tree
-from traceana.flops.hints import OUTPUT, WANTED, with_hints
-from traceana.flops.model import Cost, Refusal, Shape, UncountableError
-from traceana.flops.parts import PART, with_parts
+from traceana.flops.cost import Cost, Refusal, Shape, UncountableError
 from traceana.flops.passive import passive
 from traceana.flops.registry import NO_FORMULA, cost, operators
+
+Flags = npt.NDArray[np.bool_]
+
+
+PART = pl.Enum(["forward", "backward", "dgrad", "wgrad", "bias_grad"])
 
 COSTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "op": pl.UInt32,  # row of `ops`
@@ -31,15 +43,6 @@ GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "op": pl.UInt32,  # row of `ops`
     "reason": pl.String,
     "whole": pl.Boolean,  # a refused call: it stands for all that is inside it
-    "partly": pl.Boolean,  # operators inside are counted, work of its own is not
-    "time_ns": pl.Int64,  # on the host, without that of the operators counted inside
-}
-UNCOUNTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "name": pl.String,
-    "reason": pl.String,
-    "count": pl.UInt32,
-    "time_ns": pl.Int64,  # on the host, without that of the operators counted inside
-    "partly": pl.Boolean,  # operators inside are counted, work of its own is not
 }
 
 _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z_]\w*$))")
@@ -50,17 +53,15 @@ _KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED)
 
 @dataclass(frozen=True, slots=True)
 class OperatorCosts:
-    """What the operators of a trace compute, and which of them are left out.
+    """What the operators of a trace compute, and which of them have no count.
 
     ``costs`` has the columns of :data:`COSTS`, one row an operator and part; operators inside of
-    a counted one have none. ``gaps`` has those of :data:`GAPS`, one row an operator that is left
-    out, and ``uncounted`` those of :data:`UNCOUNTED`, one row a name and reason of them, the
-    longest first.
+    a counted one have none. ``gaps`` has those of :data:`GAPS`, one row an operator without a
+    count.
     """
 
     costs: pl.DataFrame
     gaps: pl.DataFrame
-    uncounted: pl.DataFrame
 
 
 def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
@@ -71,7 +72,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     """
     named = ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op")
     rows = with_hints(named.drop("scope", "module", strict=False))
-    distinct, priced = _distinct_costs(rows)
+    distinct, by_call = _distinct_costs(rows)
     rows = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
     tree = Tree.of(ops)
     left = Left.of(ops)
@@ -83,7 +84,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     costs = (
         rows.select("op", "_call")
         .filter(pl.Series(counted))
-        .join(priced, on="_call", maintain_order="left")
+        .join(by_call, on="_call", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTS.items())
     )
     # The products of the composite implementation compute the square, and mask it afterwards.
@@ -91,7 +92,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
     gaps = _gaps(rows, tree, counted, known & ~has_cost)
-    return OperatorCosts(with_parts(costs, rows, tree), gaps, _uncounted(gaps, rows["name"]))
+    return OperatorCosts(_with_parts(costs, rows, tree), gaps)
 
 
 def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -101,13 +102,13 @@ def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     parts: list[int] = []
     reasons: list[str | None] = []
     costs: list[tuple[int, str, str, int, int | None, str, int | None]] = []
-    for number, recorded, *told in calls.iter_rows():
+    for number, recorded, *recorded_call in calls.iter_rows():
         name = recorded if recorded in readers else _ATEN.sub("aten::", recorded, count=1)
         if name not in readers:
             parts.append(0)
             reasons.append(NO_FORMULA)
             continue
-        result = _price(name, *told)
+        result = _cost_of(name, *recorded_call)
         if isinstance(result, Refusal):
             parts.append(0)
             reasons.append(result.reason)
@@ -128,7 +129,7 @@ def _distinct_costs(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
 
 
-def _price(
+def _cost_of(
     name: str,
     shapes: str | None,
     types: str | None,
@@ -164,7 +165,7 @@ def _gaps(
 
     One that has a formula but could not be counted is listed unless operators inside it are
     counted, and stands for all that is inside it. One without a formula counts by what is inside
-    it; if there is anything, it is listed as partly counted, with its own time.
+    it, and is listed for its own work.
     """
     names = rows.select(pl.col("name").unique()).with_columns(
         passive(pl.col("name")).alias("_idle")
@@ -174,24 +175,170 @@ def _gaps(
     without_formula = active & (rows["_reason"] == NO_FORMULA).fill_null(False).to_numpy()
     refused = tree.outermost(active & ~without_formula & ~tree.holding(counted))
     without_formula &= ~tree.inside(refused)
-    partly = without_formula & tree.holding(counted | refused | without_formula)
-    duration = rows["duration"].cast(pl.Int64).fill_null(0).to_numpy()
-    time = np.where(partly, tree.own_time(duration), duration)
     return (
         rows.select("op", pl.col("_reason").alias("reason"))
-        .with_columns(
-            pl.Series("whole", refused), pl.Series("partly", partly), pl.Series("time_ns", time)
-        )
+        .with_columns(pl.Series("whole", refused))
         .filter(pl.Series(refused | without_formula))
         .select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
     )
 
 
-def _uncounted(gaps: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    return (
-        gaps.with_columns(names.gather(gaps["op"]).alias("name"))
-        .group_by("name", "reason", "partly")
-        .agg(pl.len().alias("count"), pl.col("time_ns").sum())
-        .sort("time_ns", "name", descending=[True, False])
-        .select(pl.col(name).cast(dtype) for name, dtype in UNCOUNTED.items())
+# What a checkpoint runs inside its node is the forward pass over again.
+_NODE: Final = r"Backward\d*$|AccumulateGrad$"
+_RECOMPUTING: Final = r"Checkpoint\w*Backward\d*$"
+_LINEAR_NODE: Final = r"(?:^|: )(?:Addmm|Mm|Linear)Backward\d*$"
+# Layers have operators of their own for the backward pass: what of them runs forward inside it is
+# recomputed. Only these kinds serve both.
+_GENERIC: Final = (
+    "elementwise",
+    "matmul",
+    "batched_matmul",
+    "matrix_vector",
+    "dot",
+    "outer",
+    "reduction",
+    "copy",
+    "fill",
+    "indexing",
+)
+
+
+def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
+    """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
+
+    Kinds that have formulas of their own for the backward pass keep the part that these gave.
+    """
+    if costs.is_empty():
+        return costs
+    node = _nodes(costs, ops, tree)
+    names = pl.col("_node_name")
+    marked = costs.join(node, on="op", how="left", maintain_order="left")
+    linear = marked.filter(names.str.contains(_LINEAR_NODE) & (pl.col("kind") == "matmul")).select(
+        "op", "node"
     )
+    gradients = _products(linear, ops)
+    generic = (pl.col("part") == "forward") & names.is_not_null() & pl.col("kind").is_in(_GENERIC)
+    is_bias = (pl.col("kind") == "reduction") & names.str.contains(_LINEAR_NODE)
+    part = (
+        pl.when(generic & pl.col("_gradient").is_not_null())
+        .then(pl.col("_gradient"))
+        .when(generic & is_bias)
+        .then(pl.lit("bias_grad"))
+        .when(generic)
+        .then(pl.lit("backward"))
+        .otherwise(pl.col("part").cast(pl.String))
+    )
+    return (
+        marked.join(gradients, on="op", how="left", maintain_order="left")
+        .with_columns(
+            part.cast(PART).alias("part"),
+            pl.when(generic & (pl.col("_gradient").is_not_null() | is_bias))
+            .then(pl.lit("linear"))
+            .otherwise("kind")
+            .alias("kind"),
+        )
+        .select(costs.columns)
+    )
+
+
+def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
+    """Return the node around each counted operator, none where that recomputes."""
+    distinct = ops.select(pl.col("name").unique())
+    found = distinct.filter(pl.col("name").str.contains(_NODE))["name"]
+    recomputing = found.filter(found.str.contains(_RECOMPUTING))
+    nearest = tree.nearest(ops["name"].is_in(found.implode()).to_numpy())
+    nodes = pl.DataFrame({"op": costs["op"].unique()})
+    nodes = nodes.with_columns(to_rows(nearest[nodes["op"].to_numpy()]).alias("node"))
+    names = ops.select(pl.col("op").alias("node"), pl.col("name").alias("_node_name"))
+    return (
+        nodes.filter(pl.col("node").is_not_null())
+        .join(names, on="node")
+        .filter(~pl.col("_node_name").is_in(recomputing.implode()))
+    )
+
+
+def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return which gradient each product inside a linear layer's node is: ``op``, ``_gradient``.
+
+    The gradient of the output is [N, O]: the product over O is the input's gradient, that over N
+    the weight's. Where N equals O, autograd computes the input's first; a single one is then
+    taken for the weight's, as of a first layer.
+    """
+    pairs = linear.join(ops.select("op", "start", "input_shapes"), on="op").join(
+        ops.select(pl.col("op").alias("node"), pl.col("input_shapes").alias("_of_node")),
+        on="node",
+    )
+    distinct = pairs.select("input_shapes", "_of_node").unique()
+    gradients = [_which_gradient(*row) for row in distinct.iter_rows()]
+    first = (pl.col("start") == pl.col("start").min().over("node")) & (pl.len().over("node") > 1)
+    either = pl.when(first).then(pl.lit("dgrad")).otherwise(pl.lit("wgrad"))
+    which = pl.col("_which")
+    gradient = pl.when(which == "either").then(either).otherwise(which)
+    return pairs.join(
+        distinct.with_columns(pl.Series("_which", gradients, dtype=pl.String)),
+        on=["input_shapes", "_of_node"],
+        nulls_equal=True,
+    ).select("op", gradient.alias("_gradient"))
+
+
+def _which_gradient(product: str | None, node: str | None) -> str | None:
+    try:
+        left, right = (Call.decode("", product).shape(place, 2) for place in (0, 1))
+        gradient: Shape = Call.decode("", node).shape(0, 2)
+    except UncountableError:
+        return None
+    (a, k), (_, b) = left, right
+    of_input = (a, k) == gradient
+    of_weight = k == gradient[0] and gradient[1] in (a, b)
+    if of_input and of_weight:
+        return "either"
+    if of_input:
+        return "dgrad"
+    return "wgrad" if of_weight else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The nesting of a table of operators: the parent of each row, and the rows of each depth.
+
+    Every method walks level by level of nesting, never event by event.
+    """
+
+    parent: Ints
+    levels: Sequence[Ints]
+
+    @classmethod
+    def of(cls, ops: pl.DataFrame) -> Tree:
+        """Read ``parent`` and ``depth`` of ``ops``, whose row numbers the parents are."""
+        depth = ops["depth"].cast(pl.Int64).fill_null(0).to_numpy()
+        order = np.argsort(depth, kind="stable")
+        bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))
+        return cls(from_rows(ops["parent"]), np.split(order, bounds))
+
+    def inside(self, outer: Flags) -> Flags:
+        """Return which rows have a row of ``outer`` around them."""
+        result = np.zeros(len(outer), dtype=np.bool_)
+        for rows in self.levels[1:]:
+            parent = self.parent[rows]
+            result[rows] = (parent != NONE) & (outer[parent] | result[parent])
+        return result
+
+    def holding(self, inner: Flags) -> Flags:
+        """Return which rows have a row of ``inner`` somewhere inside them."""
+        result = np.zeros(len(inner), dtype=np.bool_)
+        for rows in reversed(self.levels):
+            parent = self.parent[rows[inner[rows] | result[rows]]]
+            result[parent[parent != NONE]] = True
+        return result
+
+    def outermost(self, flags: Flags) -> Flags:
+        """Return ``flags`` without those that have another of them around them."""
+        return flags & ~self.inside(flags)
+
+    def nearest(self, flags: Flags) -> Ints:
+        """Return for each row the nearest row of ``flags`` around it, or itself; else ``NONE``."""
+        result = np.where(flags, np.arange(len(flags)), NONE)
+        for rows in self.levels[1:]:
+            waiting = rows[(result[rows] == NONE) & (self.parent[rows] != NONE)]
+            result[waiting] = result[self.parent[waiting]]
+        return result

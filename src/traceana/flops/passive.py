@@ -6,10 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.flops.words import words
-
-VIEWS: Final = words(
-    """
+VIEWS: Final = """
     alias as_strided as_strided_ broadcast_tensors broadcast_to chunk conj contiguous data
     detach detach_ diagonal expand expand_as flatten imag is_contiguous is_floating_point
     is_nonzero is_pinned is_same_size lift lift_fresh mT matrix_H moveaxis movedim narrow
@@ -18,31 +15,24 @@ VIEWS: Final = words(
     squeeze_ stride swapaxes swapdims t t_ tensor_split transpose transpose_ unbind unflatten
     unsafe_chunk unsafe_split unsafe_split_with_sizes unfold unsqueeze unsqueeze_ view view_as
     _conj _neg_view _reshape_alias _unsafe_view _version can_cast output_nr hstack vstack
-    """
-)
-ALLOCATIONS: Final = words(
-    """
+    """.split()
+ALLOCATIONS: Final = """
     empty empty_like empty_strided new_empty new_empty_strided resize_ resize_as_
     _has_compatible_shallow_copy_type _nnpack_available cudnn_is_acceptable storage_offset
-    """
-)
-COMPOSITES: Final = words(
-    # What they do is done by the operators inside them.
-    """
+    """.split()
+# The operators inside these do their work.
+COMPOSITES: Final = """
     clone to _to_copy einsum tensordot cross_entropy_loss nll_loss_nd full full_like zeros
     zeros_like ones ones_like new_zeros new_ones new_full randn rand randn_like rand_like
     dropout feature_dropout instance_norm pad item type_as gru lstm rnn_tanh rnn_relu
     multi_head_attention_forward embedding_backward slice_backward select_backward prelu logit
     pin_memory _pin_memory
-    """
-)
+    """.split()
 
-TENSORFLOW: Final = words(
-    """
+TENSORFLOW: Final = """
     Const ExpandDims Identity IdentityN Merge NoOp Placeholder ReadVariableOp Reshape Shape Squeeze
     StopGradient Switch VarHandleOp VariableV2 _Arg _Retval _DeviceArg _DeviceRetval
-    """
-)
+    """.split()
 
 PASSIVE: Final = frozenset(
     (
@@ -64,7 +54,7 @@ _WRAPPERS: Final = (
 
 
 def passive(name: pl.Expr) -> pl.Expr:
-    """Tell of names (text) whether their operator has no work of its own.
+    """Return of names (text) whether their operator has no work of its own.
 
     Nodes of autograd's graph, optimizers, annotations and what torch.compile does around a compiled
     function count by the operators inside them.

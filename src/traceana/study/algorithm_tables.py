@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from traceana.flops.cost import Refusal
 from traceana.flops.executed import executed
-from traceana.flops.model import Refusal
 from traceana.study.timed_algorithms import AlgorithmStudy
 from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 

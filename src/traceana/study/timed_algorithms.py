@@ -10,9 +10,9 @@ import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
 from traceana.files import content, lined, write_whole
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import UncountableError
 from traceana.flops.executed import Direction, supported
-from traceana.flops.model import UncountableError
-from traceana.flops.neutral.convolution import Convolution
 
 FORMAT: Final = "traceana-algorithms"
 VERSION: Final = 1

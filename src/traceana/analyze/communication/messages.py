@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from traceana.flops.types import element_size
+from traceana.flops.call import element_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

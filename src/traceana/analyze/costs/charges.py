@@ -12,9 +12,7 @@ from traceana.analyze.costs.instructions import flops_by_run, instruction_charge
 from traceana.analyze.costs.models import model_charges
 from traceana.analyze.costs.operators import operator_charges, selected_costs
 from traceana.analyze.work import work
-from traceana.flops.coverage import Tree
-from traceana.flops.operators import operator_costs
-from traceana.flops.parts import PART
+from traceana.flops.operators import PART, Tree, operator_costs
 from traceana.trace.schema import ROW
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.costs.instructions import holders
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, from_rows, to_rows
-from traceana.flops.coverage import Tree
-from traceana.flops.operators import OperatorCosts
+from traceana.flops.operators import OperatorCosts, Tree
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

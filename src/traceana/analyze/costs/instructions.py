@@ -9,7 +9,7 @@ import polars as pl
 from traceana.analyze.costs.frame import summed
 from traceana.analyze.work import work
 from traceana.flops.hlo import instruction_flops
-from traceana.flops.parts import PART
+from traceana.flops.operators import PART
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

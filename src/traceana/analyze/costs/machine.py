@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.analyze.work import work
-from traceana.flops.model import Refusal
+from traceana.flops.cost import Refusal
 from traceana.flops.peaks import Peaks, peaks_of
 from traceana.trace.schema import CPU_DEVICE
 

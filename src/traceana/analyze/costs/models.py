@@ -12,10 +12,10 @@ from traceana.analyze.work import work
 from traceana.describe.manifest import Layer, Manifest
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.places import SEPARATOR
-from traceana.flops.layers import Layer as Shapes
-from traceana.flops.layers import layer_costs
-from traceana.flops.model import LARGEST, Refusal
-from traceana.flops.parts import PART
+from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.layer_formulas import Layer as Shapes
+from traceana.flops.layer_formulas import layer_costs
+from traceana.flops.operators import PART
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -11,10 +11,8 @@ from traceana.analyze.classes import SEARCH
 from traceana.analyze.costs.frame import summed
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, from_rows, to_rows
-from traceana.flops.coverage import Flags, Tree
-from traceana.flops.episodes import executed_by_episode
-from traceana.flops.operators import OperatorCosts
-from traceana.flops.parts import PART
+from traceana.flops.operators import PART, Flags, OperatorCosts, Tree
+from traceana.flops.trace_convolutions import executed_by_episode
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -15,7 +15,7 @@ from traceana.analyze.layers.operands import operands
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.places import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED
-from traceana.flops.model import Shape
+from traceana.flops.cost import Shape
 from traceana.trace.schema import conform
 
 if TYPE_CHECKING:

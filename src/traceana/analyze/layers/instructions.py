@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.flops.hlo_formulas import as_written, decoded
-from traceana.flops.model import Shape, UncountableError
+from traceana.flops.call import decoded_instruction
+from traceana.flops.convolution import as_written
+from traceana.flops.cost import Shape, UncountableError
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -58,7 +59,7 @@ def products(trace: Trace) -> dict[int, Product]:
         if layer is None or layer in found:
             continue
         try:
-            of = as_written(decoded(target or "", *texts))
+            of = as_written(decoded_instruction(target or "", *texts))
         except UncountableError:
             continue
         if (to := of.attributes.dimension_numbers) is not None:

@@ -11,9 +11,9 @@ import polars as pl
 from traceana.analyze.layers.instructions import products
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.roles import WEIGHTED
-from traceana.flops.arity import MOST_INPUTS
 from traceana.flops.call import Call
-from traceana.flops.model import Shape, UncountableError
+from traceana.flops.cost import Shape, UncountableError
+from traceana.flops.registry import MOST_INPUTS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

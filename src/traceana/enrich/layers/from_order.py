@@ -17,7 +17,7 @@ from traceana.enrich.layers.places import Layer
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.enrich.nesting import NONE, Ints
 from traceana.flops.call import Call
-from traceana.flops.model import Shape, UncountableError
+from traceana.flops.cost import Shape, UncountableError
 
 _SHORT: Final = (
     r"^(?:autograd::engine::evaluate_function: |aten::|torch\.nn\.functional\.|torch\.|Tensor\.)"

@@ -1,1 +1,0 @@
-"""Readers of PyTorch's operators: which input is which extent."""

@@ -1,0 +1,239 @@
+"""Scaled dot-product attention: its count, and PyTorch's operators and the libraries behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final, Literal, TypeAlias
+
+from traceana.flops.call import Call
+from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
+from traceana.flops.registry import formula, operator
+
+Causal: TypeAlias = Literal["no", "top left", "bottom right"]
+"""Where the diagonal of a causal mask begins or ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The extents of one attention: batch, heads, sequence lengths, widths of a head.
+
+    ``key_heads`` may be fewer than ``heads`` (grouped-query attention): each is then used by
+    several heads of the query. ``causal`` is ``None`` where it was not recorded. Raises
+    :class:`UncountableError` where the heads do not divide.
+    """
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    causal: Causal | None = "no"
+
+    def __post_init__(self) -> None:
+        if self.key_heads < 1 or self.heads % self.key_heads:
+            raise UncountableError("the heads of query and key do not go together")
+
+    @property
+    def pairs(self) -> int:
+        """The scores: one for each head, query and key."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def masked(self) -> int | None:
+        """The scores that a causal mask leaves out; None where it is not known."""
+        if self.causal is None:
+            return None
+        length = min(self.queries, self.keys)
+        kept = length * (length + 1) // 2
+        match self.causal:
+            case "no":
+                return 0
+            case "top left":
+                # Query i sees keys 0 to i: all of them from the last key on.
+                kept += (self.queries - length) * self.keys
+            case "bottom right":
+                # The last query sees all keys; what is before the first key sees none.
+                kept += (self.keys - length) * self.queries
+        return self.pairs - self.batch * self.heads * kept
+
+    def skipped(self, each: int) -> int | None:
+        """Return ``each`` FLOPs for each of the masked scores; None where not known."""
+        return None if self.masked is None else each * self.masked
+
+    def operands(self, size: int | None) -> tuple[Operand, Operand, Operand, Operand]:
+        """Return query, key, value and output."""
+        query = self.batch * self.heads * self.queries
+        key = self.batch * self.key_heads * self.keys
+        elements = (
+            query * self.width,
+            key * self.width,
+            key * self.value_width,
+            query * self.value_width,
+        )
+        q, k, v, o = (Operand(one, size) for one in elements)
+        return q, k, v, o
+
+
+@formula("attention.forward")
+def forward(attention: Attention, size: int | None) -> Cost:
+    """2 · b · h · L · S · (E + Eᵥ): the products Q·Kᵀ and P·V.
+
+    L·S scores of E multiply-accumulates each, L·Eᵥ outputs of S each, for every image and head.
+    The softmax between them is left out. Of causal attention this is the full square, as in
+    PyTorch's counter; the executed FLOPs beside it are those of the scores that the mask keeps,
+    L·(L + 1)/2 where L = S. (Kernels skip whole blocks and compute somewhat more.) Bytes: Q, K, V
+    read and the output written, the scores never leaving the chip (Dao et al., FlashAttention,
+    2022).
+    """
+    each = 2 * (attention.width + attention.value_width)
+    moved = compulsory(*attention.operands(size))
+    return Cost(
+        "attention", "forward", each * attention.pairs, moved, "attention.forward",
+        attention.skipped(each),
+    )  # fmt: skip
+
+
+@formula("attention.backward")
+def backward(attention: Attention, size: int | None) -> Cost:
+    """2 · b · h · L · S · (3E + 2Eᵥ): five products, of which the first recomputes the scores.
+
+    S = Q·Kᵀ again (E), dP = dO·Vᵀ (Eᵥ), dV = Pᵀ·dO (Eᵥ), dQ = dS·K (E), dK = dSᵀ·Q (E); Dao et
+    al., FlashAttention (2022), algorithm 4. A causal mask as in the forward pass. Reads Q, K, V, O
+    and dO, writes dQ, dK and dV.
+    """
+    each = 2 * (3 * attention.width + 2 * attention.value_width)
+    query, key, value, output = attention.operands(size)
+    moved = compulsory(query, key, value, output, output, query, key, value)
+    return Cost(
+        "attention", "backward", each * attention.pairs, moved, "attention.backward",
+        attention.skipped(each),
+    )  # fmt: skip
+
+
+CAUSAL_AT: Final = {
+    "aten::scaled_dot_product_attention": 5,
+    "aten::_scaled_dot_product_flash_attention": 4,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": 4,
+    "aten::_scaled_dot_product_efficient_attention": 6,
+    "aten::_scaled_dot_product_cudnn_attention": 6,
+    "aten::_scaled_dot_product_fused_attention_overrideable": 5,
+    "aten::_scaled_dot_product_attention_math": 5,
+    "aten::_scaled_dot_product_flash_attention_backward": 11,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "aten::_scaled_dot_product_efficient_attention_backward": 11,
+    "aten::_scaled_dot_product_cudnn_attention_backward": 14,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 13,
+    "aten::_flash_attention_forward": 8,
+    "aten::_flash_attention_backward": 11,
+    "aten::_efficient_attention_forward": 9,
+    "aten::_efficient_attention_backward": 14,
+    "flash_attn::_flash_attn_forward": 5,
+    "flash_attn::_flash_attn_backward": 11,
+}
+"""The input ``is_causal`` of each operator; of ``_efficient_attention`` ``custom_mask_type``."""
+
+_MASK_TYPES: Final[dict[int, Causal]] = {0: "no", 1: "top left", 2: "bottom right"}
+
+
+@operator(
+    "aten::scaled_dot_product_attention",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+    "aten::_scaled_dot_product_attention_math",
+)
+def scaled_dot_product(call: Call) -> tuple[Cost, ...]:
+    """Query […, L, E], key […, S, E], value […, S, Eᵥ], heads before the sequence."""
+    return (forward(_heads_first(call, 0), call.size(0)),)
+
+
+@operator(
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward",
+)
+def scaled_dot_product_backward(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, then query, key, value, heads before the sequence."""
+    return (backward(_heads_first(call, 1), call.size(1)),)
+
+
+@operator("aten::_flash_attention_forward", "aten::_efficient_attention_forward")
+def fused(call: Call) -> tuple[Cost, ...]:
+    """Query [b, L, h, E], key and value [b, S, h, E]; packed sequences are refused."""
+    packed = 3 if "flash" in call.name else 4
+    return (forward(_heads_last(call, 0, packed), call.size(0)),)
+
+
+@operator("aten::_flash_attention_backward")
+def fused_flash_backward(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, query, key, value [b, S, h, E], output, logsumexp."""
+    return (backward(_heads_last(call, 1, packed=6), call.size(1)),)
+
+
+@operator("aten::_efficient_attention_backward")
+def fused_efficient_backward(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, query, key, value [b, S, h, E], bias, output."""
+    return (backward(_heads_last(call, 1, packed=6), call.size(1)),)
+
+
+@operator("flash_attn::_flash_attn_forward")
+def flash_attn(call: Call) -> tuple[Cost, ...]:
+    """Query [b, L, h, E], key and value [b, S, h, E], of the flash-attn package."""
+    return (forward(_heads_last(call, 0, packed=None), call.size(0)),)
+
+
+@operator("flash_attn::_flash_attn_backward")
+def flash_attn_backward(call: Call) -> tuple[Cost, ...]:
+    """The output's gradient, query, key, value [b, S, h, E], of the flash-attn package."""
+    return (backward(_heads_last(call, 1, packed=None), call.size(1)),)
+
+
+def _heads_first(call: Call, at: int) -> Attention:
+    query, key, value = (call.shape(at + position) for position in range(3))
+    if min(map(len, (query, key, value))) < 2 or key[-1] != query[-1] or value[-2] != key[-2]:
+        raise UncountableError("the extents of query, key and value do not agree")
+    batches = [shape[:-3] for shape in (query, key, value)]
+    heads = [shape[-3] if len(shape) > 2 else 1 for shape in (query, key, value)]
+    if len(set(batches)) != 1 or heads[1] != heads[2]:
+        raise UncountableError("the extents of query, key and value do not agree")
+    return Attention(
+        batch=prod(batches[0]),
+        heads=heads[0],
+        key_heads=heads[1],
+        queries=query[-2],
+        keys=key[-2],
+        width=query[-1],
+        value_width=value[-1],
+        causal=_causal(call),
+    )
+
+
+def _heads_last(call: Call, at: int, packed: int | None) -> Attention:
+    if packed is not None and call.has(packed):
+        raise UncountableError("the lengths of packed sequences are values, not shapes")
+    query, key, value = (call.shape(at + position, 4) for position in range(3))
+    (batch, queries, heads, width), (_, keys, key_heads, key_width) = query, key
+    if key_width != width or value[:3] != key[:3] or key[0] != batch:
+        raise UncountableError("the extents of query, key and value do not agree")
+    return Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
+
+
+def _causal(call: Call) -> Causal | None:
+    """Return whether the mask is causal, None where that was not recorded."""
+    at = CAUSAL_AT[call.name]
+    try:
+        if "_efficient_attention_" in call.name and "scaled_dot" not in call.name:
+            return _MASK_TYPES.get(call.integer(at))
+        if not call.flag(at):
+            return "no"
+    except UncountableError:
+        return None
+    # flash-attn aligns its mask to the last key since version 2.1.
+    return "bottom right" if call.name.startswith("flash_attn::") else "top left"

@@ -1,0 +1,411 @@
+"""What a convolution algorithm executes, which a direct convolution does not: GEMM, FFT, Winograd.
+
+Figure 9 (c) of Kim et al. (ISPASS 2017): floating-point operations by layer and algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, log2, prod
+from typing import Final, Literal, NamedTuple
+
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import Refusal, Shape, UncountableError
+from traceana.flops.registry import declare, formula
+
+Direction = Literal["fprop", "dgrad", "wgrad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Real multiplications and additions; a fused multiply-add is one of each."""
+
+    multiplications: int = 0
+    additions: int = 0
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(
+            self.multiplications + other.multiplications, self.additions + other.additions
+        )
+
+    def __mul__(self, times: int) -> Operations:
+        return Operations(self.multiplications * times, self.additions * times)
+
+    @property
+    def flops(self) -> int:
+        """All operations."""
+        return self.multiplications + self.additions
+
+
+NOTHING: Final = Operations()
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What an algorithm executes for one convolution in one direction.
+
+    The transforms are those of the two operands and of the result of that direction: of a forward
+    pass input, filter and output. ``workspace`` is the memory in bytes that holds the transformed
+    (or expanded) tensors, ``None`` where no formula exists. ``formula`` names the entry of
+    :data:`traceana.flops.registry.FORMULAS`.
+    """
+
+    algorithm: str
+    direction: Direction
+    product: Operations
+    formula: str
+    data_transform: Operations = field(default=NOTHING)
+    filter_transform: Operations = field(default=NOTHING)
+    output_transform: Operations = field(default=NOTHING)
+    workspace: int | None = None
+
+    @property
+    def transforms(self) -> Operations:
+        """The operations of all three transforms."""
+        return self.data_transform + self.filter_transform + self.output_transform
+
+    @property
+    def flops(self) -> int:
+        """All floating-point operations: product and transforms."""
+        return (self.product + self.transforms).flops
+
+
+def executed(
+    conv: Convolution, algorithm: str, direction: Direction = "fprop", *, size: int = 4
+) -> Executed | Refusal:
+    """Return what ``algorithm`` executes for ``conv`` in ``direction``, or why it cannot run it.
+
+    ``size`` is the bytes of an element of expanded and transformed tensors.
+    """
+    try:
+        if algorithm in _WITHOUT_SIZE:
+            return _WITHOUT_SIZE[algorithm](conv, direction, algorithm)
+        if algorithm in _WITH_SIZE:
+            return _WITH_SIZE[algorithm](conv, direction, algorithm, size)
+    except UncountableError as error:
+        return Refusal(str(error))
+    return Refusal("no formula for this algorithm")
+
+
+# Direct convolution, and convolution as a matrix product.
+
+
+@formula("executed.direct")
+def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+    """One multiplication and one addition for each of N·K·P·Q·(C/g)·R·S: no transform.
+
+    Direct, implicit GEMM and implicit precomputed GEMM alike (Chetlur et al., cuDNN, 2014: the
+    expanded operand is made tile by tile on the chip). Tiles of the matrix product that hang over
+    its edge execute more, which the kernel's name alone would tell; they are not counted.
+    """
+    workspace = None if algorithm == "implicit_precomp_gemm" else 0
+    return Executed(algorithm, direction, _product(conv), "executed.direct", workspace=workspace)
+
+
+@formula("executed.explicit_gemm")
+def explicit_gemm(conv: Convolution, direction: Direction, algorithm: str, size: int) -> Executed:
+    """As direct; the input is expanded to a matrix of C·R·S rows and N·P·Q columns first.
+
+    Chellapilla et al. (2006). The workspace is that matrix for all images, as cuDNN keeps it;
+    Caffe expands one image at a time and needs an Nth. The expansion moves and computes nothing.
+    """
+    columns = conv.batch * prod(conv.walked or ())
+    rows = conv.in_channels * prod(conv.window)
+    return Executed(
+        algorithm,
+        direction,
+        _product(conv),
+        "executed.explicit_gemm",
+        workspace=rows * columns * size,
+    )
+
+
+def _product(conv: Convolution) -> Operations:
+    return Operations(conv.macs, conv.macs)
+
+
+# Winograd's minimal filtering.
+
+
+class Filtering(NamedTuple):
+    """F(m, r), m outputs of an r-tap filter, by the operations of its one-dimensional transforms.
+
+    ``data`` transforms t = m + r - 1 inputs, ``filter`` the r taps, ``output`` t products to m
+    outputs.
+    """
+
+    outputs: int
+    taps: int
+    data: Operations
+    filter: Operations
+    output: Operations
+
+    @property
+    def tile(self) -> int:
+        """t = m + r - 1."""
+        return self.outputs + self.taps - 1
+
+
+FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
+    (one.outputs, one.taps): one
+    for one in (
+        Filtering(1, 1, NOTHING, NOTHING, NOTHING),
+        Filtering(2, 3, Operations(0, 4), Operations(2, 3), Operations(0, 4)),
+        Filtering(3, 2, Operations(0, 4), Operations(2, 2), Operations(0, 4)),
+        Filtering(4, 3, Operations(7, 12), Operations(6, 6), Operations(3, 10)),
+        Filtering(3, 4, Operations(7, 12), Operations(7, 8), Operations(2, 9)),
+        Filtering(5, 5, Operations(50, 53), Operations(28, 28), Operations(12, 23)),
+    )
+}
+"""The filterings of cuDNN's kernels, F(2, 3) and F(4, 3) as Lavin and Gray count them. All follow
+from the matrices of the points 0, ±1, ±2, ±½ …, of which the rows and columns of ±p share their
+halves; a test derives the matrices and counts them again."""
+
+FUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 2}
+"""Outputs a tile side of the fused kernels, by the filter's side: F(2x2, 3x3), Lavin and Gray's
+first. cuDNN does not document its own."""
+
+NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 5}
+"""The same of the non-fused kernels: F(4x4, 3x3) and F(5x5, 5x5), after the names of cuDNN's
+(``winogradForwardData4x4``, and ``…9x9_5x5`` for tiles of 9 x 9 and filters of 5 x 5)."""
+
+
+@formula("executed.winograd")
+def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int) -> Executed:
+    """F(m x m, r x r): (m + r - 1)² products a tile and pair of channels, where direct takes m²·r².
+
+    Lavin and Gray (2015): N·⌈P/m⌉·⌈Q/m⌉ tiles of t x t inputs, t = m + r - 1. The product is t²
+    matrix products of K x C/g by C/g x tiles. Each tile of each channel is transformed by Bᵀ·d·B
+    (2t one-dimensional transforms), each filter by G·g·Gᵀ (r + t), each tile of each output channel
+    back by Aᵀ·m·A (t + m): the data once for all K, the filters once for all tiles. The operations
+    of the one-dimensional transforms are counted from the matrices, which are derived from the
+    points 0, ±1, ±2, ±½ …, rows and columns of ±p sharing their halves. F(2x2, 3x3) takes 32
+    additions for the data and 24 for the result, F(4x4, 3x3) 144 and 100, as in the paper, where a
+    multiplication fused with an addition is one instruction; here it is two operations.
+    The input's gradient exchanges C and K. Of the weight's gradient the results are r x r and the
+    tiles of the output's gradient (m x m) are the filters, F(r x r, m x m): the sum runs over
+    images and tiles, and only K·C/g results are transformed back. Workspace, where the transforms
+    are kernels of their own (non-fused): the three transformed tensors.
+    """
+    output = _stride_of_one(conv, "Winograd", "leaves nothing to save")
+    fused = algorithm == "winograd"
+    outputs = _outputs(conv, FUSED_OUTPUTS if fused else NONFUSED_OUTPUTS)
+    sides = [
+        FILTERINGS[(r, m) if direction == "wgrad" else (m, r)]
+        for m, r in zip(outputs, conv.window, strict=True)
+    ]
+    # The tiles of the input's gradient cover the layer's input.
+    spatial = output
+    if direction == "dgrad":
+        if conv.input is None:
+            raise UncountableError("the spatial extents of the input are not known")
+        spatial = conv.input
+    tiles = conv.batch * prod(ceil(p / m) for p, m in zip(spatial, outputs, strict=True))
+    pairs = conv.out_channels * conv.in_channels // conv.groups
+    points = prod(one.tile for one in sides)
+    entering = tiles * conv.in_channels
+    leaving = tiles * conv.out_channels
+    data, kernels, results = {
+        "fprop": (entering, pairs, leaving),
+        "dgrad": (leaving, pairs, entering),
+        "wgrad": (entering, leaving, pairs),
+    }[direction]
+    return Executed(
+        algorithm,
+        direction,
+        product=Operations(1, 1) * (tiles * pairs * points),
+        formula="executed.winograd",
+        data_transform=_separable([(one.tile, one.tile, one.data) for one in sides]) * data,
+        filter_transform=_separable([(one.taps, one.tile, one.filter) for one in sides]) * kernels,
+        output_transform=_separable([(one.tile, one.outputs, one.output) for one in sides])
+        * results,
+        workspace=None if fused else (data + kernels + results) * points * size,
+    )
+
+
+def _outputs(conv: Convolution, by_side: Mapping[int, int]) -> Shape:
+    """Return a tile's outputs by dimension: 1 along a dimension in which the filter has one tap."""
+    if not {side for side in conv.window if side > 1} <= set(by_side):
+        sides = " or ".join(str(side) for side in by_side)
+        raise UncountableError(f"the Winograd kernels take filters of {sides} a side")
+    return tuple(1 if side == 1 else by_side[side] for side in conv.window)
+
+
+def _separable(sides: list[tuple[int, int, Operations]]) -> Operations:
+    """Transform one dimension after the other: (extent before, extent after, operations of one)."""
+    total = NOTHING
+    for place, (_, _, operations) in enumerate(sides):
+        before = prod(after for _, after, _ in sides[:place])
+        behind = prod(extent for extent, _, _ in sides[place + 1 :])
+        total += operations * (before * behind)
+    return total
+
+
+# The fast Fourier transform, of whole planes or of tiles.
+
+TILE: Final = 32
+"""cuDNN's FFT_TILING cuts planes into tiles of 32x32."""
+
+LARGEST_PLANE: Final = 256
+"""cuDNN's FFT takes planes, padding included, of up to 256 x 256."""
+
+_COMPLEX: Final = 8  # bytes an element, in single precision
+
+REAL_TRANSFORM: Final = declare(
+    "executed.real_fft",
+    """2.5 · n · log₂ n for a real transform of n points, half of a complex one's 5 · n · log₂ n.
+
+    A radix-2 transform has (n/2)·log₂ n butterflies of one complex multiplication (4
+    multiplications, 2 additions) and two complex additions (4 additions): 10 operations each, of
+    which 4 in 10 are multiplications. A real input needs half (Sorensen et al., 1987). This is the
+    count by convention (FFTW's benchmarks use it) for every radix; the transforms of cuFFT and
+    cuDNN execute a few percent less.
+    """,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _FftPlan:
+    """Transforms of ``extents``: how many of each tensor, and how many spectra are multiplied."""
+
+    extents: Shape
+    data: int
+    filters: int
+    results: int
+    products: int
+
+
+def smooth(extent: int) -> int:
+    """Return the least 2^a·3^b·5^c·7^d that is no less: the lengths that cuFFT is fast at."""
+    candidate = max(extent, 1)
+    while True:
+        rest = candidate
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return candidate
+        candidate += 1
+
+
+def real_transform(extents: Shape) -> Operations:
+    """Return the operations of one real transform (R2C, or C2R) of these extents."""
+    points = prod(extents)
+    half = points * log2(points) / 2
+    # Of 2.5 n log n, 4 in 10 are multiplications.
+    return Operations(round(2 * half), round(3 * half))
+
+
+def spectrum(extents: Shape) -> int:
+    """Return the complex points of a real transform: its last dimension is half, and one more."""
+    return prod(extents[:-1]) * (extents[-1] // 2 + 1)
+
+
+@formula("executed.fft")
+def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+    """Each plane is transformed whole: N·C + K·C/g real transforms, N·K back, and products between.
+
+    Mathieu et al., Fast Training of Convolutional Networks through FFTs (2013): with n = h·w points
+    of the padded plane 2.5·n·log₂ n for each real transform (their 2C·n²·log n for n x n, C = 2.5),
+    and for each of the h·(w/2 + 1) points of a spectrum N·K·C/g complex multiply-accumulates of
+    8 operations: 4 multiplications and 2 additions for the product, 2 additions to accumulate —
+    their 4·S·f'·f·n². The gradients exchange the roles of the three tensors and cost the same.
+    A plane has P + R - 1 points a dimension (stride 1: the padded input's), raised to the next
+    2^a·3^b·5^c·7^d, as cuFFT's documentation advises. Workspace: the three sets of spectra.
+    """
+    output = _stride_of_one(conv, "FFT", "is no convolution to transform")
+    extents = tuple(smooth(p + r - 1) for p, r in zip(output, conv.window, strict=True))
+    if max(p + r - 1 for p, r in zip(output, conv.window, strict=True)) > LARGEST_PLANE:
+        raise UncountableError(f"cuDNN's FFT takes planes of up to {LARGEST_PLANE} points a side")
+    return _fft_count(direction, algorithm, _fft_plan(conv, extents, tiles=1), "executed.fft")
+
+
+@formula("executed.fft_tiling")
+def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
+    """As FFT, but planes are cut into tiles of 32x32, of which 33 - R a side are results.
+
+    cuDNN's documentation of FFT_TILING: 32x32 tiles. Each image and channel has
+    ⌈P/(33 - R)⌉·⌈Q/(33 - S)⌉ of them; filters are transformed once, at the size of a tile. Of the
+    weight's gradient the tiles of the output's gradient are the filters, the sum runs over images
+    and tiles, and K·C/g results are transformed back. Workspace: the three sets of spectra.
+    """
+    output = _stride_of_one(conv, "FFT", "is no convolution to transform")
+    if max(conv.window) > TILE:
+        raise UncountableError(f"a filter of more than {TILE} does not fit a tile")
+    extents = (TILE,) * len(conv.window)
+    tiles = prod(ceil(p / (TILE - r + 1)) for p, r in zip(output, conv.window, strict=True))
+    plan = _fft_plan(conv, extents, tiles)
+    return _fft_count(direction, algorithm, plan, "executed.fft_tiling")
+
+
+def _fft_plan(conv: Convolution, extents: Shape, tiles: int) -> _FftPlan:
+    if not prod(conv.output or ()):
+        raise UncountableError("the output is empty")
+    pairs = conv.out_channels * conv.in_channels // conv.groups
+    return _FftPlan(
+        extents,
+        data=conv.batch * conv.in_channels * tiles,
+        filters=pairs,
+        results=conv.batch * conv.out_channels * tiles,
+        products=conv.batch * pairs * tiles,
+    )
+
+
+def _fft_count(direction: Direction, algorithm: str, plan: _FftPlan, name: str) -> Executed:
+    # The three tensors are input, filter and output; a gradient reads two and gives the third.
+    tensors = {
+        "fprop": (plan.data, plan.filters, plan.results),
+        "dgrad": (plan.results, plan.filters, plan.data),
+        "wgrad": (plan.data, plan.results, plan.filters),
+    }
+    data, filters, results = tensors[direction]
+    one = real_transform(plan.extents)
+    points = spectrum(plan.extents)
+    return Executed(
+        algorithm,
+        direction,
+        product=Operations(4, 4) * (plan.products * points),
+        formula=name,
+        data_transform=one * data,
+        filter_transform=one * filters,
+        output_transform=one * results,
+        workspace=(data + filters + results) * points * _COMPLEX,
+    )
+
+
+def _stride_of_one(conv: Convolution, algorithms: str, of_one_element: str) -> Shape:
+    """Return the output's extents; raises where ``conv`` is not of those the transforms take."""
+    if conv.transposed or conv.output is None:
+        raise UncountableError(f"the {algorithms} algorithms are given for plain convolutions only")
+    if conv.stride is None or conv.dilation is None:
+        raise UncountableError("the stride of the convolution is not known")
+    if set(conv.stride) != {1}:
+        raise UncountableError(f"the {algorithms} algorithms take a stride of 1 only")
+    if set(conv.dilation) != {1}:
+        raise UncountableError(f"the {algorithms} algorithms take no dilation")
+    if prod(conv.window) == 1:
+        raise UncountableError(f"a filter of one element {of_one_element}")
+    return conv.output
+
+
+_WITHOUT_SIZE: Final[dict[str, Callable[[Convolution, Direction, str], Executed]]] = {
+    "direct": direct,
+    "depthwise": direct,
+    "implicit_gemm": direct,
+    "implicit_precomp_gemm": direct,
+    # cuDNN's first algorithms for gradients: matrix products without expansion.
+    "algo_0": direct,
+    "algo_1": direct,
+    "algo_3": direct,
+    "fft": fft,
+    "fft_tiling": fft_tiling,
+}
+_WITH_SIZE: Final[dict[str, Callable[[Convolution, Direction, str, int], Executed]]] = {
+    "gemm": explicit_gemm,
+    "winograd": winograd,
+    "winograd_nonfused": winograd,
+}
+
+supported: Final = (*_WITHOUT_SIZE, *_WITH_SIZE)
+"""The algorithms of the taxonomy that have a formula: all but ``unknown``."""

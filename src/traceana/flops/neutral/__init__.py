@@ -1,1 +1,0 @@
-"""Formulas of extents alone: they know of no framework, operator or trace."""

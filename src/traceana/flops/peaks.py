@@ -1,0 +1,224 @@
+"""The peaks of a device: rates of arithmetic by precision, and memory bandwidth."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from traceana.errors import NoSuchSelectionError
+from traceana.flops.cost import Refusal
+from traceana.trace import Trace
+from traceana.trace.schema import CPU_DEVICE, conform
+
+How = Literal["datasheet", "computed", "measured"]
+
+RATES: Final = (
+    *("fp64", "fp64_tensor", "fp32", "fp32_tensor", "tf32_tensor"),
+    *("fp16", "fp16_tensor", "fp16_tensor_fp16_accumulate", "bf16", "bf16_tensor"),
+    *("fp8_tensor", "int8_tensor", "fp4_tensor"),
+)
+"""The rates that a device may have. ``_tensor``: on tensor or matrix cores, accumulating in float32
+where the operands are of 16 or 8 bits."""
+
+_REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
+"""What is multiplied: pairs of real numbers for complex ones, weights unpacked to 16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The highest rates of a device, dense, a multiply-accumulate being two operations.
+
+    ``flops`` has operations per second by :data:`RATES`, without those that nobody told.
+    ``bandwidth`` is of its memory, in bytes per second. ``how`` says whether the vendor printed the
+    figures, whether they are multiprocessors times clock times the architecture's rate, or whether
+    they were measured; ``source`` names the document, the rates or the measurement.
+    """
+
+    name: str
+    how: How
+    source: str
+    flops: Mapping[str, float]
+    bandwidth: float | None = None
+
+
+def peak_for(peaks: Peaks, precision: str | None, tensor_core: bool | None) -> float | None:
+    """Return the operations per second that a kernel of this class can reach, None if unknown.
+
+    ``precision`` and ``tensor_core`` are the columns of ``names``. Where it is not known whether
+    the tensor cores are used they are taken not to be, but for precisions that they alone have.
+    """
+    if precision is None:
+        return None
+    real = _REAL.get(precision, precision)
+    on_tensor_cores = f"{real}_tensor"
+    if tensor_core or real not in RATES:
+        return peaks.flops.get(on_tensor_cores)
+    return peaks.flops.get(real)
+
+
+_TERA: Final = 1e12
+_GIGA: Final = 1e9
+_LONGEST_NAME: Final = 200
+_NOT_WORDS: Final = re.compile(r"[^a-z0-9]+")
+# What drivers of different age put before the same name.
+_VENDOR_WORDS: Final = frozenset(
+    ("nvidia", "amd", "tesla", "geforce", "quadro", "instinct", "radeon", "graphics")
+)
+_GUIDE: Final = "CUDA C++ Programming Guide, throughput of native arithmetic instructions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    pattern: re.Pattern[str]
+    vendor: str
+    compute_capability: str | None
+    multiprocessors: int | None
+    peaks: Peaks
+
+
+def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
+    """Return the peaks of a row of ``devices``, or why they are not known.
+
+    By its name, as drivers print it, from the vendors' documents; devices of one name but another
+    number of multiprocessors (slices, partitions) are others. Failing that computed of
+    multiprocessors, clock and the rates of its compute capability. A bandwidth that the documents
+    do not give is the trace's.
+    """
+    name = device.get("name")
+    multiprocessors = device.get("multiprocessors")
+    told = _bandwidth(device)
+    named = [one for one in devices() if one.pattern.fullmatch(normalized(name))]
+    for one in named:
+        if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
+            peaks = one.peaks
+            if peaks.bandwidth is None and told is not None:
+                source = f"{peaks.source}; the trace's bandwidth"
+                return Peaks(peaks.name, peaks.how, source, peaks.flops, told)
+            return peaks
+    return _computed(device, told)
+
+
+def normalized(name: str | None) -> str:
+    """Return a device's name in words that all drivers share: ``v100 sxm2 16gb``."""
+    if not name or len(name) > _LONGEST_NAME:
+        return ""
+    words = _NOT_WORDS.sub(" ", name.lower()).split()
+    return " ".join(word for word in words if word not in _VENDOR_WORDS)
+
+
+@cache
+def devices() -> tuple[_Device, ...]:
+    """Return the devices of the vendors' documents, in the order of the files."""
+    files = {"NVIDIA": "nvidia.toml", "AMD": "amd.toml"}
+    return tuple(
+        _device(table, vendor)
+        for vendor, file in files.items()
+        for table in _tables(file, "device")
+    )
+
+
+def _device(table: Mapping[str, Any], vendor: str) -> _Device:
+    bandwidth = table.get("bandwidth")
+    peaks = Peaks(
+        name=table["name"],
+        how="datasheet",
+        source=table["source"],
+        flops={rate: table[rate] * _TERA for rate in RATES if rate in table},
+        bandwidth=None if bandwidth is None else bandwidth * _GIGA,
+    )
+    return _Device(
+        re.compile(table["pattern"]),
+        vendor,
+        table.get("compute_capability"),
+        table.get("multiprocessors"),
+        peaks,
+    )
+
+
+def with_device_model(trace: Trace, model: str) -> Trace:
+    """Return ``trace`` with its unnamed devices described as the listed device ``model``.
+
+    Raises ``NoSuchSelectionError`` where no listed name begins with the words of ``model``.
+    """
+    listed = _listed(model)
+    filled = {
+        "name": listed.peaks.name,
+        "vendor": listed.vendor,
+        "compute_capability": listed.compute_capability,
+        "multiprocessors": listed.multiprocessors,
+    }
+    places = ["rank", "device"]
+    used = trace.activities.select(places).filter(pl.col("device") != CPU_DEVICE).unique()
+    missing = used.join(trace.devices, on=places, how="anti", nulls_equal=True).sort(places)
+    devices = pl.concat([trace.devices, conform("devices", missing)])
+    unnamed = pl.col("name").is_null() & (pl.col("device") != CPU_DEVICE)
+    return trace.with_tables(
+        devices=devices.with_columns(
+            pl.when(unnamed)
+            .then(pl.coalesce(column, pl.lit(value)))
+            .otherwise(column)
+            .alias(column)
+            for column, value in filled.items()
+        )
+    )
+
+
+def _listed(model: str) -> _Device:
+    """Return the listed device that a driver calls so, else the first whose name begins so."""
+    words = normalized(model)
+    for one in devices():
+        if words and one.pattern.fullmatch(words):
+            return one
+    names = {normalized(one.peaks.name): one for one in devices()}
+    for name, one in names.items():
+        if words and f"{name} ".startswith(f"{words} "):
+            return one
+    near = get_close_matches(words, names, n=4, cutoff=0.4) or list(names)[-4:]
+    listed = ", ".join(names[name].peaks.name for name in near)
+    raise NoSuchSelectionError(f"no device model {model!r} is known; the nearest: {listed}")
+
+
+@cache
+def _capabilities() -> dict[tuple[str, str], Mapping[str, Any]]:
+    tables = _tables("capabilities.toml", "capability")
+    return {(table.get("vendor", "NVIDIA"), table["version"]): table for table in tables}
+
+
+def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Refusal:
+    version, multiprocessors = device.get("compute_capability"), device.get("multiprocessors")
+    clock = device.get("clock_khz")
+    rates = _capabilities().get((str(device.get("vendor")), str(version)))
+    if rates is None:
+        return Refusal("neither the device's name nor its compute capability is known")
+    if not multiprocessors or not clock:
+        return Refusal("the device's name is not known, nor its multiprocessors and clock")
+    # kHz times operations a clock and multiprocessor.
+    scale = 1e3 * clock * multiprocessors
+    sources = (rates.get("source", _GUIDE), rates.get("tensor"))
+    return Peaks(
+        name=f"{multiprocessors} multiprocessors of capability {version} at {clock / 1e3:g} MHz",
+        how="computed",
+        source="; ".join(source for source in sources if source),
+        flops={rate: rates[rate] * scale for rate in RATES if rate in rates},
+        bandwidth=bandwidth,
+    )
+
+
+def _bandwidth(device: Mapping[str, Any]) -> float | None:
+    told = device.get("bandwidth_bytes_per_s")
+    # Twice the memory clock times the bus is half of what AMD's HBM3 moves.
+    return float(told) if told and device.get("vendor") != "AMD" else None
+
+
+def _tables(file: str, key: str) -> list[dict[str, Any]]:
+    text = (resources.files("traceana.flops") / "devices" / file).read_text(encoding="utf-8")
+    tables: list[dict[str, Any]] = tomllib.loads(text)[key]
+    return tables

@@ -1,1 +1,0 @@
-"""Readers of TensorFlow's operators: which input is which extent."""

@@ -1,0 +1,190 @@
+"""The convolutions of a trace: their extents, by its operators, and what they executed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, get_args
+
+import numpy as np
+import polars as pl
+
+from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.flops.aten_convolution import (
+    BACKWARD,
+    FORWARD,
+    OUTPUT,
+    backward_extents,
+    forward_extents,
+    with_hints,
+)
+from traceana.flops.call import Call, element_size
+from traceana.flops.convolution import Convolution
+from traceana.flops.cost import LARGEST, Refusal, UncountableError
+from traceana.flops.executed import Direction, executed
+from traceana.flops.operators import Tree
+from traceana.flops.registry import MOST_INPUTS
+
+NAMES: Final = (*FORWARD, *BACKWARD)
+CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
+"""The columns of an operator that describe its convolution, as ``read`` takes them."""
+
+_EXTENTS: Final = pl.List(pl.Int64)
+SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "batch": pl.Int64,
+    "in_channels": pl.Int64,
+    "out_channels": pl.Int64,
+    "groups": pl.Int64,
+    "transposed": pl.Boolean,
+    "window": _EXTENTS,
+    "input": _EXTENTS,
+    "output": _EXTENTS,
+    "stride": _EXTENTS,
+    "dilation": _EXTENTS,
+    "element_bytes": pl.Int64,
+}
+"""Columns of the extents, as of :class:`Convolution`, and the size of an element."""
+
+
+def read(
+    name: str, shapes: str | None, types: str | None, inputs: str | None, output: str | None
+) -> tuple[Convolution, int | None] | Refusal:
+    """Return the convolution of a call and the bytes of an element, or why they are not known."""
+    try:
+        hint = None if output is None else Call.decode("", output).shape(0)
+        call = Call.decode(name, shapes, types, inputs, output=hint)
+        most = MOST_INPUTS.get(name, len(call.shapes))
+        call = call.inputs(slice(max(len(call.shapes) - most, 0), None))
+        size = element_size(call.types[0]) if call.types else None
+        if name in FORWARD:
+            return forward_extents(call, FORWARD[name]), size
+        return backward_extents(call, BACKWARD[name]), size
+    except UncountableError as error:
+        return Refusal(str(error))
+
+
+def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
+    """Return ``operator`` (row of ``ops``) and :data:`SHAPE` of those ``wanted`` that have them."""
+    # Hints look at convolutions, their gradients and the nodes around these.
+    names = ops.select(pl.col("name").unique()).filter(
+        pl.col("name").cast(pl.String).str.contains("(?i)conv")
+    )
+    rows = ops.with_row_index("op").join(names, on="name", how="semi", maintain_order="left")
+    named = with_hints(rows.with_columns(pl.col("name").cast(pl.String)))
+    calls = named.filter(pl.col("op").is_in(wanted.drop_nulls().implode())).select("op", *CALL)
+    distinct = calls.select(CALL).unique()
+    extents = pl.DataFrame(
+        [_row(*call) for call in distinct.iter_rows()], schema=SHAPE, orient="row"
+    )
+    return (
+        calls.join(distinct.hstack(extents), on=CALL, nulls_equal=True)
+        .drop_nulls("batch")
+        .select(pl.col("op").alias("operator"), *SHAPE)
+    )
+
+
+def _row(name: str, *call: Any) -> tuple[Any, ...]:
+    found = read(name, *call)
+    if isinstance(found, Refusal):
+        return (None,) * len(SHAPE)
+    conv, size = found
+    return (*(getattr(conv, column) for column in list(SHAPE)[:-1]), size)
+
+
+EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "episode": pl.UInt32,  # row of `episodes`
+    "operator": pl.UInt32,  # row of `ops` with the shapes
+    "direct_flops": pl.Int64,  # of a direct convolution; null where the shapes are not known
+    "executed_flops": pl.Int64,  # null where the reason says why
+    "reason": pl.String,
+}
+
+_STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
+_BEYOND: Final = "the count is beyond 64 bits"
+_KEY: Final = (*CALL, "algorithm", "direction")
+
+
+def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    """Return what each convolution of ``episodes`` executed: columns of :data:`EXECUTED`.
+
+    The shapes are those of the operator that launched it, or of the nearest around it that has
+    them. Where the stride was not recorded and an algorithm ran that takes a stride of 1 only, it
+    was 1. Formulas run on the distinct pairs of call and algorithm.
+    """
+    named = with_hints(ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op"))
+    calls = named.filter(pl.col("name").is_in(NAMES)).select(CALL).unique()
+    readable = [not isinstance(read(*row), Refusal) for row in calls.iter_rows()]
+    named = named.join(
+        calls.with_columns(pl.Series("_readable", readable, dtype=pl.Boolean)),
+        on=CALL,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    nearest = Tree.of(ops).nearest(named["_readable"].fill_null(False).to_numpy())
+    launched = from_rows(episodes["op"])
+    operator = np.full(len(launched), NONE, dtype=np.int64)
+    operator[launched != NONE] = nearest[launched[launched != NONE]]
+    rows = (
+        episodes.select("algorithm", "direction")
+        .with_row_index("episode")
+        .with_columns(to_rows(operator).alias("operator"))
+        .join(
+            named.select(pl.col("op").alias("operator"), *CALL),
+            on="operator",
+            how="left",
+            maintain_order="left",
+        )
+    )
+    distinct = rows.select(_KEY).unique()
+    results = pl.DataFrame(
+        [_executed(*row) for row in distinct.iter_rows()],
+        schema=[(name, dtype) for name, dtype in EXECUTED.items()][2:],
+        orient="row",
+    )
+    return rows.join(
+        pl.concat([distinct, results], how="horizontal"),
+        on=_KEY,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    ).select(pl.col(name).cast(dtype) for name, dtype in EXECUTED.items())
+
+
+_Row = tuple[int | None, int | None, str | None]
+"""(direct FLOPs, executed FLOPs, reason)"""
+
+
+def _executed(
+    name: str | None,
+    shapes: str | None,
+    types: str | None,
+    inputs: str | None,
+    output: str | None,
+    algorithm: str | None,
+    direction: str | None,
+) -> _Row:
+    if name is None:
+        return _refused("no operator with shapes launched it", None)
+    found = read(name, shapes, types, inputs, output)
+    if isinstance(found, Refusal):
+        return _refused(found.reason, None)
+    conv, size = found
+    flops = 2 * conv.macs
+    if flops > LARGEST:
+        return _refused(_BEYOND, None)
+    way = next((one for one in get_args(Direction) if one == direction), None)
+    if algorithm is None or way is None:
+        return _refused("the algorithm or the direction is not known", flops)
+    if conv.stride is None and algorithm in _STRIDE_OF_ONE:
+        ones = (1,) * len(conv.window)
+        conv = replace(conv, stride=ones, dilation=ones)
+    result = executed(conv, algorithm, way, size=size or 4)
+    if isinstance(result, Refusal):
+        return _refused(result.reason, flops)
+    if max(result.flops, result.workspace or 0) > LARGEST:
+        return _refused(_BEYOND, flops)
+    return flops, result.flops, None
+
+
+def _refused(reason: str, flops: int | None) -> _Row:
+    return flops, None, reason
