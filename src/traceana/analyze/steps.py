@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -12,16 +12,11 @@ from traceana.analyze.numbering import distinct
 from traceana.analyze.work import work
 from traceana.enrich.steps import candidates
 from traceana.result import Result
+from traceana.settings import FEWEST_STEPS, WARM_UP_RATIO
 from traceana.trace.schema import PERIOD
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-WARM_UP_RATIO: Final = 1.25
-"""A leading step is warm-up while it takes this many times the median of all steps."""
-
-FEWEST_STEPS: Final = 3
-"""With fewer steps none can be told to be warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +30,9 @@ class Measured:
 def measured_steps(trace: Trace) -> Measured:
     """Return the steps without the warm-up at their beginning.
 
-    A leading step is warm-up while its wall time exceeds 1.25 times the median of all steps; at
-    most half of the steps are, and none of fewer than three. Several processes mark their own
-    steps; a step number is warm-up when its longest step is.
+    A leading step is warm-up while its wall time exceeds ``WARM_UP_RATIO`` times the median of all
+    steps; at most half of the steps are, and none of fewer than ``FEWEST_STEPS``. Several processes
+    mark their own steps; a step number is warm-up when its longest step is.
     """
     table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
     if table.is_empty():

@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.nesting import Ints
+from traceana.settings import (
+    FEWEST_PERIODS,
+    LONGER_STRETCH,
+    PERIOD_COVERAGE,
+    PERIOD_SIMILARITY,
+    SHORTEST_PERIOD,
+)
 from traceana.trace.schema import PERIOD, empty
 
-_FEWEST: Final = 3
-"""Repetitions without which two alike stretches are taken for chance."""
-_SHORTEST: Final = 8
-"""Activities of an iteration."""
-_ALIKE: Final = 0.95
-"""Of an iteration's activities, how many the next must have in the same place."""
-_COVERED: Final = 0.5
 _FORWARD: Final = r"(?i)forward|fwd|fprop|_fw_|inference"
 _BACKWARD: Final = r"(?i)backward|bwd|bprop|dgrad|wgrad|_bw_|_grad|grad_"
 """Words in the names of kernels that are of one pass alone."""
@@ -37,7 +37,7 @@ def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) 
     Times are of the launches, or of the work itself where its launch is not in the trace.
     """
     work = activities.filter(pl.col("kind").is_in(_KINDS))
-    if work.height < _FEWEST * _SHORTEST:
+    if work.height < FEWEST_PERIODS * SHORTEST_PERIOD:
         return empty("steps")
     launched = calls["start"].gather(work["call"])
     work = work.select(
@@ -75,7 +75,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
     time = np.maximum.accumulate(stream["time"].to_numpy())
     cuts = _cuts(time, period, first, last)
     whole = cuts[: len(cuts) - 1] if cuts[-1] + period > last else cuts
-    if len(whole) < _FEWEST:
+    if len(whole) < FEWEST_PERIODS:
         return None
     end = np.where(
         whole + period < len(time),
@@ -101,11 +101,12 @@ def _period(symbol: Ints) -> tuple[int, int, int] | None:
     for period in _candidates(symbol):
         first, last = _stretch(symbol, period)
         longest = 0 if best is None else best[2] - best[1]
-        if last - first > 1.05 * longest:
+        if last - first > LONGER_STRETCH * longest:
             best = (period, first, last)
-    if best is None or best[2] - best[1] < max(_COVERED * len(symbol), _FEWEST * best[0]):
+    if best is None:
         return None
-    return best
+    needed = max(PERIOD_COVERAGE * len(symbol), FEWEST_PERIODS * best[0])
+    return best if best[2] - best[1] >= needed else None
 
 
 def _candidates(symbol: Ints) -> list[int]:
@@ -122,7 +123,7 @@ def _candidates(symbol: Ints) -> list[int]:
         .len()
         .sort("len", "distance", descending=[True, False])
         .unique("symbol", keep="first", maintain_order=True)
-        .filter(pl.col("distance") >= _SHORTEST)
+        .filter(pl.col("distance") >= SHORTEST_PERIOD)
         .group_by("distance")
         .len("votes")
         .sort("votes", "distance", descending=[True, False])
@@ -137,7 +138,7 @@ def _stretch(symbol: Ints, period: int) -> tuple[int, int]:
     if len(alike) < period:
         return 0, 0
     total = np.concatenate([[0], np.cumsum(alike)])
-    enough = (total[period:] - total[:-period]) >= _ALIKE * period
+    enough = (total[period:] - total[:-period]) >= PERIOD_SIMILARITY * period
     edges = np.flatnonzero(np.diff(np.concatenate([[0], enough.astype(np.int8), [0]])))
     if not len(edges):
         return 0, 0

@@ -12,6 +12,7 @@ import polars as pl
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
 from traceana.enrich.periods import periods
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
+from traceana.settings import STEP_COVERAGE
 from traceana.trace import Trace
 from traceana.trace.schema import PERIOD, conform
 
@@ -36,8 +37,6 @@ _NUMBERED: Final = r"[#*]?\d+$"
 _NUMBER: Final = r"(\d+)\]?$"
 _STEM: Final = r"^(.*?)[ _#*:=\[-]*\d*\]?$"
 _ON_HOST: Final = ("step", *SET_BY_PROGRAM, "module", "python", "runtime")
-_COVERED: Final = 0.5
-"""Named ranges are iterations if they launch this part of the work between first and last."""
 _LOADS: Final = "enumerate(DataLoader)"
 _MOST_CANDIDATES: Final = 6
 
@@ -333,7 +332,7 @@ def _named(
         for each in one.partition_by("stem", maintain_order=True):
             for part in _timelines(each.drop("stem")):
                 inside, between, own = work.launched(part)
-                if work.frame.height and inside < max(_COVERED * between, 1):
+                if work.frame.height and inside < max(STEP_COVERAGE * between, 1):
                     continue
                 certain = part.height > 1 and optimizer.agrees(part)
                 certain = certain and (own > 0 or not work.of_process(part["process"][0]).height)

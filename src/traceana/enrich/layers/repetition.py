@@ -14,12 +14,10 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Flags, Ints
+from traceana.settings import LONGEST_CONTEXT, SHORTEST_CONTEXT
 
 _STREAM: Final = ("rank", "device", "context", "stream")
 _SIZES: Final = ("grid_x", "grid_y", "grid_z", "bytes")
-_SHORTEST: Final = 3
-"""Contexts have at least 2**3 activities: fewer recur by chance."""
-_LONGEST: Final = 12
 _KINDS: Final = ("kernel", "memcpy", "memset")
 
 
@@ -41,12 +39,12 @@ def repeated(activities: pl.DataFrame, known: Ints, wanted: pl.Series) -> Ints:
     views = [_View.of(shift, fact, asked) for shift in _SHIFTS]
     found = np.full(len(order), NONE, dtype=np.int64)
     run = symbol
-    for level in range(1, _LONGEST + 1):
+    for level in range(1, LONGEST_CONTEXT.bit_length()):
         shorter, run = run, _doubled(run, 1 << (level - 1), stream_end)
         if not (run != NONE).any():
             break
         told = [view.ask(shorter, run, 1 << level) for view in views]
-        if level >= _SHORTEST:
+        if 1 << level >= SHORTEST_CONTEXT:
             decided = _agreed(told, fact)
             found = np.where(decided == NONE, found, decided)
     answer[order] = np.where(found < 0, NONE, order[found])

@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from traceana.settings import FEWEST_TRIALS
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 from traceana.trace.taxonomy import CLASS_COLUMNS
@@ -19,9 +20,6 @@ from traceana.trace.taxonomy import CLASS_COLUMNS
 FUNCTION: Final = "autotune"
 ROLE: Final = "algorithm search"
 RULE: Final = "context.algorithm_search"
-
-TRIALS: Final = 3
-"""Algorithms that one call tries at least: no library needs more than two for one result."""
 
 _FILLS: Final = r"(?i)repeat_?buffer"
 _COMPUTES: Final = ("conv", "gemm", "attention", "fused")
@@ -153,7 +151,7 @@ def _trials_of_calls(trace: Trace) -> pl.Series:
     call = ["op", "direction"]
     ran = trace.activities.select("episode", "start").drop_nulls("episode")
     began = ran.group_by("episode").agg(pl.col("start").min())
-    several = pl.col("algorithm").n_unique().over(call) >= TRIALS
+    several = pl.col("algorithm").n_unique().over(call) >= FEWEST_TRIALS
     tried = (
         trace.episodes.with_row_index("episode")
         .drop_nulls("op")
