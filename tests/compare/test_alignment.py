@@ -18,13 +18,13 @@ from tests.support.networks import (
     split,
 )
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_features import Layer, Side, type_of
+from traceana.comparison.layer_features import Layer, RunLayers, type_of
 
 SEEDS = range(40)
-Change = Callable[[Side, int], Changed]
+Change = Callable[[RunLayers, int], Changed]
 
 
-def untouched(side: Side) -> Changed:
+def untouched(side: RunLayers) -> Changed:
     return Changed(side, {place: place for place in range(len(side.layers))})
 
 
@@ -47,7 +47,7 @@ def known(layer: Layer) -> object:
 
 
 @cache
-def case(change: str, seed: int) -> tuple[Side, Changed, Alignment]:
+def case(change: str, seed: int) -> tuple[RunLayers, Changed, Alignment]:
     """Return a network, what became of it, and how the two are aligned."""
     before = network(seed)
     after = CHANGES[change](before, seed)
@@ -114,7 +114,7 @@ def test_a_network_is_itself() -> None:
 def test_equal_paths_pair_layers_of_another_width_and_batch() -> None:
     """A network twice as wide has no shape, weight or count in common, but the paths."""
     before = network(3)
-    wider = Side(
+    wider = RunLayers(
         tuple(
             replace(
                 one,
@@ -138,7 +138,7 @@ def test_equal_paths_do_not_force_what_is_no_longer_there() -> None:
     numbered = [replace(one, path=f"features.{i}") for i, one in enumerate(before.layers)]
     new = Layer("new", "Conv2d", type_of("Conv2d"), "features.0", None, "3x7x7", "5x7x7", 99, 5e5)
     moved = [replace(one, path=f"features.{i + 1}") for i, one in enumerate(before.layers)]
-    pairs = align(Side(tuple(numbered), 32), Side((new, *moved), 32)).pairs
+    pairs = align(RunLayers(tuple(numbered), 32), RunLayers((new, *moved), 32)).pairs
     right = sum(pair.b == pair.a + 1 for pair in pairs)
     assert right >= 0.9 * len(before.layers)
 
@@ -154,12 +154,12 @@ def test_forced_pairs_are_kept_whatever_speaks_against_them() -> None:
 
 
 def test_nothing_known_is_not_paired_with_confidence() -> None:
-    blank = Side(tuple(Layer(f"layer{number}") for number in range(4)))
-    other = Side(tuple(Layer(f"thing{number}") for number in range(9)))
+    blank = RunLayers(tuple(Layer(f"layer{number}") for number in range(4)))
+    other = RunLayers(tuple(Layer(f"thing{number}") for number in range(9)))
     confidence = align(blank, other).confidence
     assert confidence is not None
     assert confidence < 0.7
-    assert align(Side(()), Side(())).confidence is None
+    assert align(RunLayers(()), RunLayers(())).confidence is None
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_layers_are_paired_as_in_the_diff() -> None:
     a, b = comparison.runs
     found = shared.diff_of(*SETS["control"])
     pairs = {
-        (found.side_a.layers[pair.a].label, found.side_b.layers[pair.b].label)
+        (found.baseline.layers.layers[pair.a].label, found.candidate.layers.layers[pair.b].label)
         for pair in found.alignment.pairs
     }
     rows = comparison.layers.filter(role="layer")
@@ -104,7 +104,7 @@ def test_one_network_on_two_vendors_gpus_and_another_beside_it() -> None:
     rows = found.layers.filter(role="layer")
     assert set(rows.filter(run=h100)["item"]) == set(rows.filter(run=mi300x)["item"])
     assert rows.filter(run=mi300x)["confidence"].drop_nulls().min() > 0.9  # type: ignore[operator]
-    assert rows.filter(run=alexnet).height == len(found.runs[2].side.layers)
+    assert rows.filter(run=alexnet).height == len(found.runs[2].layers.layers)
     libraries = dict(found.summary.select("run", "libraries").iter_rows())
     assert "tensile" in libraries[mi300x]
     assert "cutlass" in libraries[h100]

@@ -70,7 +70,7 @@ def test_rows_add_up_to_the_step(other: Trace) -> None:
     found = diff(A, other)
     for by in VIEWS:
         rows = found.by(by)
-        for side, steps in (("a", found.sample_a.steps), ("b", found.sample_b.steps)):
+        for side, steps in (("a", found.baseline.steps.frame), ("b", found.candidate.steps.frame)):
             whole = int(steps["available_ns"].sum()) // steps.height
             assert int(rows[f"time_{side}_ns"].sum()) == whole
         assert (rows["delta_ns"] == rows["time_b_ns"] - rows["time_a_ns"]).all()
@@ -294,7 +294,7 @@ def test_the_kernels_tell_a_memory_format_where_no_strides_are_recorded() -> Non
 
 
 def test_layers_of_a_doubtful_pair_are_not_compared() -> None:
-    """Of the pairs below one half no difference is told; the rows still add up to the step."""
+    """Of the pairs below one run no difference is told; the rows still add up to the step."""
     a = training(
         seed=1,
         layers=[(f"x.{n}", "Linear") for n in range(6)],
@@ -436,14 +436,14 @@ def test_a_trace_without_steps_is_compared_as_a_whole() -> None:
     )
     found = diff(none, B)
     assert found.step.verdict == "not enough steps"
-    assert not found.sample_b.marked
+    assert not found.candidate.steps.marked
     assert any("marks no steps" in note for note in found.notes)
 
 
 def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:
     assert traceana.diff is diff
     for wrong in ({"level": 1.5}, {"minimum_effect": -1.0}, {"statistic": "mode"}):
-        with pytest.raises(ValueError, match="no criteria"):
+        with pytest.raises(ValueError, match="invalid criteria"):
             diff(A, B, **wrong)
 
 

@@ -12,7 +12,7 @@ import pytest
 import traceana
 from traceana.comparison.diff import diff
 from traceana.comparison.layer_alignment import align
-from traceana.comparison.layer_features import Side, side
+from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.describe import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,10 +26,10 @@ RUNS = {
 def test_labels_are_no_feature() -> None:
     """The name that a layer is shown with is no evidence."""
     a, b = (
-        side(traceana.open(FIXTURES / trace), read(FIXTURES / model))
+        run_layers(traceana.open(FIXTURES / trace), read(FIXTURES / model))
         for trace, model in (RUNS["pytorch"], RUNS["keras"])
     )
-    blind = Side(tuple(replace(one, label=str(n)) for n, one in enumerate(b.layers)), b.batch)
+    blind = RunLayers(tuple(replace(one, label=str(n)) for n, one in enumerate(b.layers)), b.batch)
     assert {(p.a, p.b) for p in align(a, b).pairs} == {(p.a, p.b) for p in align(a, blind).pairs}
 
 
@@ -37,9 +37,9 @@ def test_labels_are_no_feature() -> None:
 def test_rows_of_two_frameworks_add_up(one: str, other: str) -> None:
     found = diff(FIXTURES / RUNS[one][0], FIXTURES / RUNS[other][0])
     rows = found.layers
-    for which, run in (("a", found.sample_a), ("b", found.sample_b)):
+    for which, run in (("a", found.baseline.steps), ("b", found.candidate.steps)):
         assert int(rows[f"time_{which}_ns"].sum()) == (
-            int(run.steps["available_ns"].sum()) // run.count
+            int(run.frame["available_ns"].sum()) // run.count
         )
     assert found.step.verdict == "not enough steps"
     batches = found.changes.filter(pl.col("change") == "batch")

@@ -150,7 +150,11 @@ def test_weighted_layers_are_paired_with_pytorch_s(recordings: Path, network: st
     ours = truth_of_keras(recordings / names[1])
     assert len(theirs) == len(ours)
     told = [
-        (theirs.get(found.side_a.layers[p.a].label), ours.get(found.side_b.layers[p.b].label), p)
+        (
+            theirs.get(found.baseline.layers.layers[p.a].label),
+            ours.get(found.candidate.layers.layers[p.b].label),
+            p,
+        )
         for p in found.alignment.pairs
     ]
     assert all(a == b for a, b, p in told if p.confidence > 0.9)
@@ -164,7 +168,10 @@ def test_a_model_with_names_is_paired_with_itself_without(recordings: Path, netw
     found = compared(recordings, *names)
     of_a, of_b = (truth_of_keras(recordings / name) for name in names)
     pairs = {
-        (of_a.get(found.side_a.layers[p.a].label), of_b.get(found.side_b.layers[p.b].label))
+        (
+            of_a.get(found.baseline.layers.layers[p.a].label),
+            of_b.get(found.candidate.layers.layers[p.b].label),
+        )
         for p in found.alignment.pairs
     }
     assert pairs - {(None, None)} == {(number, number) for number in of_a.values()}

@@ -18,7 +18,7 @@ import pytest
 import traceana
 from traceana.analyze.costs.pairing import paired
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_features import Side, side
+from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.describe import Manifest, find, read
 from traceana.trace import Trace
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
 FRAMEWORKS = ("pytorch", "keras", "jax")
 NETWORKS = {"alexnet": 8, "googlenet": 58, "resnet50": 107}
-"""How many layers of each have a weight; of ResNet-50 half are normalizations."""
+"""How many layers of each have a weight; of ResNet-50 run are normalizations."""
 
 
 class Run:
@@ -53,7 +53,7 @@ class Run:
             for number, one in enumerate(model.layers)
         )
         blind = msgspec.structs.replace(model, layers=layers)
-        self.side = side(renamed, blind if manifest else None)
+        self.side = run_layers(renamed, blind if manifest else None)
         self.weighted = {one.path for one in model.layers if "weight" in one.parameters}
         self.names = [self.name[layer.label] for layer in self.side.layers]
 
@@ -163,7 +163,7 @@ def test_no_pair_is_surer_than_it_may_be() -> None:
     assert len(wrong(middle)) < 0.1 * len(middle)
 
 
-def executed_otherwise(run: Run, seed: int) -> tuple[Side, list[str]]:
+def executed_otherwise(run: Run, seed: int) -> tuple[RunLayers, list[str]]:
     """Return the side with the branches of each inception module in another order."""
     chance = random.Random(seed)
     modules: dict[str, dict[str, list[int]]] = {}

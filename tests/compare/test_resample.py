@@ -20,7 +20,6 @@ from traceana.comparison.resampling import (
     permutation_p,
     relabellings,
     smallest_p,
-    student_quantile,
 )
 from traceana.comparison.verdicts import Criteria, judge_step
 
@@ -264,11 +263,3 @@ def test_few_relabellings_are_gone_through_all() -> None:
 def test_the_exact_p_value_of_a_small_case() -> None:
     # Means differ by 3; of the 20 relabellings of 1..6 only the two extreme ones do so.
     assert permutation_p(np.array([1.0, 2, 3]), np.array([4.0, 5, 6]), "mean") == 2 / 20
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"),
-    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (30, 2.04227)],
-)
-def test_quantiles_of_students_t_are_those_of_the_tables(freedom: int, quantile: float) -> None:
-    assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=1e-5)

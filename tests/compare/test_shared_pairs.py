@@ -24,7 +24,7 @@ def of(pair: str) -> Diff:
 @pytest.mark.parametrize("pair", PAIRS)
 def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
     found = of(pair)
-    steps = [one.steps["available_ns"] for one in (found.sample_a, found.sample_b)]
+    steps = [one.frame["available_ns"] for one in (found.baseline.steps, found.candidate.steps)]
     whole = [int(column.sum()) // len(column) for column in steps]
     for by in VIEWS:
         rows = found.by(by)

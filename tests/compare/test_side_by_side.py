@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -251,3 +253,14 @@ def test_the_first_run_is_exactly_as_slow_as_itself() -> None:
     for time in range(1000, 1040):
         rows = pl.DataFrame({RUN: ["a", "b"], ITEM: ["x", "x"], "time": [time, 2 * time + 1]})
         assert with_ratio(rows, ["a", "b"], "time", ratios=True)[RATIO][0] == 1, time
+
+
+def test_compare_and_diff_are_functions_whatever_was_imported_before() -> None:
+    before = "import traceana.comparison.compare, traceana.comparison.diff, traceana"
+    after = "import traceana; traceana.compare, traceana.diff; import traceana.comparison.diff"
+    for imports in (before, after):
+        said = "print(type(traceana.compare).__name__, type(traceana.diff).__name__)"
+        ran = subprocess.run(
+            [sys.executable, "-c", f"{imports}; {said}"], capture_output=True, text=True
+        )
+        assert ran.stdout.split() == ["function", "function"], ran.stderr

@@ -15,7 +15,7 @@ from tests.support.training import KERNELS, LAYERS, training
 from traceana.analyze.layers import layers
 from traceana.comparison.compare import Comparison
 from traceana.comparison.compared_run import Run
-from traceana.comparison.layer_features import Side
+from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_table import aligned, layer_table
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,10 +26,10 @@ def run_of(label: str, layers: Sequence[tuple[str, str]], **options: object) -> 
     return Run(label, training(layers=layers, **options))  # type: ignore[arg-type]
 
 
-def of_side(label: str, side: Side) -> Run:
+def of_side(label: str, side: RunLayers) -> Run:
     """Return a run of which the layers alone are known."""
     found = Run(label, training(steps=1))
-    found.side = side
+    found.layers = side
     return found
 
 
@@ -56,12 +56,12 @@ def test_what_the_largest_run_lacks_is_paired_among_the_others() -> None:
     base = network(3)
     extra = network(77).layers[:2]
     small = base.layers[:-3]
-    with_extra = Side((*small[:10], *extra, *small[10:]), None)
+    with_extra = RunLayers((*small[:10], *extra, *small[10:]), None)
     runs = [of_side("a", with_extra), of_side("b", base), of_side("c", with_extra)]
     rows = aligned(runs)
     placed = Counter((at, one.place) for row in rows for at, one in row.items())
     assert max(placed.values()) == 1
-    assert len(placed) == sum(len(run.side.layers) for run in runs)
+    assert len(placed) == sum(len(run.layers.layers) for run in runs)
     of_extra = [row for row in rows if 0 in row and row[0].place in (10, 11)]
     assert [{at: one.place for at, one in row.items()} for row in of_extra] == [
         {0: 10, 2: 10},

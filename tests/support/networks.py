@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from traceana.comparison.layer_features import Layer, Side, type_of
+from traceana.comparison.layer_features import Layer, RunLayers, type_of
 
 Pairs = dict[int, int]
 """Place in the first network -> place in the second."""
@@ -25,11 +25,11 @@ _OTHER_WORDS = {
 class Changed:
     """A network, and which of its layers the first one's are."""
 
-    side: Side
+    side: RunLayers
     truth: Pairs
 
 
-def network(seed: int, blocks: int = 12) -> Side:
+def network(seed: int, blocks: int = 12) -> RunLayers:
     """Return a network of convolutional blocks with repeats, as residual networks have them."""
     rng = random.Random(seed)
     layers: list[Layer] = []
@@ -53,18 +53,18 @@ def network(seed: int, blocks: int = 12) -> Side:
         add("ReLU", there, there, None, 2.0 * wide * size**2)
         channels = wide
         if rng.random() < 0.3 and size > 8:
-            half = size // 2
+            run = size // 2
             kind = rng.choice(["MaxPool2d", "AvgPool2d"])
-            add(kind, there, f"{wide}x{half}x{half}", None, 9.0 * wide * half**2)
-            size = half
+            add(kind, there, f"{wide}x{run}x{run}", None, 9.0 * wide * run**2)
+            size = run
     features = channels * size**2
     for wide in (256, 256, 10):
         add("Linear", str(features), str(wide), wide * features, 6.0 * wide * features)
         features = wide
-    return Side(tuple(layers), 32)
+    return RunLayers(tuple(layers), 32)
 
 
-def renamed(side: Side, seed: int, *, words: bool = False) -> Changed:
+def renamed(side: RunLayers, seed: int, *, words: bool = False) -> Changed:
     """Give every layer a name of its own; with ``words`` the types another framework's words."""
     rng = random.Random(seed)
     layers = [
@@ -77,7 +77,7 @@ def renamed(side: Side, seed: int, *, words: bool = False) -> Changed:
         for one in side.layers
     ]
     layers = [replace(one, known=type_of(one.type)) for one in layers]
-    return Changed(Side(tuple(layers), side.batch), {i: i for i in range(len(layers))})
+    return Changed(RunLayers(tuple(layers), side.batch), {i: i for i in range(len(layers))})
 
 
 def deleted(before: Changed, seed: int, count: int) -> Changed:
@@ -88,7 +88,7 @@ def deleted(before: Changed, seed: int, count: int) -> Changed:
     place = {j: at for at, j in enumerate(kept)}
     layers = tuple(before.side.layers[j] for j in kept)
     truth = {i: place[j] for i, j in before.truth.items() if j in place}
-    return Changed(Side(layers, before.side.batch), truth)
+    return Changed(RunLayers(layers, before.side.batch), truth)
 
 
 def inserted(before: Changed, seed: int, count: int) -> Changed:
@@ -104,19 +104,19 @@ def inserted(before: Changed, seed: int, count: int) -> Changed:
         new = Layer(name, kind, type_of(kind), name, None, str(width), str(width), width * 7, 1e6)
         layers.insert(at, new)
         truth = {i: j + (j >= at) for i, j in truth.items()}
-    return Changed(Side(tuple(layers), before.side.batch), truth)
+    return Changed(RunLayers(tuple(layers), before.side.batch), truth)
 
 
 def split(before: Changed, seed: int) -> Changed:
-    """Cut a convolution into two of half its width, the first of which stands for it."""
+    """Cut a convolution into two of run its width, the first of which stands for it."""
     rng = random.Random(seed)
     layers = list(before.side.layers)
     at = rng.choice([j for j, one in enumerate(layers) if one.type in ("Conv2d", "Conv2D")])
     one = layers[at]
-    half = replace(one, weight=(one.weight or 0) // 2, flops=(one.flops or 0) / 2)
-    layers[at : at + 1] = [replace(half, label=f"{one.label}.0"), replace(half, label="half")]
+    run = replace(one, weight=(one.weight or 0) // 2, flops=(one.flops or 0) / 2)
+    layers[at : at + 1] = [replace(run, label=f"{one.label}.0"), replace(run, label="run")]
     truth = {i: j + (j > at) for i, j in before.truth.items()}
-    return Changed(Side(tuple(layers), before.side.batch), truth)
+    return Changed(RunLayers(tuple(layers), before.side.batch), truth)
 
 
 def reordered(before: Changed, seed: int) -> Changed:
@@ -130,4 +130,4 @@ def reordered(before: Changed, seed: int) -> Changed:
     order.insert(new, order.pop(old))
     place = {j: at for at, j in enumerate(order)}
     truth = {i: place[j] for i, j in before.truth.items()}
-    return Changed(Side(tuple(layers[j] for j in order), before.side.batch), truth)
+    return Changed(RunLayers(tuple(layers[j] for j in order), before.side.batch), truth)

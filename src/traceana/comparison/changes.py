@@ -1,4 +1,4 @@
-"""All changes in one table, most effect on the step first."""
+"""What changed between two runs, largest effect on the step first."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.intervals import union
 from traceana.analyze.steps import measured_steps
 from traceana.comparison import layer_changes
-from traceana.comparison.diff_rows import doubtful
-from traceana.comparison.layer_changes import Change, Half
-from traceana.comparison.verdicts import SCHEMA, Criteria, Series, Step, Things, Times, step_times
+from traceana.comparison.diff_rows import PairedRun, doubtful
+from traceana.comparison.layer_changes import Change, calls_of, time_of
+from traceana.comparison.verdicts import (
+    SCHEMA,
+    Criteria,
+    RowPairs,
+    RowTimes,
+    Step,
+    Times,
+    step_times,
+)
 from traceana.enrich.layers.roles import role_of
 
 if TYPE_CHECKING:
-    from traceana.trace import Trace
+    pass
 
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,
@@ -43,23 +50,23 @@ _TIME_ALONE: Final = ("idle", "data_loader", "communication")
 _HOST: Final = ("pageable", "pinned", "managed")
 
 
-def found_changes(a: Half, b: Half, pairs: pl.DataFrame) -> list[Change]:
+def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Change]:
     """Return what may be another on both sides, in no order."""
     return list(_all(a, b, pairs))
 
 
-def things(found: Sequence[Change], a: Half, b: Half) -> Things:
+def change_times(found: Sequence[Change], a: PairedRun, b: PairedRun) -> RowPairs:
     """Return the times of the changes in each step, as they are judged."""
     of_step = np.array([one.kind in _OF_STEP for one in found], dtype=bool)
     sides = [([one.a for one in found], a), ([one.b for one in found], b)]
-    all_a, all_b = (_series(times, half.sample.count) for times, half in sides)
-    return Things(all_a, all_b, of_step)
+    all_a, all_b = (_series(times, run.steps.count) for times, run in sides)
+    return RowPairs(all_a, all_b, of_step)
 
 
-def changes(
+def change_table(
     found: Sequence[Change],
     figures: pl.DataFrame,
-    steps: tuple[Half, Half],
+    runs: tuple[PairedRun, PairedRun],
     step: Step,
     criteria: Criteria,
 ) -> pl.DataFrame:
@@ -79,7 +86,7 @@ def changes(
         orient="row",
     )
     rows = _of_batch(named.hstack(figures.select(_FIGURES)), step)
-    smallest = criteria.least(*step_times(*(half.sample for half in steps)))
+    smallest = criteria.least(*step_times(*(run.steps for run in runs)))
     counts = pl.col("count_b") - pl.col("count_a")
     fewer = criteria.minimum_effect * pl.min_horizontal("count_a", "count_b")
     least = (
@@ -101,9 +108,9 @@ def changes(
     )
 
 
-def _series(times: Sequence[Times], steps: int) -> Series:
+def _series(times: Sequence[Times], steps: int) -> RowTimes:
     together = np.column_stack([np.zeros((steps, 0), dtype=np.int64), *times])
-    return Series(together, np.ones_like(together))
+    return RowTimes(together, np.ones_like(together))
 
 
 def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
@@ -122,25 +129,27 @@ def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
     )
 
 
-def _sure(a: Half, b: Half, pairs: pl.DataFrame) -> tuple[Half, Half, pl.DataFrame]:
+def _sure(
+    a: PairedRun, b: PairedRun, pairs: pl.DataFrame
+) -> tuple[PairedRun, PairedRun, pl.DataFrame]:
     """Return both sides and the pairs without what is told of doubtful pairs of layers."""
     numbered = pairs.with_row_index("pair")
     unsure = numbered.filter(doubtful())["pair"].implode()
-    halves = [
+    runs = [
         replace(
-            half,
-            cells=half.cells.with_columns(
+            run,
+            cells=run.cells.with_columns(
                 pl.when(~pl.col("pair").is_in(unsure)).then("pair").alias("pair")
             ),
         )
-        for half in (a, b)
+        for run in (a, b)
     ]
     told = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
     sure = pairs.with_columns(pl.when(~doubtful()).then(one).alias(one) for one in told)
-    return halves[0], halves[1], sure
+    return runs[0], runs[1], sure
 
 
-def _all(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
+def _all(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     yield from batches(a, b)
     yield from idle(a, b)
     yield from data_loader(a, b)
@@ -163,83 +172,86 @@ def _figures() -> dict[str, pl.DataType | type[pl.DataType]]:
     return {name: SCHEMA[name] for name in _FIGURES}
 
 
-def idle(a: Half, b: Half) -> Iterator[Change]:
+def idle(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the time in which the devices did nothing."""
     yield Change("idle", _idle(a), _idle(b))
 
 
-def data_loader(a: Half, b: Half) -> Iterator[Change]:
+def data_loader(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the time that the host spent in the data loader."""
-    if a.loading is not None and b.loading is not None:
-        yield Change("data_loader", a.loading, b.loading)
+    before, after = _loading(a), _loading(b)
+    if before is not None and after is not None:
+        yield Change("data_loader", before, after)
 
 
-def layouts(a: Half, b: Half) -> Iterator[Change]:
+def layouts(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the transposes and other changes of layout, where their number is another."""
     yield from _counted("layouts", a, b, pl.col("category") == "layout")
 
 
-def communication(a: Half, b: Half) -> Iterator[Change]:
+def communication(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the collectives."""
     change = _of_work("communication", a, b, pl.col("category") == "collective")
     if change.count_a or change.count_b:
         yield change
 
 
-def launches(a: Half, b: Half) -> Iterator[Change]:
+def launches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the number of kernels a step, where it is another; no time is said of it."""
     chosen = pl.col("kind") == "kernel"
-    counts = a.calls(chosen), b.calls(chosen)
+    counts = calls_of(a, chosen), calls_of(b, chosen)
     if counts[0] != counts[1]:
         yield Change("launches", _nothing(a), _nothing(b), count_a=counts[0], count_b=counts[1])
 
 
-def copies(a: Half, b: Half) -> Iterator[Change]:
+def copies(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the copies of a direction whose number is another, or whose host memory is."""
     is_copy = pl.col("kind") == "memcpy"
-    directions = {kind for half in (a, b) for kind in half.cells.filter(is_copy)["copy_kind"]}
+    directions = {kind for run in (a, b) for kind in run.cells.filter(is_copy)["copy_kind"]}
     for direction in sorted(directions, key=str):
         chosen = is_copy & pl.col("copy_kind").eq_missing(pl.lit(direction))
         yield from _counted("copies", a, b, chosen, direction)
-        memory = [_memory(half, chosen) for half in (a, b)]
+        memory = [_memory(run, chosen) for run in (a, b)]
         if None not in memory and memory[0] != memory[1]:
             change = _of_work("host_memory", a, b, chosen, direction)
             yield replace(change, before=memory[0], after=memory[1])
 
 
-def batches(a: Half, b: Half) -> Iterator[Change]:
+def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the batch size, where it is known and another, with the whole step's time."""
-    if a.side.batch and b.side.batch and a.side.batch != b.side.batch:
-        walls = [half.sample.steps["wall_ns"].to_numpy() for half in (a, b)]
-        yield Change("batch", walls[0], walls[1], before=str(a.side.batch), after=str(b.side.batch))
+    if a.layers.batch and b.layers.batch and a.layers.batch != b.layers.batch:
+        walls = [run.steps.frame["wall_ns"].to_numpy() for run in (a, b)]
+        yield Change(
+            "batch", walls[0], walls[1], before=str(a.layers.batch), after=str(b.layers.batch)
+        )
 
 
-def one_sided(a: Half, b: Half) -> Iterator[Change]:
+def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the kernels that run on one side only, by name: their time, and how many names.
 
     Two libraries without a name in common (of two vendors or frameworks) tell nothing by them.
     """
     kernel = pl.col("kind").is_in(["kernel", "op"])
-    names = [set(half.cells.filter(kernel)["name"].drop_nulls()) for half in (a, b)]
+    names = [set(run.cells.filter(kernel)["name"].drop_nulls()) for run in (a, b)]
     only_a, only_b = names[0] - names[1], names[1] - names[0]
     if names[0] & names[1] and (only_a or only_b):
         yield Change(
             "kernels",
-            a.time(kernel & pl.col("name").is_in(only_a)),
-            b.time(kernel & pl.col("name").is_in(only_b)),
+            time_of(a, kernel & pl.col("name").is_in(only_a)),
+            time_of(b, kernel & pl.col("name").is_in(only_b)),
             count_a=float(len(only_a)),
             count_b=float(len(only_b)),
         )
 
 
-def compiled(a: Half, b: Half) -> Iterator[Change]:
+def compiled(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     """Yield the work of compiled functions, where only one side has any: how many kernels."""
     change = _of_work("compiled", a, b, pl.col("compiled"))
     if bool(change.count_a) != bool(change.count_b):
         yield change
 
 
-def layers(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
+def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the layers without a partner, on either side.
 
     ``before`` and ``after`` are ``compiled`` where most time of these is within compiled functions,
@@ -252,8 +264,8 @@ def layers(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
         in_a, in_b = (pl.col("pair").is_in(only.implode()) for only in (only_a, only_b))
         yield Change(
             "layers",
-            a.time(in_a),
-            b.time(in_b),
+            time_of(a, in_a),
+            time_of(b, in_b),
             before=_mostly_compiled(a, in_a),
             after=_mostly_compiled(b, in_b),
             count_a=float(len(only_a)),
@@ -261,31 +273,33 @@ def layers(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
         )
 
 
-def _mostly_compiled(half: Half, chosen: pl.Expr) -> str | None:
-    within = int(half.time(chosen & pl.col("compiled")).sum())
-    return "compiled" if 2 * within > int(half.time(chosen).sum()) else None
+def _mostly_compiled(run: PairedRun, chosen: pl.Expr) -> str | None:
+    within = int(time_of(run, chosen & pl.col("compiled")).sum())
+    return "compiled" if 2 * within > int(time_of(run, chosen).sum()) else None
 
 
 def _counted(
-    kind: str, a: Half, b: Half, chosen: pl.Expr, subject: str | None = None
+    kind: str, a: PairedRun, b: PairedRun, chosen: pl.Expr, subject: str | None = None
 ) -> Iterator[Change]:
     change = _of_work(kind, a, b, chosen, subject)
     if change.count_a != change.count_b:
         yield change
 
 
-def _of_work(kind: str, a: Half, b: Half, chosen: pl.Expr, subject: str | None = None) -> Change:
+def _of_work(
+    kind: str, a: PairedRun, b: PairedRun, chosen: pl.Expr, subject: str | None = None
+) -> Change:
     """Return the change of the time and the calls of the work that is ``chosen``."""
-    counts = a.calls(chosen), b.calls(chosen)
+    counts = calls_of(a, chosen), calls_of(b, chosen)
     return Change(
-        kind, a.time(chosen), b.time(chosen), subject, count_a=counts[0], count_b=counts[1]
+        kind, time_of(a, chosen), time_of(b, chosen), subject, count_a=counts[0], count_b=counts[1]
     )
 
 
-def _memory(half: Half, chosen: pl.Expr) -> str | None:
+def _memory(run: PairedRun, chosen: pl.Expr) -> str | None:
     """Return the kind of host memory that most of the copied bytes are in."""
     rows = (
-        half.cells.filter(chosen & pl.col("host_memory").is_in(_HOST))
+        run.cells.filter(chosen & pl.col("host_memory").is_in(_HOST))
         .group_by("host_memory")
         .agg(pl.col("bytes").sum())
         .sort("bytes", "host_memory", descending=[True, False])
@@ -293,25 +307,26 @@ def _memory(half: Half, chosen: pl.Expr) -> str | None:
     return str(rows["host_memory"][0]) if rows.height else None
 
 
-def _idle(half: Half) -> Times:
-    steps = half.sample.steps
+def _idle(run: PairedRun) -> Times:
+    steps = run.steps.frame
     return np.asarray((steps["available_ns"] - steps["busy_ns"]).to_numpy(), dtype=np.int64)
 
 
-def _nothing(half: Half) -> Times:
-    return np.zeros(half.sample.count, dtype=np.int64)
+def _nothing(run: PairedRun) -> Times:
+    return np.zeros(run.steps.count, dtype=np.int64)
 
 
-def loading(trace: Trace, numbers: pl.Series) -> npt.NDArray[np.int64] | None:
+def _loading(run: PairedRun) -> Times | None:
     """Return the union of the data loader's ranges within each step (ns), null without any.
 
-    ``numbers`` are those of the steps that are compared; of several processes the times add up.
+    The times of several processes add up.
     """
+    trace, numbers = run.run.trace, run.steps.frame["number"]
     texts = pl.col("text").cast(pl.String)
     ranges = trace.ranges.filter(
         (role_of(texts) == "data") & pl.col("kind").is_in(["annotation", "nvtx"])
     )
-    if ranges.is_empty() or trace.steps.is_empty():
+    if not run.steps.marked or ranges.is_empty() or trace.steps.is_empty():
         return None
     at = dict(zip(numbers, range(len(numbers)), strict=True))
     found = np.zeros(len(numbers), dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import polars as pl
 
 from traceana.analyze.idle.launches import launches
-from traceana.comparison.compared_run import Run, Sample, devices, step_flops
+from traceana.comparison.compared_run import Run, RunSteps, devices, step_flops
 from traceana.comparison.epilogue_table import epilogues
 from traceana.comparison.layer_table import layer_table
 from traceana.comparison.run_inputs import Pairs, labels, opened, recorded_batch, runs_in
@@ -104,8 +104,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
     return Table(pl.DataFrame(rows, schema=SCHEMA), (), figures, "wall_ns", labels, tuple(notes))
 
 
-def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
-    steps, cells = one.steps, one.cells
+def _row(run: Run, one: RunSteps, *, whole: bool) -> dict[str, Any]:
+    steps, cells = one.frame, one.cells
     walls = steps["wall_ns"]
     mean = int(walls.sum()) // one.count
     median = int(walls.median() or 0)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def _row(run: Run, one: Sample, *, whole: bool) -> dict[str, Any]:
         "libraries": _libraries(run),
         "steps": run.measured.count if run.measured.marked else None,
         "batch": batch,
-        "layers": len(run.side.layers),
+        "layers": len(run.layers.layers),
         "wall_ns": median,
         "mean_wall_ns": mean,
         "image_ns": median // batch if batch and not whole else None,

@@ -1,4 +1,4 @@
-"""One of the runs that are compared, and what it is called."""
+"""One run of a comparison: its measured steps with their work, its layers, devices and FLOPs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceana.analyze.layers import layers
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.work import work
-from traceana.comparison.layer_features import Side, side
+from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.comparison.run_inputs import Pairs
 from traceana.comparison.step_work import cells
 
@@ -36,7 +36,7 @@ STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 class Run:
     """A labelled trace with the layer manifest of its model, if there is one.
 
-    What several tables need of it is computed once.
+    Steps and layers are computed once, on first use.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Run:
         batch: int | None = None,
         pairs: Pairs | None = None,
     ) -> None:
-        """Name ``trace``; the labels of runs that are compared have to be distinct.
+        """Label ``trace``; the runs of one comparison need distinct labels.
 
-        ``batch`` is the number of images in a step, where it is known beside the trace. ``pairs``
-        forces layers of the first of the runs that are compared on layers of this one.
+        ``batch`` is the number of images per step, where the run's folder records it. ``pairs``
+        maps layers of the comparison's first run to layers of this one.
         """
         self.label = label
         self.trace = with_names_of(trace, model)
@@ -59,39 +59,39 @@ class Run:
         self._batch = batch
 
     @cached_property
-    def measured(self) -> Sample:
-        """The measured steps; ``marked`` is False, and it is :attr:`whole`, where none is."""
-        return sample(self.trace)
+    def measured(self) -> RunSteps:
+        """The measured steps; :attr:`whole`, with ``marked`` False, where the trace marks none."""
+        return run_steps(self.trace)
 
     @cached_property
-    def whole(self) -> Sample:
-        """All of the recording, taken for one step."""
-        return sample(self.trace, whole=True) if self.measured.marked else self.measured
+    def whole(self) -> RunSteps:
+        """The whole recording as one step."""
+        return run_steps(self.trace, whole=True) if self.measured.marked else self.measured
 
     @cached_property
-    def side(self) -> Side:
+    def layers(self) -> RunLayers:
         """The layers."""
-        return side(self.trace, self.model)
+        return run_layers(self.trace, self.model)
 
     @property
     def batch(self) -> int | None:
-        """The images in a step: as was told, else by the shapes of the layers' inputs."""
-        return self._batch or self.side.batch
+        """The images per step: as given, else by the shapes of the layers' inputs."""
+        return self._batch or self.layers.batch
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RunSteps:
     """The measured steps of one run.
 
-    ``steps`` has a row a step (:data:`STEPS`): ``wall_ns`` (of several processes the longest),
-    ``available_ns`` (wall time times the devices that the step used, added up over processes),
-    ``work_ns`` (durations of the work that it launched), ``busy_ns`` (union of all work in the
-    step's window, over its devices), ``calls``. ``cells`` has the work of the steps
-    (:func:`traceana.comparison.step_work.cells`), their ``step`` the row of ``steps``. ``marked``
-    is False where the trace has no steps: it is then one, the whole of it.
+    ``frame`` has a row per step (:data:`STEPS`): ``wall_ns`` (the longest of several processes),
+    ``available_ns`` (wall time times the devices that the step used, summed over processes),
+    ``work_ns`` (summed durations of the work that it launched), ``busy_ns`` (union of all work in
+    the step's window, summed over its devices), ``calls``. ``cells`` is the work of the steps
+    (:func:`traceana.comparison.step_work.cells`); its ``step`` is a row of ``frame``. ``marked`` is
+    False where the trace has no steps: the whole recording is then one step.
     """
 
-    steps: pl.DataFrame
+    frame: pl.DataFrame
     cells: pl.DataFrame
     marked: bool
     notes: tuple[str, ...]
@@ -99,13 +99,13 @@ class Sample:
     @property
     def count(self) -> int:
         """The number of steps."""
-        return self.steps.height
+        return self.frame.height
 
 
-def sample(trace: Trace, *, whole: bool = False) -> Sample:
-    """Return the measured steps of ``trace``, warm-up left out, and their work.
+def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
+    """Return the measured steps of ``trace``, without warm-up, and their work.
 
-    With ``whole``, and where no step is marked, the trace is taken for one step.
+    With ``whole``, and where the trace marks no steps, the whole recording is one step.
     """
     measured = measured_steps(trace)
     if whole or not measured.rows:
@@ -131,10 +131,10 @@ def sample(trace: Trace, *, whole: bool = False) -> Sample:
     numbers = trace.steps["number"].gather(measured.rows)
     step_of = {row: place_of[number] for row, number in zip(measured.rows, numbers, strict=True)}
     step = work(trace)["step"].replace_strict(step_of, default=None, return_dtype=pl.UInt32)
-    return Sample(by_number, cells(trace, step), True, measured.notes)
+    return RunSteps(by_number, cells(trace, step), True, measured.notes)
 
 
-def _whole(trace: Trace) -> Sample:
+def _whole(trace: Trace) -> RunSteps:
     activities = work(trace)
     span = span_ns(trace) or 0
     devices = activities.select("rank", "device").drop_nulls("device").unique()
@@ -149,11 +149,11 @@ def _whole(trace: Trace) -> Sample:
     }
     step = pl.zeros(activities.height, pl.UInt32, eager=True)
     note = "the trace marks no steps: all of it is compared as one"
-    return Sample(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
+    return RunSteps(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
 
 
 def devices(trace: Trace) -> str:
-    """Return the names of the devices that worked, with their numbers: ``2 x Tesla V100``."""
+    """Return the names of the devices that were used, with their counts: ``2 x Tesla V100``."""
     if trace.on_cpu:
         return "CPU"
     used = work(trace).select("rank", "device").drop_nulls("device").unique()
@@ -168,8 +168,8 @@ def step_flops(
 ) -> dict[str, float]:
     """Return by layer the FLOPs of all its passes, mean over the measured steps of ``trace``.
 
-    Layers of which no shapes are known, neither from the trace nor from ``model``, are not there.
-    With ``whole``, and without steps, they are those of the whole recording.
+    Layers without shapes in the trace and in ``model`` are left out. With ``whole``, and without
+    steps, the FLOPs are those of the whole recording.
     """
     numbers = trace.steps["number"].gather(measured_steps(trace).rows).unique().to_list()
     part = select(trace, steps=numbers) if numbers and not whole else trace

@@ -1,30 +1,28 @@
-"""The diff of two runs, gathered."""
+"""What changed between two runs, the baseline and the candidate, and which changes are real."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.analyze.costs.pairing import with_names_of
-from traceana.comparison.changes import changes, found_changes, loading, things
-from traceana.comparison.compared_run import Sample, devices, sample, step_flops
+from traceana.comparison.changes import change_table, change_times, found_changes
+from traceana.comparison.compared_run import Run, step_flops
 from traceana.comparison.diff_rows import (
     LEAST_CONFIDENCE,
     VIEWS,
     By,
+    PairedRun,
     doubtful,
     layer_rows,
-    pair_of,
-    told,
-    viewed,
+    paired_run,
+    view_of,
+    view_table,
 )
 from traceana.comparison.layer_alignment import Alignment, align
-from traceana.comparison.layer_changes import Half
-from traceana.comparison.layer_features import Side, side
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
 from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
 
@@ -35,20 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Two runs beside each other, ``a`` the one that was, ``b`` the one that is.
+    """Two runs compared: ``baseline`` and ``candidate``, in columns ``a`` and ``b``.
 
-    ``step`` is what is said of the whole step; ``pairs`` the rows that layers are compared in;
+    ``step`` has the verdict on the whole step; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
-    :func:`traceana.comparison.changes.changes`; ``alike`` is True where both runs are one
+    :func:`traceana.comparison.changes.change_table`; ``alike`` is True where both runs are one
     recording.
     """
 
-    trace_a: Trace
-    trace_b: Trace
-    sample_a: Sample
-    sample_b: Sample
-    side_a: Side
-    side_b: Side
+    baseline: PairedRun
+    candidate: PairedRun
     alignment: Alignment
     criteria: Criteria
     step: Step
@@ -61,8 +55,9 @@ class Diff:
     def by(self, what: By) -> pl.DataFrame:
         """Return all work by layer, class, algorithm, kernel, gemm or transfer.
 
-        The columns are those of :func:`traceana.comparison.diff_rows.told`. ``delta_ns`` adds up to
-        the difference of the steps' mean device time. All views and changes are tested together.
+        The columns are those of :func:`traceana.comparison.diff_rows.view_table`. ``delta_ns`` adds
+        up to the difference of the steps' mean device time. All views and changes are tested
+        together.
         """
         return self.views[what]
 
@@ -87,51 +82,28 @@ class Diff:
         return self.by("kernel")
 
     @property
-    def steps_a(self) -> int:
-        """How many steps of a are compared."""
-        return self.sample_a.count
-
-    @property
-    def steps_b(self) -> int:
-        """How many steps of b are compared."""
-        return self.sample_b.count
-
-    @property
     def counts(self) -> dict[str, int]:
-        """Numbers of layers: ``pairs`` (of these ``moved``, ``forced``), ``only_a``, ``only_b``."""
+        """The numbers of ``pairs`` (also ``moved``, ``forced``), ``only_a`` and ``only_b``."""
         pairs = self.alignment.pairs
         return {
             "pairs": len(pairs),
             "moved": sum(pair.how == "moved" for pair in pairs),
             "forced": sum(pair.how == "map" for pair in pairs),
-            "only_a": len(self.side_a.layers) - len(pairs),
-            "only_b": len(self.side_b.layers) - len(pairs),
+            "only_a": len(self.baseline.layers.layers) - len(pairs),
+            "only_b": len(self.candidate.layers.layers) - len(pairs),
         }
 
     @property
     def per_image(self) -> tuple[float, float] | None:
-        """The statistic of the step's time over the batch (ns), where the batches differ."""
-        a, b = self.side_a.batch, self.side_b.batch
+        """The step time per image of both runs (ns), where the batch sizes differ."""
+        a, b = self.baseline.layers.batch, self.candidate.layers.batch
         if not a or not b or a == b:
             return None
         return self.step.decides.a / a, self.step.decides.b / b
 
-    def about(self, which: Literal["a", "b"]) -> dict[str, Any]:
-        """Return of one run ``file``, ``devices``, ``framework``, ``steps`` and ``marked``."""
-        trace, one = (
-            (self.trace_a, self.sample_a) if which == "a" else (self.trace_b, self.sample_b)
-        )
-        return {
-            "file": trace.meta.source,
-            "devices": devices(trace),
-            "framework": trace.meta.framework,
-            "steps": one.count,
-            "marked": one.marked,
-        }
-
     @property
     def confidence(self) -> float | None:
-        """How probable it is that what is said of a layer's partner is right; mean over layers."""
+        """The match confidence: mean probability over layers that their pairing is right."""
         return self.alignment.confidence
 
 
@@ -146,86 +118,67 @@ def diff(
     minimum_effect: float = 0.01,
     statistic: str = "median",
 ) -> Diff:
-    """Return what changed from ``a`` to ``b``, where, and whether it is real.
+    """Return what changed from baseline ``a`` to candidate ``b``, where, and whether it is real.
 
     Traces that are given by path are opened, with the layer manifest that lies beside them.
     ``pairs`` forces layers of ``a`` on layers of ``b``: a mapping of names, or a file of them
     (:mod:`traceana.comparison.run_inputs`). A difference is real at confidence ``level`` if its
-    relative effect is at least ``minimum_effect``; ``statistic`` is ``median`` or ``mean``.
-    Raises ``ValueError`` on a level, an effect or a statistic that is none, and the errors of
+    relative change is at least ``minimum_effect``; ``statistic`` is ``median`` or ``mean``.
+    Raises ``ValueError`` on an invalid level, minimum or statistic, and the errors of
     :mod:`traceana.errors`.
     """
     if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
-        raise ValueError(f"no criteria: {level=} {minimum_effect=} {statistic=}")
+        raise ValueError(f"invalid criteria: {level=} {minimum_effect=} {statistic=}")
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
-    trace_a, model_a = opened(a, model_a)
-    trace_b, model_b = opened(b, model_b)
-    trace_a, trace_b = with_names_of(trace_a, model_a), with_names_of(trace_b, model_b)
-    side_a, side_b = side(trace_a, model_a), side(trace_b, model_b)
-    alignment = align(side_a, side_b, forced_pairs(pairs, side_a, side_b))
-    sample_a, sample_b = sample(trace_a), sample(trace_b)
-    if sample_a.marked != sample_b.marked:
-        sample_a, sample_b = sample(trace_a, whole=True), sample(trace_b, whole=True)
-    flops = step_flops(trace_a, model_a), step_flops(trace_b, model_b)
-    rows = layer_rows(side_a, side_b, alignment, sample_a, sample_b, flops)
-    half_a = _half(trace_a, sample_a, side_a, pair_of(sample_a.cells, rows, "a"))
-    half_b = _half(trace_b, sample_b, side_b, pair_of(sample_b.cells, rows, "b"))
-    walls = sample_a.steps["wall_ns"], sample_b.steps["wall_ns"]
-    views = [viewed(sample_a, sample_b, by, rows) for by in VIEWS]
-    alike = walls[0].equals(walls[1]) and all(view.things.identical for view in views)
+    run_a, run_b = Run("a", *opened(a, model_a)), Run("b", *opened(b, model_b))
+    alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
+    both_marked = run_a.measured.marked and run_b.measured.marked
+    steps_a, steps_b = (run.measured if both_marked else run.whole for run in (run_a, run_b))
+    rows = layer_rows(
+        (run_a.layers, run_b.layers),
+        alignment,
+        (steps_a, steps_b),
+        (step_flops(run_a.trace, run_a.model), step_flops(run_b.trace, run_b.model)),
+    )
+    baseline = paired_run(run_a, steps_a, rows, "a")
+    candidate = paired_run(run_b, steps_b, rows, "b")
+    walls = steps_a.frame["wall_ns"], steps_b.frame["wall_ns"]
+    views = [view_of(steps_a, steps_b, by, rows) for by in VIEWS]
+    alike = walls[0].equals(walls[1]) and all(view.rows.identical for view in views)
     step = judge_step(*walls, criteria, alike=alike)
-    altered = found_changes(half_a, half_b, rows)
+    found = found_changes(baseline, candidate, rows)
     of_changes, *of_views = judged(
-        [things(altered, half_a, half_b), *(view.things for view in views)],
-        *(sample_a, sample_b, criteria),
+        [change_times(found, baseline, candidate), *(view.rows for view in views)],
+        *(steps_a, steps_b, criteria),
         alike=alike,
     )
-    batches = side_a.batch, side_b.batch
-    caveats = doubts(half_a, half_b, criteria, step, rows, alike=alike)
-    notes = [
-        f"{name}: {note}" for name, one in (("a", sample_a), ("b", sample_b)) for note in one.notes
-    ]
+    batches = run_a.layers.batch, run_b.layers.batch
     return Diff(
-        trace_a,
-        trace_b,
-        sample_a,
-        sample_b,
-        side_a,
-        side_b,
+        baseline,
+        candidate,
         alignment,
         criteria,
         step,
         rows,
         {
-            view.by: told(view, figures, sample_a, sample_b, batches)
+            view.by: view_table(view, figures, steps_a, steps_b, batches)
             for view, figures in zip(views, of_views, strict=True)
         },
-        changes(altered, of_changes, (half_a, half_b), step, criteria),
+        change_table(found, of_changes, (baseline, candidate), step, criteria),
         alike,
         (
-            *notes,
-            *caveats,
-            *_places(trace_a, trace_b),
+            *(f"a: {note}" for note in steps_a.notes),
+            *(f"b: {note}" for note in steps_b.notes),
+            *_caveats(baseline, candidate, criteria, step, rows, alike=alike),
         ),
     )
 
 
-def _half(trace: Trace, one: Sample, of: Side, pair: pl.Series) -> Half:
-    waiting = loading(trace, one.steps["number"]) if one.marked else None
-    return Half(one, one.cells.with_columns(pair.alias("pair")), of, waiting)
-
-
-def _places(a: Trace, b: Trace) -> list[str]:
-    if a.on_cpu == b.on_cpu:
-        return []
-    return ["one side has no device work: operators of the host stand against kernels"]
-
-
-def doubts(
-    a: Half, b: Half, criteria: Criteria, step: Step, pairs: pl.DataFrame, *, alike: bool
+def _caveats(
+    a: PairedRun, b: PairedRun, criteria: Criteria, step: Step, pairs: pl.DataFrame, *, alike: bool
 ) -> Iterator[str]:
-    """Yield what a reader of the verdicts has to know."""
-    steps = a.sample.count, b.sample.count
+    """Yield the limits of the verdicts."""
+    steps = a.steps.count, b.steps.count
     if unsure := pairs.filter(doubtful()).height:
         yield (
             f"no difference told of {unsure} layer pairs: match confidence below "
@@ -233,7 +186,7 @@ def doubts(
         )
     if alike:
         yield "every time in a is that of b: this is one recording, and nothing differs"
-    elif not a.sample.marked or not b.sample.marked:
+    elif not a.steps.marked or not b.steps.marked:
         yield "without marked steps on both sides nobody can tell whether a difference is real"
     elif not criteria.enough(*steps):
         yield (
@@ -252,3 +205,5 @@ def doubts(
             "an interval tells what these two recordings show: clocks, heat and neighbours of "
             "another day are not in it"
         )
+    if a.run.trace.on_cpu != b.run.trace.on_cpu:
+        yield "one side has no device work: operators of the host stand against kernels"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from traceana.comparison.layer_features import Side
+from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ GAPS: Final = Gaps(open=3000, extend=500, change=2000)
 
 TEMPERED: Final = 0.5
 """Features are not independent, as their sum supposes: shapes, weights and FLOPs go together. The
-evidence counts half, so that a confidence is as often right as it says."""
+evidence counts run, so that a confidence is as often right as it says."""
 
 MOVED: Final = 4.0
 """Nats, beside the logarithm of the number of candidates, that a pair out of order has to have."""
@@ -83,7 +83,7 @@ class Alignment:
         return sum(told) / layers if layers else None
 
 
-def align(a: Side, b: Side, forced: Mapping[int, int] | None = None) -> Alignment:
+def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -> Alignment:
     """Return the alignment of the layers of ``a`` and ``b``; ``forced`` maps places of a to b.
 
     The layers keep their order: the alignment is the best of all that there are, by evidence less
@@ -121,7 +121,7 @@ def align(a: Side, b: Side, forced: Mapping[int, int] | None = None) -> Alignmen
 
 
 def _evidence(
-    a: Side, b: Side, rows: list[int], columns: list[int], known: list[tuple[int, int]]
+    a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], known: list[tuple[int, int]]
 ) -> tuple[Matrix, Truths]:
     """Return the log odds of ``rows`` by ``columns``, and where more agrees than types.
 
@@ -162,7 +162,7 @@ def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     return np.rint(odds / UNIT).astype(np.int64)
 
 
-def _canonical(side: Side) -> str:
+def _canonical(side: RunLayers) -> str:
     """Return a text by which two sides are put in one order, whichever is named first."""
     return repr(side)
 
@@ -182,7 +182,7 @@ class Feature:
     b: Codes
 
 
-def features(a: Side, b: Side, shift: float | None) -> list[Feature]:
+def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     """Return the features of the layers of ``a`` and ``b``.
 
     ``shift`` is the logarithm of by how much all FLOPs of ``b`` are larger; without it they say
@@ -253,7 +253,7 @@ def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> 
     return found
 
 
-def flops_shift(a: Side, b: Side) -> float | None:
+def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
     """Return the log ratio of FLOPs, b over a, that most pairs of layers have; null without any.
 
     It is 0 where both sides' FLOPs are of one step and image. Where a batch or the steps are not
@@ -270,7 +270,7 @@ def flops_shift(a: Side, b: Side) -> float | None:
     return min(centres, key=abs)
 
 
-def _type_feature(a: Side, b: Side) -> Feature:
+def _type_feature(a: RunLayers, b: RunLayers) -> Feature:
     """Return the types; one in no vocabulary and on one side alone says nothing."""
     words_a, words_b = ([one.known for one in side.layers] for side in (a, b))
     common = {one.word for one in words_a if one} & {one.word for one in words_b if one}
@@ -281,14 +281,14 @@ def _type_feature(a: Side, b: Side) -> Feature:
     return Feature("type", 0.97, *_codes([told(w) for w in words_a], [told(w) for w in words_b]))
 
 
-def _flops_feature(a: Side, b: Side, shift: float | None) -> Feature:
+def _flops_feature(a: RunLayers, b: RunLayers, shift: float | None) -> Feature:
     if shift is None:
         unknown = (np.full(len(side.layers), UNKNOWN, dtype=np.int64) for side in (a, b))
         return Feature("flops", 0.9, *unknown)
-    half = shift / 2
+    run = shift / 2
     logs = [
         np.log(one.flops) + moved if one.flops else np.nan
-        for side, moved in ((a, half), (b, -half))
+        for side, moved in ((a, run), (b, -run))
         for one in side.layers
     ]
     values = np.array(logs, dtype=np.float64)
@@ -312,53 +312,10 @@ def _codes(a: Sequence[Any], b: Sequence[Any]) -> tuple[Codes, Codes]:
 def best_assignment(worth: Matrix) -> list[tuple[int, int]]:
     """Return pairs (row, column), each in one at most, of the greatest summed worth.
 
-    A pair of no positive worth is never made. O(n^3) of the larger number n, n^2 steps of numpy.
+    Pairs of no positive worth are left out.
     """
-    rows, columns = worth.shape
-    size = max(rows, columns)
-    if not size:
-        return []
-    cost = np.zeros((size, size))
-    cost[:rows, :columns] = -np.maximum(worth, 0.0)
-    column_of = _assigned(cost)
-    return [
-        (row, int(column_of[row]))
-        for row in range(rows)
-        if column_of[row] < columns and worth[row, column_of[row]] > 0
-    ]
+    from scipy.optimize import linear_sum_assignment
 
-
-def _assigned(cost: Matrix) -> npt.NDArray[np.int64]:
-    """Return the column of each row of a square matrix so that the summed cost is least.
-
-    Rows are added one by one along the shortest augmenting path; the duals keep all reduced costs
-    nonnegative. Column ``size`` stands for the row that is being added.
-    """
-    size = len(cost)
-    of_row, of_column = np.zeros(size), np.zeros(size + 1)
-    row_of = np.full(size + 1, -1, dtype=np.int64)
-    for added in range(size):
-        row_of[size] = added
-        column = size
-        least = np.full(size, np.inf)
-        came = np.full(size, size, dtype=np.int64)
-        done = np.zeros(size + 1, dtype=bool)
-        while row_of[column] >= 0:
-            done[column] = True
-            row = row_of[column]
-            reduced = cost[row] - of_row[row] - of_column[:size]
-            closer = ~done[:size] & (reduced < least)
-            least[closer], came[closer] = reduced[closer], column
-            following = int(np.argmin(np.where(done[:size], np.inf, least)))
-            delta = least[following]
-            of_row[row_of[done]] += delta
-            of_column[done] -= delta
-            least[~done[:size]] -= delta
-            column = following
-        while column != size:
-            previous = int(came[column])
-            row_of[column] = row_of[previous]
-            column = previous
-    found = np.empty(size, dtype=np.int64)
-    found[row_of[:size]] = np.arange(size)
-    return found
+    rows, columns = linear_sum_assignment(np.maximum(worth, 0.0), maximize=True)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(row, column) for row, column in pairs if worth[row, column] > 0]

@@ -1,4 +1,4 @@
-"""What the finders of changes look at, and what they give."""
+"""Changes inside layers that both runs have: algorithm, bias, shape, memory format, precision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.comparison.compared_run import Sample
-from traceana.comparison.layer_features import Side
+from traceana.comparison.diff_rows import PairedRun
 from traceana.comparison.verdicts import Times
 
 _PRODUCTS: Final = ("conv", "gemm")
@@ -19,37 +18,12 @@ _UNTOLD: Final = ("unknown", "(unknown)")
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """One run: its steps, its cells with ``pair`` (row of the pairs of layers), what else it does.
-
-    ``loading`` is the host's time in the data loader in each step (ns), null where the trace shows
-    no loader.
-    """
-
-    sample: Sample
-    cells: pl.DataFrame
-    side: Side
-    loading: Times | None
-
-    def time(self, chosen: pl.Expr) -> Times:
-        """Return the time of the cells that are ``chosen`` in each step (ns)."""
-        rows = self.cells.filter(chosen)
-        times = np.zeros(self.sample.count, dtype=np.int64)
-        np.add.at(times, rows["step"].cast(pl.Int64).to_numpy(), rows["time_ns"].to_numpy())
-        return times
-
-    def calls(self, chosen: pl.Expr) -> float:
-        """Return the mean number of calls a step of the cells that are ``chosen``."""
-        return int(self.cells.filter(chosen)["calls"].sum()) / self.sample.count
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not as it was: ``kind`` (see ``docs/diff.md``), and where.
+    """One change: its ``kind`` (see ``docs/diff.md``), and where it is.
 
-    ``before`` and ``after`` are what it was in a and is in b; ``layers`` how many pairs of layers
-    it is of, ``layer_a`` and ``layer_b`` the one with the most effect. ``a`` and ``b`` are the time
-    that it is about in each step of either side (ns).
+    ``before`` and ``after`` are the values in baseline and candidate; ``layers`` is the number of
+    pairs of layers that changed, ``layer_a`` and ``layer_b`` the pair whose time changed most.
+    ``a`` and ``b`` are the time of the affected work in each step of either run (ns).
     """
 
     kind: str
@@ -65,10 +39,23 @@ class Change:
     layer_b: str | None = None
 
 
-def algorithms(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the convolutions whose main algorithm of a pass is another: one change a switch."""
+def time_of(run: PairedRun, chosen: pl.Expr) -> Times:
+    """Return the time of the cells of ``run`` that are ``chosen`` in each step (ns)."""
+    rows = run.cells.filter(chosen)
+    times = np.zeros(run.steps.count, dtype=np.int64)
+    np.add.at(times, rows["step"].cast(pl.Int64).to_numpy(), rows["time_ns"].to_numpy())
+    return times
+
+
+def calls_of(run: PairedRun, chosen: pl.Expr) -> float:
+    """Return the mean number of calls per step of the cells of ``run`` that are ``chosen``."""
+    return int(run.cells.filter(chosen)["calls"].sum()) / run.steps.count
+
+
+def algorithms(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the convolutions whose main algorithm of a pass changed: one change per switch."""
     conv = (pl.col("category") == "conv") & ~pl.col("part").is_in(_UNTOLD)
-    main = [_main(half, conv, "pass", "part") for half in (a, b)]
+    main = [_main(run, conv, "pass", "part") for run in (a, b)]
     both = main[0].join(main[1], on=["pair", "pass"], suffix="_b", nulls_equal=True)
     switched = both.filter(pl.col("part") != pl.col("part_b")).sort("pass", "part", "part_b")
     keys = switched.select("pass", "part", "part_b").rows()
@@ -84,12 +71,12 @@ def algorithms(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
         yield _of_layers("algorithm", a, b, pairs, of, chosen, direction, before, after)
 
 
-def biases(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the products whose bias is a kernel of its own on one side only."""
+def biases(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the convolutions and GEMMs whose bias is a kernel of its own in one run only."""
     product = pl.col("category").is_in(_PRODUCTS)
     apart = pl.col("category") == "bias"
-    own = [set(half.cells.filter(apart)["pair"].drop_nulls()) for half in (a, b)]
-    products = [set(half.cells.filter(product)["pair"].drop_nulls()) for half in (a, b)]
+    own = [set(run.cells.filter(apart)["pair"].drop_nulls()) for run in (a, b)]
+    products = [set(run.cells.filter(product)["pair"].drop_nulls()) for run in (a, b)]
     shared = products[0] & products[1]
     for kind, of in (
         ("bias_apart", (own[1] - own[0]) & shared),
@@ -99,28 +86,29 @@ def biases(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
             yield _of_layers(kind, a, b, pairs, sorted(of), pl.col("pair").is_in(of) & apart)
 
 
-def shapes(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers whose input or weight has another shape: one change a pair of shapes."""
+def shapes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the layers whose input or weight shape changed: one change per pair of shapes."""
     for kind in ("shape", "weight"):
         yield from _other(kind, a, b, pairs)
 
 
-def memory_formats(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers whose input has another memory format: one change a pair of formats.
+def memory_formats(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the layers whose input changed its memory format: one change per pair of formats.
 
-    Where no strides are recorded the kernels of the layer tell it: a convolution that computes in
-    NHWC takes ``channels_last`` if nothing in the layer turns its input, else ``contiguous``.
+    Without recorded strides the format follows from the layer's kernels: a convolution that
+    computes in NHWC takes ``channels_last`` if no kernel of the layer transposes its input, else
+    ``contiguous``.
     """
     rows = pairs.with_row_index("pair")
-    for side, half in (("a", a), ("b", b)):
-        rows = rows.join(_formats_by_kernels(half), on="pair", how="left", maintain_order="left")
+    for side, run in (("a", a), ("b", b)):
+        rows = rows.join(_formats_by_kernels(run), on="pair", how="left", maintain_order="left")
         known = pl.coalesce(f"memory_format_{side}", "format")
         rows = rows.with_columns(known.alias(f"memory_format_{side}")).drop("format")
     yield from _other("memory_format", a, b, rows.drop("pair"))
 
 
-def _formats_by_kernels(half: Half) -> pl.DataFrame:
-    """Return ``pair`` and ``format`` of those whose convolutions tell it by their names."""
+def _formats_by_kernels(run: PairedRun) -> pl.DataFrame:
+    """Return ``pair`` and ``format`` where the names of the convolution kernels imply one."""
     name, conv = pl.col("name").str.to_lowercase(), pl.col("category") == "conv"
     turned = (pl.col("category") == "layout") & (pl.col("function") == "nchw_to_nhwc")
     last, first = ((conv & name.str.contains(one, literal=True)).any() for one in ("nhwc", "nchw"))
@@ -133,7 +121,7 @@ def _formats_by_kernels(half: Half) -> pl.DataFrame:
         .then(pl.lit("contiguous"))
     )
     return (
-        half.cells.filter(
+        run.cells.filter(
             pl.col("pair").is_not_null()
             & (pl.col("role") == "layer")
             & ~pl.col("direction").is_in(["backward", "optimizer"]).fill_null(value=False)
@@ -144,8 +132,8 @@ def _formats_by_kernels(half: Half) -> pl.DataFrame:
     )
 
 
-def _other(kind: str, a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the pairs whose columns ``kind`` differ on both sides: one change a pair of values."""
+def _other(kind: str, a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the pairs whose columns ``kind`` differ: one change per pair of values."""
     columns = f"{kind}_a", f"{kind}_b"
     other = (
         pairs.with_row_index("pair")
@@ -158,13 +146,13 @@ def _other(kind: str, a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]
         yield _of_layers(kind, a, b, pairs, of, chosen, None, str(before), str(after))
 
 
-def precisions(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the products whose main precision is another, or if not, their use of tensor cores."""
+def precisions(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the convolutions and GEMMs whose main precision or use of tensor cores changed."""
     product = pl.col("category").is_in(_PRODUCTS)
     told_of: set[tuple[int, str]] = set()
     for kind, column in (("precision", "precision"), ("tensor_cores", "tensor_core")):
         told = product & pl.col(column).is_not_null()
-        main = [_main(half, told, "category", column) for half in (a, b)]
+        main = [_main(run, told, "category", column) for run in (a, b)]
         both = main[0].join(main[1], on=["pair", "category"], suffix="_b")
         other = both.filter(
             (pl.col(column) != pl.col(f"{column}_b"))
@@ -183,10 +171,10 @@ def precisions(a: Half, b: Half, pairs: pl.DataFrame) -> Iterator[Change]:
             yield _of_layers(kind, a, b, pairs, of, chosen, str(category), str(before), str(after))
 
 
-def _main(half: Half, chosen: pl.Expr, key: str, value: str) -> pl.DataFrame:
-    """Return by pair and ``key`` the ``value`` that most of the chosen time has."""
+def _main(run: PairedRun, chosen: pl.Expr, key: str, value: str) -> pl.DataFrame:
+    """Return by pair and ``key`` the ``value`` with most of the chosen time."""
     return (
-        half.cells.filter(chosen & pl.col("pair").is_not_null() & (pl.col("role") == "layer"))
+        run.cells.filter(chosen & pl.col("pair").is_not_null() & (pl.col("role") == "layer"))
         .with_columns(pl.col(key).cast(pl.String))
         .group_by("pair", key, value)
         .agg(pl.col("time_ns").sum())
@@ -199,8 +187,8 @@ def _main(half: Half, chosen: pl.Expr, key: str, value: str) -> pl.DataFrame:
 
 def _of_layers(
     kind: str,
-    a: Half,
-    b: Half,
+    a: PairedRun,
+    b: PairedRun,
     pairs: pl.DataFrame,
     of: list[int],
     chosen: pl.Expr,
@@ -211,24 +199,24 @@ def _of_layers(
     most = _most(a, b, chosen)
     return Change(
         kind,
-        a.time(chosen),
-        b.time(chosen),
+        time_of(a, chosen),
+        time_of(b, chosen),
         subject,
         before,
         after,
-        a.calls(chosen),
-        b.calls(chosen),
+        calls_of(a, chosen),
+        calls_of(b, chosen),
         len(of),
         None if most is None else pairs["a"][most],
         None if most is None else pairs["b"][most],
     )
 
 
-def _most(a: Half, b: Half, chosen: pl.Expr) -> int | None:
-    """Return the pair whose chosen time differs most."""
+def _most(a: PairedRun, b: PairedRun, chosen: pl.Expr) -> int | None:
+    """Return the pair whose chosen time changed most."""
     sums = [
-        half.cells.filter(chosen).group_by("pair").agg(pl.col("time_ns").sum() / half.sample.count)
-        for half in (a, b)
+        run.cells.filter(chosen).group_by("pair").agg(pl.col("time_ns").sum() / run.steps.count)
+        for run in (a, b)
     ]
     both = sums[0].join(sums[1], on="pair", how="full", coalesce=True, suffix="_b").fill_null(0)
     apart = both.with_columns((pl.col("time_ns_b") - pl.col("time_ns")).abs().alias("_apart"))

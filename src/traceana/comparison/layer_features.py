@@ -70,14 +70,14 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RunLayers:
     """The layers of one run in their order, and its batch size, where that is known."""
 
     layers: tuple[Layer, ...]
     batch: int | None = None
 
 
-def side(trace: Trace, model: Manifest | None = None) -> Side:
+def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     """Return the layers of ``trace`` that did work, in the order of the model.
 
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
@@ -86,7 +86,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
     trace = with_names_of(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
     if table.is_empty():
-        return Side(())
+        return RunLayers(())
     label_of = dict(
         places(trace.layers, "layer", None)
         .filter(pl.col("role") == "layer")
@@ -128,7 +128,7 @@ def side(trace: Trace, model: Manifest | None = None) -> Side:
                 memory_format=formats.get(row["layer"]),
             )
         )
-    return Side(tuple(found), batch)
+    return RunLayers(tuple(found), batch)
 
 
 def _folded(passes: pl.DataFrame) -> pl.DataFrame:
@@ -243,7 +243,7 @@ def execution_order(
 ) -> dict[str, int]:
     """Return the place of each layer that did work; ``label_of`` maps rows of ``layers`` to names.
 
-    A layer stands where half of the time of its forward work begins within the step, by the median
+    A layer stands where run of the time of its forward work begins within the step, by the median
     of the steps: what a scheduler runs ahead (casts, random numbers) or behind (moving averages)
     is short. Of a layer with convolutions or products these count alone: turning a weight around,
     which needs no image, may take longer. ``positions`` are those of a manifest and go before; a

@@ -60,7 +60,7 @@ def layer_table(runs: Sequence[Run]) -> Table:
     )
     shown = [f"{prefix}{column}" for column in DIRECTIONS]
     figures = (*(one for one in shown if rows[one].sum()), time, "confidence", RATIO)
-    none = [f"{run.label}: no layers in it" for run in runs if not run.side.layers]
+    none = [f"{run.label}: no layers in it" for run in runs if not run.layers.layers]
     return Table(frame, _KEYS, figures, time, labels, (*unmarked(runs), *none))
 
 
@@ -70,7 +70,7 @@ def _items(runs: Sequence[Run]) -> pl.DataFrame:
     rows = aligned(runs)
     for item, row in enumerate(rows):
         there = [(runs[at], row[at]) for at in sorted(row)]
-        seen = [run.side.layers[one.place] for run, one in there]
+        seen = [run.layers.layers[one.place] for run, one in there]
         named = {
             "layer": seen[0].label,
             "type": next((layer.type for layer in seen if layer.type is not None), None),
@@ -158,21 +158,21 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
     of the runs that have them. The rows are in the order of the centre; another layer stands behind
     the one it follows in its run. Raises :class:`~traceana.errors.BadPairsError`.
     """
-    sides = [run.side for run in runs]
+    layers = [run.layers for run in runs]
     forced = any(run.pairs is not None for run in runs)
-    centre = max(range(len(runs)), key=lambda at: (len(sides[at].layers), -at))
+    centre = max(range(len(runs)), key=lambda at: (len(layers[at].layers), -at))
     centre = 0 if forced else centre
-    of_centre: list[Row] = [{centre: Member(at, None)} for at in range(len(sides[centre].layers))]
+    of_centre: list[Row] = [{centre: Member(at, None)} for at in range(len(layers[centre].layers))]
     rows = [*of_centre]
     left: dict[int, dict[int, Row]] = {}
     for at in (at for at in range(len(runs)) if at != centre):
         names = runs[centre].label, runs[at].label
-        pairs = forced_pairs(runs[at].pairs, sides[centre], sides[at], names)
-        found = align(sides[centre], sides[at], pairs)
+        pairs = forced_pairs(runs[at].pairs, layers[centre], layers[at], names)
+        found = align(layers[centre], layers[at], pairs)
         of_place = {pair.b: of_centre[pair.a] for pair in found.pairs}
         for pair in found.pairs:
             of_centre[pair.a][at] = Member(pair.b, pair.confidence)
-        alone = [place for place in range(len(sides[at].layers)) if place not in of_place]
+        alone = [place for place in range(len(layers[at].layers)) if place not in of_place]
         left[at] = _others(runs, at, alone, left)
         for place in alone:
             if place in left[at]:
@@ -196,7 +196,7 @@ def _others(
     for other, rows in left.items():
         if not rows or len(found) == len(alone):
             continue
-        for pair in align(runs[other].side, runs[at].side).pairs:
+        for pair in align(runs[other].layers, runs[at].layers).pairs:
             row = rows.get(pair.a)
             if row is not None and at not in row and pair.b in alone and pair.b not in found:
                 row[at] = Member(pair.b, pair.confidence)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import atan, comb, cos, pi, sin, sqrt
+from math import comb, sqrt
 from statistics import NormalDist
 from typing import Final, Literal
 
@@ -134,8 +134,8 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
         p[cut] = _own_p(means, told[cut], len(a), len(b), "mean")
     if len(first) == len(second):
         # Of a column that is the same in both neither order comes first.
-        half = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
-        low, high = np.where(np.isnan(half), low, -half), np.where(np.isnan(half), high, half)
+        run = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
+        low, high = np.where(np.isnan(run), low, -run), np.where(np.isnan(run), high, run)
     return (-high, -low, p) if turned else (low, high, p)
 
 
@@ -170,8 +170,11 @@ def _level_of(tail: float, a: int, b: int, of: Statistic) -> float:
     """Return the nominal tail whose :func:`_tail` is ``tail``."""
     if of == "median" or not tail:
         return tail
+    from scipy.special import stdtr
+
     fewest = min(a, b)
-    return 1 - _student(-NormalDist().inv_cdf(tail) / sqrt(fewest / (fewest - 1)), fewest - 1)
+    t = -NormalDist().inv_cdf(tail) / sqrt(fewest / (fewest - 1))
+    return 1 - float(stdtr(fewest - 1, t))
 
 
 def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
@@ -273,9 +276,10 @@ def _tail(a: int, b: int, of: Statistic, level: float) -> float:
     tail = (1 - level) / 2
     if of == "median":
         return tail
+    from scipy.special import stdtrit
+
     fewest = min(a, b)
-    wide = -student_quantile(1 - tail, fewest - 1) * sqrt(fewest / (fewest - 1))
-    return NormalDist().cdf(wide)
+    return NormalDist().cdf(float(stdtrit(fewest - 1, tail)) * sqrt(fewest / (fewest - 1)))
 
 
 def _place(values: Floats) -> tuple[int, list[float], list[float]]:
@@ -303,29 +307,3 @@ def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Float
 def statistic(values: Floats, of: Statistic) -> float:
     """Return the median or the mean."""
     return float(np.median(values) if of == "median" else values.mean())
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile, above the median, of Student's t with a whole number of degrees.
-
-    The distribution is Abramowitz and Stegun's 26.7.3 and 26.7.4, inverted by bisection.
-    """
-    low, high = 0.0, 1.0
-    while _student(high, freedom) < probability:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student(middle, freedom) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _student(t: float, freedom: int) -> float:
-    angle = atan(t / sqrt(freedom))
-    term = total = 1.0 if freedom % 2 == 0 else cos(angle)
-    for k in range(2 if freedom % 2 == 0 else 3, freedom, 2):
-        term *= cos(angle) ** 2 * (k - 1) / k
-        total += term
-    if freedom % 2 == 0:
-        return 0.5 + sin(angle) * total / 2
-    inside = sin(angle) * total if freedom > 1 else 0.0
-    return 0.5 + (angle + inside) / pi

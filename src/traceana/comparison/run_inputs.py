@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from traceana.comparison.layer_features import Side
+from traceana.comparison.layer_features import RunLayers
 from traceana.errors import BadPairsError, CannotWriteError, NotFoundError, UnreadableError
 from traceana.runs import RecordedRun, find_runs, is_run
 from traceana.runs.find import runs_below
@@ -169,7 +169,7 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
 
 
 def forced_pairs(
-    given: Pairs | None, a: Side, b: Side, names: tuple[str, str] = ("a", "b")
+    given: Pairs | None, a: RunLayers, b: RunLayers, names: tuple[str, str] = ("a", "b")
 ) -> dict[int, int]:
     """Return the forced pairs, by the places of the layers in ``a`` and ``b``.
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.comparison.compared_run import Sample
+from traceana.comparison.compared_run import RunSteps
 from traceana.comparison.resampling import (
     Floats,
     Interval,
@@ -159,7 +159,7 @@ def _verdict(
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RowTimes:
     """Time (ns) and calls of some rows in each step: steps by rows."""
 
     times: Times
@@ -167,7 +167,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Things:
+class RowPairs:
     """Rows on both sides.
 
     Those that ``of_step`` marks are no work of the device (idle time, waiting for data, what is
@@ -175,8 +175,8 @@ class Things:
     and each is judged by itself.
     """
 
-    a: Series
-    b: Series
+    a: RowTimes
+    b: RowTimes
     of_step: Flags
 
     @property
@@ -185,18 +185,18 @@ class Things:
         return np.array_equal(self.a.times, self.b.times)
 
 
-def step_times(a: Sample, b: Sample) -> tuple[int, int]:
+def step_times(a: RunSteps, b: RunSteps) -> tuple[int, int]:
     """Return the mean device time of the steps of both sides (ns, rounded down)."""
     return mean_available(a), mean_available(b)
 
 
-def mean_available(one: Sample) -> int:
+def mean_available(one: RunSteps) -> int:
     """Return the mean device time of the steps (ns, rounded down)."""
-    return int(one.steps["available_ns"].sum()) // one.count
+    return int(one.frame["available_ns"].sum()) // one.count
 
 
 def judged(
-    things: Sequence[Things], a: Sample, b: Sample, criteria: Criteria, *, alike: bool
+    things: Sequence[RowPairs], a: RunSteps, b: RunSteps, criteria: Criteria, *, alike: bool
 ) -> list[pl.DataFrame]:
     """Return :data:`SCHEMA` for each of ``things``, a row each of its rows.
 
@@ -205,7 +205,7 @@ def judged(
     """
     x, y = (np.hstack([getattr(one, side).times for one in things]) for side in ("a", "b"))
     enough = criteria.enough(len(x), len(y))
-    mean = sum(int(one.steps["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
+    mean = sum(int(one.frame["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
     columns = x.shape[1]
     low = high = p = np.full(columns, np.nan)
     if enough:
@@ -268,7 +268,7 @@ def _whole(bounds: Floats) -> Floats:
     return np.where((rounded == 0) & (bounds != 0), np.sign(bounds), rounded)
 
 
-def _identical(one: Things, *, always: bool) -> Flags:
+def _identical(one: RowPairs, *, always: bool) -> Flags:
     a, b = one.a.times, one.b.times
     if always or len(a) != len(b):
         return np.full(a.shape[1], always)

@@ -12,6 +12,7 @@ from traceana.report.source import source_of
 
 if TYPE_CHECKING:
     from traceana.comparison.diff import Diff
+    from traceana.comparison.diff_rows import PairedRun
     from traceana.comparison.verdicts import Step
 
 _FIGURES: Final = (
@@ -84,12 +85,16 @@ def _step(step: Step) -> dict[str, Any]:
     return {**told, "statistic": step.statistic, "verdict": step.verdict}
 
 
+def _source(run: PairedRun) -> dict[str, Any]:
+    return {**source_of(run.run.trace), "steps": run.steps.count, "batch": run.layers.batch}
+
+
 def compared(found: Diff) -> Compared:
     """Return what a report shows of ``found``."""
     criteria = found.criteria
     source = {
-        "a": {**source_of(found.trace_a), "steps": found.steps_a, "batch": found.side_a.batch},
-        "b": {**source_of(found.trace_b), "steps": found.steps_b, "batch": found.side_b.batch},
+        "a": _source(found.baseline),
+        "b": _source(found.candidate),
         "step": _step(found.step),
         "image_ns": found.per_image,
         "layers": dict(found.counts),
@@ -99,11 +104,11 @@ def compared(found: Diff) -> Compared:
     }
     return Compared(
         source,
-        (found.about("a"), found.about("b")),
+        (found.baseline.about, found.candidate.about),
         found.step,
         criteria.level,
         criteria.minimum_effect,
-        not found.sample_a.marked,
+        not found.baseline.steps.marked,
         found.alike,
         found.per_image,
         found.counts,
