@@ -25,7 +25,7 @@ from traceana.trace.taxonomy import FAMILY_OF_ALGORITHM
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "classification.md"
 SHARED = ROOT.parent / "shared"
-SAMPLE = ROOT / "tests" / "classify" / "data" / "sample.tsv"
+SAMPLE = ROOT / "tests" / "enrich" / "classify" / "data" / "sample.tsv"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NOT_KERNELS = r"^(?:variable|host)\.|^generic\.(?:device_variable|host_symbol)$"
 """Rules for symbols that are no kernels: variables on the device, functions of the host."""

@@ -239,12 +239,17 @@ def relabellings(a: int, b: int) -> npt.NDArray[np.bool_]:
         chosen = np.zeros((comb(steps, a), steps), dtype=bool)
         for row, places in enumerate(combinations(range(steps), a)):
             chosen[row, places] = True
-        return chosen
+        return _read_only(chosen)
     rng = np.random.default_rng(SEED)
     rank = rng.random((ROUNDS + 1, steps)).argsort(axis=1).argsort(axis=1)
     chosen = rank < a
     chosen[0] = np.arange(steps) < a
-    return chosen
+    return _read_only(chosen)
+
+
+def _read_only(cached: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    cached.flags.writeable = False
+    return cached
 
 
 def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floats:

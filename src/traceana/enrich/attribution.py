@@ -38,7 +38,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     whose errors it raises.
 
     Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
-    depth of ``ranges``; the operators that only NVTX tells of. Activities keep their order and
+    depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
     number, but on a trace without device work the host's operators become the activities, or the
     ranges of one that has no operators either (:mod:`traceana.enrich.cpu`).
     """
@@ -110,7 +110,7 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What the threads of the host were doing, ready to be asked."""
+    """The operators, ranges, calls and steps of the host, indexed by thread and time."""
 
     ops: pl.DataFrame
     op_key: Ints
@@ -161,7 +161,7 @@ class _Host:
         )
 
     def work(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-        """Return (activities, names) of what the host computed, None where nothing tells."""
+        """Return (activities, names) of the host's own work, None without operators and ranges."""
         if self.ops.height:
             found, names = operator_activities(self.ops, self.op_nesting)
             return conform("activities", found), names
@@ -174,7 +174,7 @@ class _Host:
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
-    """Tell which ranges may be layers: a layer is run within a step, and holds no whole one.
+    """Return which ranges can be layers: those within a step that hold no whole step.
 
     A range that begins within a step and holds later ones was never ended (a push without its
     pop). Ranges around all of training begin before the first step.
@@ -242,15 +242,15 @@ def _direction(
     key: Ints,
     time: Ints,
 ) -> pl.Series:
-    """Return the direction of each activity: of its layer's role, scope, operator or range."""
+    """Return the direction of each activity: by its layer's role, its scope, operator or range."""
     roles = pl.Series([role for _, _, role in layers], dtype=pl.String)
-    told_by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
-    told_by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
-    told_by_range = host.surroundings.direction_at(key, time)
+    by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
+    by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
+    by_range = host.surroundings.direction_at(key, time)
     return pl.select(
         pl.when(roles.gather(to_rows(layer)) == "optimizer")
         .then(pl.lit("optimizer"))
-        .otherwise(pl.coalesce(told_by_scope, told_by_op, told_by_range))
+        .otherwise(pl.coalesce(by_scope, by_op, by_range))
         .cast(Direction)
     ).to_series()
 
@@ -272,16 +272,16 @@ def _by_repetition(
     wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
     if unknown.all() or not wanted.any():
         return layer, direction, step
-    told = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
+    code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
-    place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + told)
+    place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
     source = repeated(activities, place, wanted)
     # Where the repetitions differ in the layer, they may still agree that it is a collective.
     role = np.where(unknown, NONE, same_role[layer])
     of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
     any_source = np.where(source == NONE, of_role, source)
-    told_layer = np.where(any_source == NONE, layer, layer[any_source])
-    role = np.where(told_layer == NONE, NONE, same_role[told_layer])
+    found_layer = np.where(any_source == NONE, layer, layer[any_source])
+    role = np.where(found_layer == NONE, NONE, same_role[found_layer])
     surplus = _surplus(role, step, unknown, activities["start"])
     found = pl.Series(any_source != NONE)
     ledger.add(
@@ -292,20 +292,20 @@ def _by_repetition(
         time_ns=int(activities["duration"].filter(found).sum()),
     )
     return (
-        told_layer,
+        found_layer,
         direction.zip_with(pl.Series(source == NONE), direction.gather(to_rows(source))),
         np.where(surplus, NONE, step),
     )
 
 
-def _surplus(place: Ints, step: Ints, told: Flags, start: pl.Series) -> Flags:
-    """Return which of the work that was ``told`` its place is more than any other step has there.
+def _surplus(place: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags:
+    """Return which work of ``inferred`` place exceeds what any other step has at that place.
 
-    What was launched in a step counts first, then what was told, the latest first.
+    Work that was launched in a step counts first, then inferred work, the latest first.
     """
-    work = pl.DataFrame({"place": place, "step": step, "told": told, "start": start})
+    work = pl.DataFrame({"place": place, "step": step, "inferred": inferred, "start": start})
     work = work.with_row_index("row").filter((pl.col("place") != NONE) & (pl.col("step") != NONE))
-    known = work.filter(~pl.col("told")).group_by("place", "step").len("known")
+    known = work.filter(~pl.col("inferred")).group_by("place", "step").len("known")
     most = (
         known.sort("known", descending=True)
         .group_by("place")
@@ -318,7 +318,7 @@ def _surplus(place: Ints, step: Ints, told: Flags, start: pl.Series) -> Flags:
     limit = pl.when(pl.col("step") == pl.col("of_step")).then("second").otherwise("highest")
     rank = pl.col("start").rank("ordinal", descending=True).over("place", "step")
     found = (
-        work.filter("told")
+        work.filter("inferred")
         .join(known, on=["place", "step"], how="left")
         .join(most, on="place", how="left")
         .filter(rank + pl.col("known").fill_null(0) > limit.fill_null(0))

@@ -15,7 +15,7 @@ _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
 
 
 def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: Ints) -> Ints:
-    """Return, for every operator, the row of the forward operator that it is the backward of.
+    """Return, for every operator, the row of the forward operator whose gradient it computes.
 
     ``ops`` carry their direction, ``step`` is the step of each. A flow decides where there is one.
     Otherwise the sequence number does: among the forward operators that saw number *s* the one that
@@ -36,7 +36,7 @@ def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: I
 
 
 def _of_evaluated(ops: pl.DataFrame, nesting: Nesting, forward: Ints) -> Ints:
-    """Give the engine's call of a node what the node says, where it says nothing itself.
+    """Return ``forward`` with the engine's call of a node given the node's, where it has none.
 
     A range that a hook opens in the call and another closes overlaps it, and PyTorch then writes
     the call without its sequence number.
@@ -111,14 +111,14 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     A node is called after the operator that created it: ``CudnnConvolutionBackward`` after
     ``aten::cudnn_convolution``, ``_backward_Convolution`` after ``Convolution``. The nodes of a
     name run in reverse order of the operators of that name before them in the step. They are paired
-    where there are as many of both; else nothing is said.
+    where there are as many of both; else they have none.
     """
     found = np.full(ops.height, NONE, dtype=np.int64)
     rows = ops.select("process", "start", "name").with_columns(
         pl.Series("node", node), pl.Series("known", forward != NONE), pl.Series("step", step)
     )
-    told = (pl.col("node") & pl.col("known")).any().over("process")
-    open_ = rows.select(pl.col("node").any().over("process") & ~told).to_series()
+    linked = (pl.col("node") & pl.col("known")).any().over("process")
+    open_ = rows.select(pl.col("node").any().over("process") & ~linked).to_series()
     if not open_.any():
         return found
     keys = rows.select(pl.col("name").unique()).with_columns(
@@ -171,7 +171,7 @@ def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
 
 
 def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints) -> Ints:
-    """Give outermost backward operators that no forward one created what the node before them has.
+    """Return ``forward``, completed behind nodes: operators get that of the node before them.
 
     These are AccumulateGrad and what the engine runs between nodes.
     """

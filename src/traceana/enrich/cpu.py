@@ -1,4 +1,4 @@
-"""A trace without device work: what the host itself computed is what ran.
+"""Activities of a trace without device work: the operators of the host.
 
 Operators nest, so some of them have to stand for others. Which ones is decided by what kind of
 operator is inside, never by shares of time: two recordings of one program then have the same rows.
@@ -38,7 +38,7 @@ from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 
 _FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
-"""Ranges that say when, not what: a step, a whole pass. Only what they hold is work."""
+"""Ranges that mark a step or a whole pass: only what they hold is work."""
 
 _MULTIPLIES: Final = (
     r"(?i)conv(?:[^e]|$)|attention|"
@@ -72,12 +72,12 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
         .alias("rank"),
         name.str.contains(_DISPATCHERS).alias("dispatches"),
     )
-    told = ops.select("name").join(judged, on="name", how="left", maintain_order="left")
+    ranked = ops.select("name").join(judged, on="name", how="left", maintain_order="left")
     # Operators inside an instruction of XLA are instructions of its body.
-    dispatches = told["dispatches"].fill_null(False) | ops["instruction"].is_not_null()
+    dispatches = ranked["dispatches"].fill_null(False) | ops["instruction"].is_not_null()
     left = Left.of(ops)
     idle = left.innermost | left.around
-    rank = np.where(idle, 0, told["rank"].fill_null(_COMPUTE).to_numpy())
+    rank = np.where(idle, 0, ranked["rank"].fill_null(_COMPUTE).to_numpy())
     found = _exclusive(nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_))
     return _activities(ops, "name", found, "op")
 
@@ -85,8 +85,8 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
 def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (activities, names) of ``ranges``, of a trace that has no operators.
 
-    Each is entered if it holds others. Steps and whole passes (:data:`_FRAMES`) say when something
-    ran: their self time is in no row. Column ``range`` is the row in ``ranges``.
+    Each is entered if it holds others. Steps and whole passes (:data:`_FRAMES`) mark a time,
+    not work: their self time is in no row. Column ``range`` is the row in ``ranges``.
     """
     text = ranges["text"].cast(pl.String)
     frames = text.str.contains(_FRAMES).fill_null(False).to_numpy()

@@ -28,7 +28,7 @@ _PATIENCE: Final = 16
 
 
 def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
-    """Number the (process, thread) pairs of ``frames`` alike, from 0; one array a frame."""
+    """Return the number, from 0, of each (process, thread) of ``frames``; one array a frame."""
     pairs = pl.concat([frame.select("process", "thread") for frame in frames])
     keys = (
         pairs.select(
@@ -62,7 +62,7 @@ class Nesting:
 
     @classmethod
     def of(cls, key: Ints, start: Ints, duration: Ints) -> Nesting:
-        """Nest intervals given as columns; times in nanoseconds, all of one length."""
+        """Return the nesting of intervals given as columns of one length; times in nanoseconds."""
         end = start + duration
         order = np.lexsort((-end, start, key))
         timeline_start, timeline_end = timeline(key[order], start[order], end[order])
@@ -110,7 +110,7 @@ class Nesting:
 
 
 def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
-    """Lay the threads one behind the other: (thread, time) as one number that keeps the order."""
+    """Return (thread, time) as one number that keeps the order: threads one behind the other."""
     filled = [part for part in times if len(part)]
     if not filled:
         return times
@@ -124,7 +124,7 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
 
 
 def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Take off the outermost intervals, then those that are outermost among the rest, and so on.
+    """Return parent and depth: the outermost intervals are taken off, then those of the rest.
 
     ``start`` is sorted; of equal starts the longer comes first.
     """
@@ -165,7 +165,7 @@ def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: 
 
 
 def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
-    """Tell which of ``rest`` begin when none of the outermost before them runs any more."""
+    """Return which of ``rest`` begin when none of the outermost before them runs any more."""
     begins, ends = start[rest], end[rest].copy()
     for _ in range(_PATIENCE):
         before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
@@ -212,7 +212,7 @@ def from_rows(column: pl.Series) -> Ints:
 
 
 def matching(column: pl.Series, pattern: str) -> Flags:
-    """Tell which values of a categorical ``column`` match ``pattern``; null does not."""
+    """Return which values of a categorical ``column`` match ``pattern``; null does not."""
     values = column.unique()
     found = values.filter(values.cast(pl.String).str.contains(pattern).fill_null(value=False))
     if found.is_empty():

@@ -1,4 +1,4 @@
-"""Framework operators: those that only NVTX tells of, their nesting, their direction."""
+"""Framework operators: those that NVTX ranges record, their nesting and direction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EMIT_NVTX: Final = (
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
 )
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
-# It wraps attribute look-ups too (``__getattr__``), which are no operators.
+# It wraps attribute look-ups too (``__getattr__``), which are not operators.
 _PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
 # An argument by position: its name is empty. Tensors have a shape and a dtype, others a value.
 _PYPROF_ARGUMENT: Final = (
@@ -41,7 +41,7 @@ _NODE: Final = (
 def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the operators that ``emit_nvtx`` or PyProf wrote as NVTX ranges.
 
-    Columns: those of ``ops`` that such a range can tell; shapes as JSON text.
+    Columns: those of ``ops`` that such a range records; shapes as JSON text.
     """
     text = pl.col("text").cast(pl.String)
     arguments = pl.col("_text").str.extract_all(_PYPROF_ARGUMENT)
@@ -65,7 +65,7 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
             pl.coalesce(_joined(arguments, _shape()), emitted.field("shapes")).alias(
                 "input_shapes"
             ),
-            _joined(arguments, _quoted(_told(r"'dtype': '([\w.]*)'"))).alias("input_types"),
+            _joined(arguments, _quoted(_extracted(r"'dtype': '([\w.]*)'"))).alias("input_types"),
             _joined(arguments, _quoted(_value())).alias("inputs"),
         )
         .filter(pl.col("name").is_not_null())
@@ -80,17 +80,17 @@ def _joined(arguments: pl.Expr, part: pl.Expr) -> pl.Expr:
     return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
 
 
-def _told(pattern: str) -> pl.Expr:
+def _extracted(pattern: str) -> pl.Expr:
     return pl.element().str.extract(pattern).fill_null("")
 
 
 def _shape() -> pl.Expr:
-    return pl.format("[{}]", _told(r"'shape': \(([^)]*?),?\)"))
+    return pl.format("[{}]", _extracted(r"'shape': \(([^)]*?),?\)"))
 
 
 def _value() -> pl.Expr:
-    sequence = _told(r"'value': [\[(]([^\])]*?),?[\])]\}$")
-    plain = _told(r"'value': ([\w.+-]+)\}$").replace("None", "")
+    sequence = _extracted(r"'value': [\[(]([^\])]*?),?[\])]\}$")
+    plain = _extracted(r"'value': ([\w.+-]+)\}$").replace("None", "")
     return pl.when(sequence != "").then(pl.format("[{}]", sequence)).otherwise(plain)
 
 

@@ -1,4 +1,4 @@
-"""Iterations of a run that marks none: the period in its sequence of device work."""
+"""Steps of a trace that marks none: the period in its sequence of device work."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _KINDS: Final = ("kernel", "memcpy", "memset")
 def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the ``steps`` table of the training iterations that repeat in each process.
 
-    Empty where none do, or where the names of the repeated kernels do not tell that both a forward
-    and a backward pass are among them: what repeats may then be the blocks of one pass.
-    ``activities`` have their calls. Of each process the stream with most work is looked at, as a
+    Empty where none do, or where the names of the repeated kernels are not of both a forward
+    and a backward pass: what repeats may then be the blocks of one pass.
+    ``activities`` have their calls. Of each process the stream with most work is taken as a
     sequence of names and sizes. The period is the shortest of those that hold over the longest
     stretch of it: a network of like blocks repeats its blocks too, but only as far as the
     iteration's end. The stretch must cover half of the sequence and three periods. An iteration
@@ -50,8 +50,8 @@ def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) 
         pl.coalesce(launched, "start").alias("time"),
         pl.col("start").add(pl.col("duration")).alias("end"),
     )
-    told = (set(names["name"].str.contains(word).arg_true()) for word in (_FORWARD, _BACKWARD))
-    passes = tuple(told)
+    marked = (set(names["name"].str.contains(word).arg_true()) for word in (_FORWARD, _BACKWARD))
+    passes = tuple(marked)
     tables = [
         _of_process(part, passes)
         for part in work.partition_by("process", "rank", maintain_order=True)
@@ -70,7 +70,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
         return None
     period, first, last = found
     repeated = set(stream["name_id"][first : first + period])
-    if not all(repeated & told for told in passes):
+    if not all(repeated & marked for marked in passes):
         return None
     time = np.maximum.accumulate(stream["time"].to_numpy())
     cuts = _cuts(time, period, first, last)
@@ -112,7 +112,7 @@ def _period(symbol: Ints) -> tuple[int, int, int] | None:
 def _candidates(symbol: Ints) -> list[int]:
     """Return the distances between like activities that are most frequent, in rising order.
 
-    Activities that are rare tell the iteration, frequent ones its blocks: each symbol has one vote,
+    Rare activities repeat with the step, frequent ones with its blocks: each symbol has one vote,
     for the distance that most of its neighbours have.
     """
     order = np.argsort(symbol, kind="stable")

@@ -1,4 +1,4 @@
-"""The ranges around a moment on a thread: which is innermost, and what direction they tell."""
+"""The innermost range around a moment on a thread, and the direction that ranges name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, to_rows
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
-"""Kinds that say what a thread was at; a Python frame or an OS call says too much."""
+"""Kinds that mark parts of the program; Python frames and OS calls are too many."""
 
 _BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
 BOTH_DIRECTIONS: Final = r"(?i)forward *(?:\+|&|and) *backward"
@@ -26,8 +26,8 @@ DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
 class Surroundings:
     """The ranges that lie on threads, nested among their kind.
 
-    ``row`` holds each one's row in ``ranges``; ``backward`` is 1 inside a range whose text says
-    backward, 0 inside one that says forward, :data:`NONE` where none says anything.
+    ``row`` holds each one's row in ``ranges``; ``backward`` is 1 inside a range whose text names
+    backward, 0 inside one that names forward, :data:`NONE` without either.
     """
 
     row: Ints
@@ -41,7 +41,7 @@ class Surroundings:
         frame = ranges.filter(chosen)
         nesting = Nesting.of(key[chosen], frame["start"].to_numpy(), frame["duration"].to_numpy())
         text = pl.col("text").cast(pl.String)
-        told = frame.select(pl.col("text").unique()).with_columns(
+        named = frame.select(pl.col("text").unique()).with_columns(
             pl.when(text.str.contains(BOTH_DIRECTIONS))
             .then(NONE)
             .when(text.str.contains(_BACKWARD))
@@ -52,7 +52,7 @@ class Surroundings:
             .cast(pl.Int64)
             .alias("backward")
         )
-        own = frame.select("text").join(told, on="text", how="left", maintain_order="left")
+        own = frame.select("text").join(named, on="text", how="left", maintain_order="left")
         return cls(np.flatnonzero(chosen), nesting, inherit(nesting, own["backward"].to_numpy()))
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
@@ -61,10 +61,10 @@ class Surroundings:
         return np.where(found == NONE, NONE, self.row[found]) if len(self.row) else found
 
     def direction_at(self, key: Ints, time: Ints) -> pl.Series:
-        """Return "forward", "backward" or null for each moment, as the ranges' texts tell."""
+        """Return "forward", "backward" or null for each moment, by the ranges' texts."""
         found = self.nesting.innermost(key, time)
-        told = np.where(found == NONE, NONE, self.backward[found]) if len(self.row) else found
-        return pl.Series(told).replace_strict(
+        backward = np.where(found == NONE, NONE, self.backward[found]) if len(self.row) else found
+        return pl.Series(backward).replace_strict(
             {0: "forward", 1: "backward"}, default=None, return_dtype=pl.String
         )
 

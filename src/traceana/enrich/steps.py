@@ -1,4 +1,4 @@
-"""Iterations: what marks them, and which activity belongs to which."""
+"""Steps (iterations): their markers, and the step that was running at a moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP_TEXT: Final = (
 
 
 WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
-"""Ranges around iterations that are not to be measured: no steps, and no part of a layer."""
+"""Ranges around warm-up iterations: neither steps nor parts of a layer."""
 
 OPTIMIZER_STEP: Final = "Optimizer.step"
 """torch.profiler records ``Optimizer.step#SGD.step`` around every ``optimizer.step()``."""
@@ -73,7 +73,7 @@ def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFra
     ``marker`` is the text of host ranges, with or without their number, or else a regular
     expression that is searched for in the texts. The outermost of the matching ranges are the
     steps; where they are the optimizer's, a step ends with each iteration's last. Raises
-    :class:`~traceana.errors.BadStepMarkerError` on an expression that is none, and
+    :class:`~traceana.errors.BadStepMarkerError` on an invalid expression, and
     :class:`~traceana.errors.NoSuchSelectionError` where no range matches.
     """
     chosen = marks(trace, marker)
@@ -97,8 +97,8 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
             wanted = texts.filter(pl.Series(found, dtype=pl.Boolean))
         if wanted.len():
             return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
-    told = candidates(trace.ranges)
-    known = f"ranges that repeat: {told}" if told else "it has no host ranges that repeat"
+    repeating = candidates(trace.ranges)
+    known = f"ranges that repeat: {repeating}" if repeating else "it has no host ranges that repeat"
     raise NoSuchSelectionError(
         f"{trace.meta.source} has no range that --step-marker {marker!r} matches: {known}"
     )
@@ -154,7 +154,7 @@ class _Work:
 
     The work of a device, its weight the duration (at least 1 ns); without any, operators; without
     any, ranges.
-    ``kernel`` says what a data loader does not launch.
+    ``kernel`` is false for copies, which a data loader may launch.
     """
 
     frame: pl.DataFrame
@@ -241,7 +241,7 @@ class _Optimizer:
 
     @classmethod
     def of(cls, ranges: pl.DataFrame) -> _Optimizer:
-        """Look for optimizer steps among ``ranges``.
+        """Return the optimizer steps among ``ranges``.
 
         Of each process those of the thread count that has most, outermost, of the optimizer class
         that steps most often, of equals the one that begins to last: two networks that are
@@ -287,8 +287,8 @@ class _Optimizer:
         )
 
     def agrees(self, marks: pl.DataFrame) -> bool:
-        """Tell whether ``marks``, of one process, may be iterations: on the optimizer's thread, and
-        not several of them to one of its steps."""
+        """Return whether ``marks``, of one process, can be iterations: on the optimizer's thread,
+        and not several of them to one of its steps."""
         process = pl.col("process").eq_missing(pl.lit(marks["process"][0], pl.Int64))
         ends = self.ends.filter(process)
         if ends.is_empty():
@@ -356,8 +356,8 @@ def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
 def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     """Return the ``steps`` table of ranges that are steps.
 
-    Their numbers are those of their texts, or where these do not tell steps of a process apart,
-    their order.
+    Their numbers are those of their texts, or where these do not distinguish the steps of a
+    process, their order.
     """
     text = pl.col("text").cast(pl.String)
     number = pl.col("number")
@@ -388,7 +388,7 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
 def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
     """Return how many steps of its process each of ``ranges`` holds from begin to end.
 
-    Steps told by optimizers or by the period of the kernels do not count.
+    Steps by optimizers or by the period of the kernels do not count.
     """
     count = np.zeros(ranges.height, dtype=np.int64)
     marked = table.filter(~pl.col("source").is_in([PERIOD, OPTIMIZER_STEP]))

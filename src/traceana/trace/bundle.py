@@ -23,7 +23,7 @@ MANIFEST: Final = "manifest.json"
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """``manifest.json`` of a bundle: written last, so a bundle without it is no bundle."""
+    """``manifest.json`` of a bundle: written last, so a directory without it is not a bundle."""
 
     traceana: str = "bundle"
     schema_version: int
@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def is_bundle(path: Path) -> bool:
-    """Tell whether ``path`` is a directory that :func:`save` finished."""
+    """Return whether ``path`` is a directory that :func:`save` finished."""
     return (path / MANIFEST).is_file()
 
 
@@ -82,7 +82,7 @@ def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     """Return the meta and the tables of a bundle; each is read when it is collected.
 
     Raises :class:`~traceana.errors.BundleVersionError` when it is of another schema version or
-    when a file of it is missing or is no Parquet file.
+    when a file of it is missing or not a Parquet file.
     """
     again = "save it again from the original trace"
     try:

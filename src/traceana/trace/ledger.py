@@ -1,7 +1,7 @@
-"""The integrity ledger: what of a file is in no table, and what is in one and suspect.
+"""The integrity ledger: events of a file that are in no table, or in one and suspect.
 
-A *note* is by design and loses nothing (launch flows that repeat the correlation id); a *problem*
-means that the trace is less than what the profiled program did, and is what ``--strict`` refuses.
+A *note* is by design and loses nothing (launch flows that repeat the correlation id). A *problem*
+means that the trace holds less than the program ran; ``--strict`` refuses it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import polars as pl
 from traceana.trace.schema import conform, empty
 
 REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
-    # reason: (severity, what it says)
+    # reason: (severity, meaning)
     "launch_flow": ("note", "flow arrows from launch to kernel; they repeat the correlation id"),
     "flow": ("note", "other flow arrows"),
     "metadata": ("note", "names and labels of processes and threads"),
@@ -63,7 +63,7 @@ class Entry:
 
 
 class Ledger:
-    """Collects the entries of one reader."""
+    """The entries of one reader, as they are counted."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -80,7 +80,7 @@ class Ledger:
     ) -> None:
         """Count ``count`` events under ``reason``; a count of 0 leaves no entry.
 
-        Raises ``KeyError`` on a reason that :data:`REASONS` does not know.
+        Raises ``KeyError`` on a reason that is not in :data:`REASONS`.
         """
         if reason not in REASONS:
             raise KeyError(reason)

@@ -1,4 +1,4 @@
-"""What is known of a trace as a whole: where it came from, how much of it was read."""
+"""The facts of a trace as a whole: its source, format, epoch, and how much was read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
-    """Facts about one trace that are no rows of a table.
+    """Facts about one trace as a whole.
 
-    ``epoch_ns`` is the Unix time in nanoseconds of the trace's time 0, null where the format does
-    not tell it. ``bytes_read`` and ``bytes_total`` count the file as it lies on disk; they differ
-    when it is ``truncated``.
+    ``epoch_ns`` is the Unix time in nanoseconds of the trace's time 0, null where the format
+    does not record it. ``bytes_read`` and ``bytes_total`` count the file as it lies on
+    disk; they differ when it is ``truncated``.
     """
 
     source: str

@@ -6,7 +6,7 @@ All times are int64 nanoseconds counted from the trace's first event; the epoch 
 :class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
 ``device`` is :data:`CPU_DEVICE` for work of the host, so that a selection by device is total.
 
-``rank`` is null where the trace does not say which process of a distributed run it is of; device
+``rank`` is null where the trace does not record its process of a distributed run; device
 numbers are counted within a rank.
 
 A column with ``row_of`` holds the row number in that table, counted from 0.

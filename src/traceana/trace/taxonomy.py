@@ -1,6 +1,6 @@
-"""What a class is: the columns of the kernel taxonomy and the closed sets of their values.
+"""The kernel taxonomy: the columns of a class and the closed sets of their values.
 
-``docs/classification.md`` says what each value means. A new category or algorithm is added here
+``docs/classification.md`` has the meaning of each value. A new category or algorithm is added here
 first; a rule that names a value outside these sets does not load.
 """
 

@@ -1,4 +1,4 @@
-"""A trace in memory or in a bundle on disk: the canonical tables and what is known of the whole."""
+"""Trace: the canonical tables and the facts of the whole, in memory or in a bundle on disk."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Trace:
 
     @property
     def classes(self) -> pl.DataFrame:
-        """Distinct classes that the context of an activity made of its name's."""
+        """Distinct classes of activities that context refined."""
         return self.table("classes")
 
     @property
@@ -137,7 +137,7 @@ class Trace:
 
     @property
     def layers(self) -> pl.DataFrame:
-        """Layers of the model, and the roles that are no layer."""
+        """Layers of the model, and the roles beside them."""
         return self.table("layers")
 
     @property

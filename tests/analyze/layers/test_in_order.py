@@ -16,7 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import traceana
-from tests.attribute.test_passes import residual
+from tests.enrich.test_passes import residual
 from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
 from traceana.cli.main import app

@@ -1,4 +1,4 @@
-"""What a text must contain for a pattern to match it at all.
+"""The words that a text must contain for a pattern to match it at all.
 
 Compiling a pattern costs a thousand times more than looking for a word, and most rules have
 nothing to match in a given trace. So a pattern is only compiled where one of its literals occurs.
@@ -38,15 +38,15 @@ _LONGEST_TEXT: Final = 200_000
 
 
 class Words:
-    """The text that rules are about to be matched with, asked which patterns can match in it."""
+    """The text that rules will be matched with, and which patterns can match in it."""
 
     def __init__(self, texts: pl.Series) -> None:
-        """Look at ``texts`` as a whole."""
+        """Take ``texts`` as a whole."""
         short = texts.estimated_size() <= _LONGEST_TEXT
         self._text = "\n".join(texts.to_list()).casefold() if short else None
 
     def allow(self, pattern: str) -> bool:
-        """Tell whether ``pattern`` can match; false is certain, true is not."""
+        """Return whether ``pattern`` can match; false is certain, true is not."""
         if self._text is None:
             return True
         wanted = literals(pattern)
@@ -55,7 +55,7 @@ class Words:
 
 @functools.lru_cache(maxsize=4096)
 def literals(pattern: str) -> frozenset[str] | None:
-    """Return words, folded in case, of which every match of ``pattern`` contains at least one.
+    """Return case-folded words: every match of ``pattern`` contains at least one of them.
 
     ``None`` where there are no such words.
     """

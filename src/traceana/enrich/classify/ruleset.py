@@ -101,11 +101,11 @@ def rules_in_use(given: Path | None) -> RuleSet:
 def configured_rules() -> Path | None:
     """Return the user's rule file, where there is one: ``traceana/rules.toml``.
 
-    It is looked for in ``$XDG_CONFIG_HOME``, or ``~/.config`` where that is unset, empty or, as the
-    XDG Base Directory Specification has it, no absolute path.
+    It is looked for in ``$XDG_CONFIG_HOME``, or ``~/.config`` where that is unset, empty or, by
+    the XDG Base Directory Specification, not an absolute path.
     """
-    told = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(told) if Path(told).is_absolute() else Path("~/.config").expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
     file = folder / "traceana" / "rules.toml"
     return file if file.exists() else None
 
@@ -113,8 +113,8 @@ def configured_rules() -> Path | None:
 def load_rules(*files: Path) -> RuleSet:
     """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
-    Raises :class:`BadRulesError` where a file is no TOML, a key or value is unknown, a pattern
-    is none, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
+    Raises :class:`BadRulesError` where a file is not TOML, a key or value is unknown, a pattern
+    is invalid, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
     """
     theirs = [_rules_of(file) for file in files]
     whole = _joined([*theirs, _own_rules()])
@@ -308,15 +308,15 @@ def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            raise place.error(table, f"{key} is no pattern: {_told(error)}", key) from None
+            raise place.error(table, f"{key} is no pattern: {_problem(error)}", key) from None
     return pattern
 
 
-def _told(error: pl.exceptions.ComputeError) -> str:
+def _problem(error: pl.exceptions.ComputeError) -> str:
     """Return what is wrong with a pattern: one of the several lines of polars' message."""
     lines = str(error).splitlines()
-    said = [line for line in lines if line.startswith("error: ")] or lines
-    return said[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
+    errors = [line for line in lines if line.startswith("error: ")] or lines
+    return errors[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
 
 
 def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _Place) -> None:

@@ -29,7 +29,7 @@ _ROLES: Final = {
     # MXNet's engine frees memory.
     "DeleteVariable": "unattributed",
 }
-"""Outermost operators that are no layer of their own wherever they stand, and their role."""
+"""Outermost operators that are never a layer, and their role."""
 
 _SCALAR: Final = r"^\[\s*\[\s*\]"
 """Of recorded shapes: a first input without dimensions."""
@@ -133,7 +133,7 @@ def position_layers(
 
 
 def _counts_batches() -> pl.Expr:
-    """Tell of operators in order of time whether they add one to a normalization's count.
+    """Return whether operators, in order of time, add one to a normalization's count.
 
     It is an addition to an integer without dimensions. Where no types were recorded it is one if
     an addition stands before every normalization.
@@ -144,8 +144,8 @@ def _counts_batches() -> pl.Expr:
     scalar = pl.col("input_shapes").str.contains(_SCALAR).fill_null(False)
     norms = pl.col("short") == "batch_norm"
     every = (~norms | adds.shift(1).over("process", "thread").fill_null(False)).all()
-    told = pl.col("input_types").is_not_null() & pl.col("input_shapes").is_not_null()
-    return adds & follows & pl.when(told).then(integer & scalar).otherwise(every)
+    recorded = pl.col("input_types").is_not_null() & pl.col("input_shapes").is_not_null()
+    return adds & follows & pl.when(recorded).then(integer & scalar).otherwise(every)
 
 
 _OF_ACTIVATIONS: Final = re.compile(
@@ -168,9 +168,9 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     Two passes are of one network if their weighted operators have the same names and weights in
     the same order; their other operators meet by name and order behind the same weighted operator.
 
-    Where several passes stand before one backward pass, or behind the last, they are told apart by
-    a pass that stands alone elsewhere. Repeated blocks within a pass are not told by repetition
-    alone, so equal blocks stay apart.
+    Where several passes stand before one backward pass, or behind the last, they are separated by
+    a pass that stands alone elsewhere. Repetition alone does not separate passes, so repeated
+    blocks within a pass stay apart.
     """
     cut = _cut(_described(forward))
     slots = cut.with_columns(
@@ -259,9 +259,9 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .filter(pl.col("name").cast(pl.String).str.contains(WEIGHTED))
     )
-    told = [(name, text, True, *_of_call(str(name), text)) for name, text in kinds.iter_rows()]
+    described = [(name, text, True, *_of_call(str(name), text)) for name, text in kinds.iter_rows()]
     frame = pl.DataFrame(
-        told,
+        described,
         schema={
             "name": kinds.schema["name"],
             "input_shapes": pl.String,
@@ -354,8 +354,8 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         unit = cuts[weights]
         if any(links[: count - unit]):
             unit = count
-        untold = step == NONE and not any(links) and unit == count
-        if untold and taken is not None and made is not None and taken != made:
+        unmarked = step == NONE and not any(links) and unit == count
+        if unmarked and taken is not None and made is not None and taken != made:
             unit = count // _repeats(whole.split(_UNIT))
         units.append(unit)
     known = segments.select(*at, "prefix", pl.Series("unit", units, dtype=pl.Int64))

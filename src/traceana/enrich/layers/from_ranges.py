@@ -97,12 +97,12 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
 def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints) -> Places:
     """Return as layers the innermost named ranges, by the path of the ranges around them.
 
-    Left out are ranges that mark steps, roles or single operators. A word for the direction is no
+    Left out are ranges that mark steps, roles or single operators. A word for the direction is not
     part of the path, so that both directions of a layer meet in one row. Where the trace has
     operators, a range counts only if it never holds more than one weighted operator of its own:
-    ``## forward ##`` around a whole network is no layer.
+    ``## forward ##`` around a whole network is not a layer.
     """
-    texts = ranges.select("text").unique().with_columns(_judgement())
+    texts = ranges.select("text").unique().with_columns(_names_a_layer())
     judged = ranges.select("text", "kind", "domain", "start", "duration").join(
         texts, on="text", how="left", maintain_order="left"
     )
@@ -132,7 +132,7 @@ def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key
     return Places(nesting, layer, rows)
 
 
-def _judgement() -> pl.Expr:
+def _names_a_layer() -> pl.Expr:
     text = pl.col("text").cast(pl.String)
     return ~(
         text.str.contains(STEP_TEXT)
@@ -145,7 +145,7 @@ def _judgement() -> pl.Expr:
 
 
 def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) -> np.ndarray:
-    """Tell the nodes of which some range is the innermost around two weighted operators."""
+    """Return the nodes with a range that is the innermost around two weighted operators."""
     crowded = np.zeros(len(tree.parent), dtype=np.bool_)
     forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
     weighted = matching(ops["name"], WEIGHTED) & forward

@@ -73,7 +73,7 @@ _Path = tuple[str, ...]
 
 
 class _Place(NamedTuple):
-    """What one scope says: its ``parts``, the operator last, and the direction where it names one.
+    """One scope: its ``parts``, the operator last, and the direction where it names one.
 
     ``loops`` are the paths of TensorFlow's loops and conditionals in it.
     """
@@ -100,7 +100,7 @@ class ScopeLayers:
 
     @classmethod
     def of(cls, ops: pl.DataFrame, activities: pl.DataFrame) -> ScopeLayers:
-        """Read the scopes of ``ops`` and ``activities``; each distinct one is looked at once.
+        """Return the layers that the distinct scopes of ``ops`` and ``activities`` name.
 
         A scope that names no pass is of the forward pass if it is of a layer. What is of no layer
         is forward too, unless the program trains: then it can as well be the optimizer, a metric
@@ -134,32 +134,32 @@ class ScopeLayers:
 
     def layer_of(self, scopes: pl.Series) -> Ints:
         """Return the index into ``layers`` of each scope, NONE where it names none."""
-        return self._told(scopes)["layer"].fill_null(NONE).to_numpy()
+        return self._placed(scopes)["layer"].fill_null(NONE).to_numpy()
 
     def direction_of(self, scopes: pl.Series) -> pl.Series:
-        """Return the direction of each scope, null for neither pass and where there is no scope."""
-        return self._told(scopes)["direction"]
+        """Return the direction of each scope, null for neither pass and without a scope."""
+        return self._placed(scopes)["direction"]
 
     def direction_of_ops(self, ops: pl.DataFrame) -> pl.Series:
         """Return the direction of ``ops``: of their scopes, else the one that they have.
 
-        Where scopes tell a training program's passes, an operator without one is of neither.
+        Where scopes name a training program's passes, an operator without a scope is of neither.
         """
         names = ops["name"].unique().cast(pl.String).drop_nulls().to_list()
         transfers = [name for name in names if _TF_TRANSFER.fullmatch(name)]
-        told = pl.col("name").cast(pl.String).is_in(transfers) | pl.col("scope").is_not_null()
+        scoped = pl.col("name").cast(pl.String).is_in(transfers) | pl.col("scope").is_not_null()
         return ops.select(
-            pl.when(told | self.trains)
+            pl.when(scoped | self.trains)
             .then(self.direction_of(ops["scope"]))
             .otherwise(pl.col("direction").cast(Direction))
             .alias("direction")
         ).to_series()
 
     def operator_of(self, scopes: pl.Series) -> pl.Series:
-        """Return what the operator is by its scope, null where that says no more than its name."""
-        return self._told(scopes)["operator"]
+        """Return the operator that each scope names, null where that is the operator's own name."""
+        return self._placed(scopes)["operator"]
 
-    def _told(self, scopes: pl.Series) -> pl.DataFrame:
+    def _placed(self, scopes: pl.Series) -> pl.DataFrame:
         frame = scopes.alias("scope").to_frame()
         return frame.join(self.table, on="scope", how="left", maintain_order="left")
 
@@ -182,7 +182,7 @@ def _unmarked(place: _Place, path: _Path, trains: bool) -> str | None:
 
 
 def _operator(scope: str) -> str | None:
-    """Return what the scope says of its operator beyond the operator's own name.
+    """Return the operator that a scope names, beyond the operator's own name.
 
     ``relu`` of ``jit(step)/net/relu1/jit(relu)/max``, ``max`` of ``jit(step)/net/max``,
     ``batchnorm`` of ``net/bn/batchnorm/mul_1``.
@@ -206,13 +206,13 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _called(component: str) -> str | None:
-    """Return the function that is called, null where the component is no call."""
+    """Return the function that is called, null where the component is not a call."""
     wrapped = _WRAPPED.fullmatch(component)
     return wrapped[2] if wrapped and wrapped[1] in _CALLS else None
 
 
 def _place(scope: str) -> _Place:
-    """Return what a scope says; of several that XLA joined by ``;`` the first in a layer."""
+    """Return the place that a scope names; of several joined by ``;`` the first in a layer."""
     pieces = [_split(piece, "/") for piece in scope.split(";")]
     places = [_place_jax(piece) for piece in pieces if _called(piece[0]) is not None]
     if not places:
@@ -251,7 +251,7 @@ def _place_jax(components: list[str]) -> _Place:
 
 
 def _place_tf(components: list[str]) -> _Place:
-    """Return what the name of an operator of TensorFlow says.
+    """Return the place that the name of an operator of TensorFlow names.
 
     A function of a loop, a conditional or a gradient repeats the scope that it is called in:
     ``net/rnn/while/body/_1/net/rnn/while/cell/MatMul``.

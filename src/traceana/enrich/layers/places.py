@@ -60,7 +60,7 @@ def tree_of(frame: pl.DataFrame, key: Ints) -> tuple[Nesting, PathTree, list[str
 
 
 DEEPEST_PATH: Final = 256
-"""Ranges around one another of which a path is made; deeper ones have the path of the last."""
+"""Nested ranges that a path is made of; deeper ones have the path of the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Layers of device work whose launch is not in the trace, told by the same work elsewhere in it.
+"""Layers of device work whose launch is not in the trace, from the same work elsewhere in it.
 
 A network that is trained repeats its sequence of kernels. Where a recording began too late to see
-some launches, the kernel in the same place of another repetition says what it was for.
+some launches, the kernel in the same place of another repetition has the layer.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _KINDS: Final = ("kernel", "memcpy", "memset")
 def repeated(activities: pl.DataFrame, known: Ints, wanted: pl.Series) -> Ints:
     """Return, for every activity, the row of one whose place in the sequence is the same, or NONE.
 
-    ``known`` holds what is known of each activity (NONE: nothing), ``wanted`` the activities that
-    are asked for. A context is a run of 2^n activities of one stream (n = 3 … 12; the name of each,
+    ``known`` holds the known layer of each activity (NONE: unknown), ``wanted`` the activities to
+    find. A context is a run of 2^n activities of one stream (n = 3 … 12; the name of each,
     and grid and bytes where they are on record without the launch, as ROCm's are not) that begins
     with, ends with or surrounds the activity. The longest context that an activity with ``known``
-    has too decides, if all those that have it agree; if they do not, nothing is said, for shorter
-    contexts are less certain still.
+    has too decides, if all those that have it agree; if they do not, there is none, for
+    shorter contexts are less certain still.
     """
     answer = np.full(activities.height, NONE, dtype=np.int64)
     if not wanted.any():
         return answer
     order, symbol, stream_end = _sequence(activities, _signature(activities.filter(wanted)))
-    fact, asked = known[order], wanted.to_numpy()[order]
-    views = [_View.of(shift, fact, asked) for shift in _SHIFTS]
+    fact, wanted_ = known[order], wanted.to_numpy()[order]
+    views = [_View.of(shift, fact, wanted_) for shift in _SHIFTS]
     found = np.full(len(order), NONE, dtype=np.int64)
     run = symbol
     for level in range(1, LONGEST_CONTEXT.bit_length()):
         shorter, run = run, _doubled(run, 1 << (level - 1), stream_end)
         if not (run != NONE).any():
             break
-        told = [view.ask(shorter, run, 1 << level) for view in views]
+        answers = [view.find(shorter, run, 1 << level) for view in views]
         if 1 << level >= SHORTEST_CONTEXT:
-            decided = _agreed(told, fact)
+            decided = _agreed(answers, fact)
             found = np.where(decided == NONE, found, decided)
     answer[order] = np.where(found < 0, NONE, order[found])
     return answer
@@ -62,22 +62,22 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
 
 @dataclass(slots=True)
 class _View:
-    """One way to lay a context beside an activity, and whom it could not rule out."""
+    """One position of a context relative to the activity, and the facts that it left open."""
 
     shift: Callable[[int], int]
     fact: Ints
-    asked: Flags
+    wanted_: Flags
     least: Ints
     most: Ints
 
     @classmethod
-    def of(cls, shift: Callable[[int], int], fact: Ints, asked: Flags) -> _View:
+    def of(cls, shift: Callable[[int], int], fact: Ints, wanted_: Flags) -> _View:
         highest = np.int64(fact.max(initial=0)) + 1
         return cls(
-            shift, fact, asked, np.full(len(fact), highest), np.full(len(fact), NONE, np.int64)
+            shift, fact, wanted_, np.full(len(fact), highest), np.full(len(fact), NONE, np.int64)
         )
 
-    def ask(self, shorter: Ints, run: Ints, length: int) -> Ints:
+    def find(self, shorter: Ints, run: Ints, length: int) -> Ints:
         """Return where else the context of ``length`` is; NONE: nowhere, _DISPUTED: no agreement.
 
         An activity whose context the stream's end cuts short, and which is alike as far as it
@@ -96,10 +96,10 @@ class _View:
 
     def _facts(self, context: Ints, sources: Flags) -> _Facts:
         """Return the first source of each activity's context, and the range of their facts."""
-        queries = self.asked & (context != NONE)
+        queries = self.wanted_ & (context != NONE)
         sources = sources & (context != NONE)
         sources &= np.isin(context, np.unique(context[queries]))
-        told = (
+        answers = (
             pl.DataFrame(
                 {"context": context, "fact": self.fact, "position": np.arange(len(context))}
             )
@@ -113,7 +113,7 @@ class _View:
         )
         joined = (
             pl.DataFrame({"context": context[queries]})
-            .join(told, on="context", how="left", maintain_order="left")
+            .join(answers, on="context", how="left", maintain_order="left")
             .fill_null(NONE)
         )
         found = [np.full(len(context), NONE, dtype=np.int64) for _ in range(3)]
@@ -130,10 +130,10 @@ class _Facts(NamedTuple):
     most: Ints
 
 
-def _agreed(told: list[Ints], fact: Ints) -> Ints:
-    """Return what all views that say something say, _DISPUTED where they differ."""
-    found = told[0]
-    for other in told[1:]:
+def _agreed(answers: list[Ints], fact: Ints) -> Ints:
+    """Return the answer on which all views agree, _DISPUTED where they differ."""
+    found = answers[0]
+    for other in answers[1:]:
         conflict = (found >= 0) & (other >= 0) & (fact[found] != fact[other])
         found = np.where(
             (found == _DISPUTED) | (other == _DISPUTED) | conflict,
@@ -143,9 +143,9 @@ def _agreed(told: list[Ints], fact: Ints) -> Ints:
     return found
 
 
-def _signature(asked: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns that tell activities apart, as far as those asked for have them."""
-    kernels = asked.filter(pl.col("kind") == "kernel")
+def _signature(wanted: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns that distinguish activities, as far as the wanted ones have them."""
+    kernels = wanted.filter(pl.col("kind") == "kernel")
     return ("name_id",) if kernels["grid_x"].null_count() else ("name_id", *_SIZES)
 
 

@@ -1,4 +1,4 @@
-"""Puts the sources of layers in their order and numbers the rows of the ``layers`` table."""
+"""The layer of every operator, by the first source that has one, and the ``layers`` table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_LAUNCH: Layer = ("(launch not recorded)", None, "unattributed")
 
 @dataclass(frozen=True, slots=True)
 class LayerResolution:
-    """The layers found, and how to ask for one.
+    """The layers found, and the layer at a scope, or at a thread and time.
 
     ``of_op`` indexes ``layers`` for every operator, NONE for none.
     """
@@ -33,9 +33,9 @@ class LayerResolution:
     _scopes: tuple[ScopeLayers, int]
 
     def of_scope(self, scopes: pl.Series) -> Ints:
-        """Return the layer that each name scope tells, NONE where it tells none."""
-        told, base = self._scopes
-        found = told.layer_of(scopes)
+        """Return the layer that each name scope names, NONE where it names none."""
+        scopes_, base = self._scopes
+        found = scopes_.layer_of(scopes)
         return np.where(found == NONE, NONE, found + base)
 
     def at(self, key: Ints, time: Ints) -> Ints:
@@ -61,7 +61,7 @@ def resolve(
 ) -> LayerResolution:
     """Find the layer of every operator.
 
-    The first source that answers decides: a role (optimizer, collective), the module being
+    The first source that has a layer decides: a role (optimizer, collective), the module being
     called on the thread or named by the operator, the operator's name scope, a named range that a
     checkpoint opened again in the backward pass, for backward operators
     the layer of their forward operator, the operators of an optimizer, the program's own named
@@ -132,25 +132,25 @@ def _computed_again(
 def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
     """Give layers that have no type the name of the operator that takes most of their forward.
 
-    What a scope tells of its operator goes before: XLA names what it compiled after its own doing
-    (``fusion.3``), and a normalization that TensorFlow writes out is none of its operators.
+    The operator that a scope names goes before: XLA names instructions by its own transformations
+    (``fusion.3``), and a normalization that TensorFlow writes out is not one of its operators.
     """
-    told = scopes.operator_of(ops["scope"])
+    by_scope = scopes.operator_of(ops["scope"])
     heaviest = (
         pl.DataFrame(
             {
                 "layer": of_op,
-                "name": told.fill_null(short_name(ops["name"].cast(pl.String))),
-                "told": told.is_not_null(),
+                "name": by_scope.fill_null(short_name(ops["name"].cast(pl.String))),
+                "by_scope": by_scope.is_not_null(),
                 "duration": ops["duration"],
                 "forward": ops["direction"] == "forward",
             }
         )
         .filter((pl.col("layer") != NONE) & pl.col("forward"))
-        .group_by("layer", "name", "told")
+        .group_by("layer", "name", "by_scope")
         .agg(pl.col("duration").sum())
         # Of nested operators the outermost takes most, and of equals any will do, but always one.
-        .sort("told", "duration", "name", descending=[True, True, False])
+        .sort("by_scope", "duration", "name", descending=[True, True, False])
         .unique("layer", keep="first", maintain_order=True)
     )
     types = dict(heaviest.select("layer", "name").iter_rows())
@@ -170,8 +170,8 @@ def _first(*sources: Ints) -> Ints:
 def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
     """Return for each layer the first of its path and role, and that or the first of its role.
 
-    The former are one row of the table; the latter differ in nothing that a report shows, for it
-    adds up what is no layer by its role.
+    The former are one row of the table; the latter differ in nothing that a report shows, which
+    adds up what is not a layer by its role.
     """
     rows: dict[_Row, int] = {}
     roles: dict[_Row, int] = {}
@@ -193,9 +193,9 @@ def layer_table(
     """Return the ``layers`` table of the layers in use, the row of each entry of ``used``, and
     the row of each of ``layers`` (NONE: not in use).
 
-    ``used`` indexes ``layers`` (NONE: on none), ``time`` says when, ``lost`` whether the launch is
-    missing. Layers of one path and role are one row; the modules around a layer get rows too. Rows
-    are in order of first use, those that are used ``backward`` alone behind all others: a compiled
+    ``used`` indexes ``layers`` (NONE: on none), ``time`` is that of each entry, ``lost`` whether
+    its launch is missing. Layers of one path and role are one row; the modules around a layer get
+    rows too. Rows are in order of first use. Those used ``backward`` alone come last: a compiled
     program may begin a step with what is left of the backward pass.
     """
     if not len(used):

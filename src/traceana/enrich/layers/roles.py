@@ -1,4 +1,4 @@
-"""What is no layer: optimizer, data loading and collectives, by their ranges or operators."""
+"""Roles: work that is not a layer (optimizer, data, collectives), by its ranges and operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLE_OF_TEXT: Final = {
 
 
 def role_of(text: pl.Expr) -> pl.Expr:
-    """Return the role that a range's text tells, null where it tells none."""
+    """Return the role that a range's text names, null where it names none."""
     return pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(role))
         for role, pattern in ROLE_OF_TEXT.items()
@@ -27,7 +27,7 @@ def role_of(text: pl.Expr) -> pl.Expr:
 
 
 def role_places(ranges: pl.DataFrame, key: Ints) -> Places:
-    """Return the ranges that tell a role; each text is a row of its own."""
+    """Return the ranges that name a role; each text is a row of its own."""
     roles = (
         ranges.select("text")
         .unique()
@@ -85,7 +85,7 @@ WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
     r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
 )
-"""Operators of which a layer has one: a range around many of them is no layer."""
+"""Operators that a layer has one of: a range around several is not a layer."""
 
 _OPTIMIZER_OP: Final = (
     r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"

@@ -28,10 +28,10 @@ def possible_parts(
 
     A run holds what one convolution operator launched; without such an operator, the neighbours on
     a stream that could be parts of a convolution. Columns: ``row`` (of ``activities``), ``run``,
-    ``start``, ``convolution`` (row of the operator; null without), ``scoped`` (a name scope says
-    that it is a convolution), ``told_direction`` (which way the scope says), ``direction`` (of the
-    activity), and of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``,
-    ``function``, ``precision``, ``phase`` and ``told_phase``.
+    ``start``, ``convolution`` (row of the operator; null without), ``scoped`` (its name scope is
+    a convolution's), ``direction_by_name`` (that the scope names), ``direction`` (of the activity),
+    and of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``, ``function``,
+    ``precision``, ``phase`` and ``phase_by_name``.
     """
     by_name = _names(names, context)
     op = from_rows(activities["op"])
@@ -48,7 +48,7 @@ def possible_parts(
         .join(by_name.lazy(), on="name_id", how="left", maintain_order="left")
         .join(
             operators.scopes.lazy().select(
-                "scope", pl.col("convolution").alias("scoped"), "told_direction"
+                "scope", pl.col("convolution").alias("scoped"), "direction_by_name"
             ),
             on="scope",
             how="left",
@@ -65,7 +65,7 @@ def possible_parts(
     chosen = [owned, _neighbours(others, part, len(operators.of_op))]
     columns = [
         *by_name.columns,
-        *("row", "run", "start", "convolution", "scoped", "told_direction", "direction"),
+        *("row", "run", "start", "convolution", "scoped", "direction_by_name", "direction"),
     ]
     return (
         pl.concat(
@@ -78,7 +78,7 @@ def possible_parts(
 
 def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFrame:
     """Return the runs of possible parts among ``rows``, which no convolution operator launched."""
-    possible = (part | pl.col("told_phase")).fill_null(False)
+    possible = (part | pl.col("phase_by_name")).fill_null(False)
     certain = (pl.col("category") == "conv") | pl.col("scoped").fill_null(False)
     if not rows.select(certain.any()).item():
         return rows.clear().with_columns(pl.lit(0, pl.Int64).alias("run"))
@@ -104,7 +104,7 @@ def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
     if not runs.select(product.any()).item():
         return runs
     place = [part for part in _PLACE if part != "stream"]
-    near = pl.when(transform | pl.col("told_phase")).then("run")
+    near = pl.when(transform | pl.col("phase_by_name")).then("run")
     # -1 for what is neither: it stands between a product and the transforms of something else.
     seen = pl.when(product).then(None).otherwise(near.fill_null(-1))
     before, behind = seen.forward_fill().over(place), seen.backward_fill().over(place)
@@ -137,7 +137,7 @@ def _names(names: pl.DataFrame, context: Context) -> pl.DataFrame:
         "precision",
         phase.alias("phase"),
     ).with_columns(
-        pl.col("phase").is_not_null().alias("told_phase"),
+        pl.col("phase").is_not_null().alias("phase_by_name"),
         pl.coalesce(
             pl.when(category.is_in(["memcpy", "memset"])).then(pl.lit("before")),
             pl.when(category == "layout").then(pl.lit("layout")),
@@ -157,7 +157,7 @@ def _of(values: Ints, rows: Ints) -> Ints:
 
 
 _RANK: Final = {"before": 0, "main": 1, "after": 2}
-_TOLD_LAYOUTS: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
+_LAYOUT_WAYS: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +172,19 @@ class Episodes:
     members: pl.DataFrame
 
 
-def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series) -> Episodes:
+def find_episodes(
+    possible: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
+) -> Episodes:
     """Return the episodes into which the runs of ``possible`` parts are cut.
 
     Within a run preparations, products and completions follow each other; a part that would go
     back begins another segment, and so does a product of another kind. Neighbouring segments of
     one algorithm and direction are one episode: a convolution that is computed piece by piece.
-    ``told_direction`` is what the name of each of ``ops`` tells.
+    ``direction_by_name`` is the direction that the name of each of ``ops`` names.
     """
     parts = _with_segments(_with_layouts_placed(possible))
     segments = _segments(parts)
-    segments = with_directions(segments, ops, told_direction)
+    segments = with_directions(segments, ops, direction_by_name)
     same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
     segments = segments.with_columns(same.alias("episode"))
     table = (
@@ -203,25 +205,25 @@ def find_episodes(possible: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.
 
 
 def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return ``parts`` with ``rank``, the place of their phase; layout changes told by order.
+    """Return ``parts`` with ``rank``, the place of their phase; layout changes by their order.
 
     What turns the tensors the way the first change of the run did prepares, the opposite completes.
-    Of changes whose name does not tell their way, the first behind a product completes it and the
+    Of changes whose name does not name their way, the first behind a product completes it and the
     others prepare the next.
     """
     layout = pl.col("phase") == "layout"
-    told = pl.when(layout & pl.col("function").is_in(_TOLD_LAYOUTS)).then("function")
+    way = pl.when(layout & pl.col("function").is_in(_LAYOUT_WAYS)).then("function")
     main = pl.col("phase") == "main"
     begins = (pl.col("run") != pl.col("run").shift()).fill_null(True)
-    ways = parts.select("run", told.alias("first_way")).drop_nulls().unique("run", keep="first")
+    ways = parts.select("run", way.alias("first_way")).drop_nulls().unique("run", keep="first")
     placed = parts.join(ways, on="run", how="left", maintain_order="left").with_columns(
-        told.alias("told"),
+        way.alias("way"),
         _since(begins, main).alias("after_main"),
-        _since(begins | main, layout & told.is_null()).alias("nth"),
+        _since(begins | main, layout & way.is_null()).alias("nth"),
     )
     completes = (
-        pl.when(pl.col("told").is_not_null())
-        .then(pl.col("told") != pl.col("first_way"))
+        pl.when(pl.col("way").is_not_null())
+        .then(pl.col("way") != pl.col("first_way"))
         .otherwise((pl.col("after_main") > 0) & (pl.col("nth") == 1))
     )
     rank = (
@@ -229,7 +231,7 @@ def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
         .then(pl.when(completes).then(2).otherwise(0))
         .otherwise(pl.col("phase").replace_strict(_RANK, default=None, return_dtype=pl.Int32))
     )
-    return placed.with_columns(rank.alias("rank")).drop("told", "after_main", "first_way", "nth")
+    return placed.with_columns(rank.alias("rank")).drop("way", "after_main", "first_way", "nth")
 
 
 def _since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
@@ -266,7 +268,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("run", "convolution").first(),
             pl.col("start").min(),
             pl.col("scoped").fill_null(False).any(),
-            pl.col("told_direction").first(),
+            pl.col("direction_by_name").first(),
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
             *(
                 (convolution & (pl.col("named_direction") == way)).any().alias(f"names_{way}")
@@ -300,16 +302,20 @@ _MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
 
 
 def with_directions(
-    segments: pl.DataFrame, ops: pl.DataFrame, told_direction: pl.Series
+    segments: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
 ) -> pl.DataFrame:
     """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.
 
     The operator decides (its name, or the mask of its outputs); where it computes both gradients,
     the kernels' names do; and the rest follows from the order: all of PyTorch's libraries compute
-    the gradient of the input first. Where no operator is known only names tell.
+    the gradient of the input first. Without an operator only names decide.
     """
     by_op = pl.DataFrame(
-        {"told": told_direction, "inputs": ops["inputs"], "way": ops["direction"].cast(pl.String)}
+        {
+            "named": direction_by_name,
+            "inputs": ops["inputs"],
+            "way": ops["direction"].cast(pl.String),
+        }
     ).with_row_index("convolution")
     mask = pl.col("inputs").str.extract_groups(_MASK).struct
     needed = segments.select(pl.col("convolution").cast(pl.UInt32)).unique().drop_nulls()
@@ -321,18 +327,18 @@ def with_directions(
         .select(
             pl.col("convolution").cast(pl.Int64),
             pl.coalesce(
-                pl.when(pl.col("told").is_in(_WAYS)).then("told"),
-                pl.when(pl.col("told").is_null() & (pl.col("way") == "forward")).then(
+                pl.when(pl.col("named").is_in(_WAYS)).then("named"),
+                pl.when(pl.col("named").is_null() & (pl.col("way") == "forward")).then(
                     pl.lit("fprop")
                 ),
                 pl.when(pl.col("input") & ~pl.col("weight")).then(pl.lit("dgrad")),
                 pl.when(pl.col("weight") & ~pl.col("input")).then(pl.lit("wgrad")),
-            ).alias("operator_says"),
-            (pl.col("told") == "backward").fill_null(False).alias("both"),
+            ).alias("by_operator"),
+            (pl.col("named") == "backward").fill_null(False).alias("both"),
         )
     )
     owned = pl.col("convolution").is_not_null()
-    told = (
+    by_kernels = (
         pl.when("names_wgrad")
         .then(pl.lit("wgrad"))
         .when("names_dgrad")
@@ -341,9 +347,9 @@ def with_directions(
         # A backward convolution that runs kernels of the forward one computes the input's gradient.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
     )
-    scope_says = pl.coalesce(
-        pl.when(pl.col("told_direction").is_in(_WAYS)).then("told_direction"),
-        # Where neither says that it is backward: JAX marks what it transposes.
+    by_scope = pl.coalesce(
+        pl.when(pl.col("direction_by_name").is_in(_WAYS)).then("direction_by_name"),
+        # Unless either is backward: JAX marks what it transposes.
         pl.when(pl.col("activity_direction").fill_null("forward") == "forward").then(
             pl.lit("fprop")
         ),
@@ -351,8 +357,8 @@ def with_directions(
     run = pl.col("run")
     first = (run != run.shift()).fill_null(True)
     last = (run != run.shift(-1)).fill_null(True)
-    behind_wgrad = pl.when(pl.col("told") == "wgrad").then(run).forward_fill() == run
-    before_dgrad = pl.when(pl.col("told") == "dgrad").then(run).backward_fill() == run
+    behind_wgrad = pl.when(pl.col("by_kernels") == "wgrad").then(run).forward_fill() == run
+    before_dgrad = pl.when(pl.col("by_kernels") == "dgrad").then(run).backward_fill() == run
     by_order = pl.coalesce(
         pl.when(behind_wgrad).then(pl.lit("wgrad")),
         pl.when(before_dgrad).then(pl.lit("dgrad")),
@@ -362,12 +368,12 @@ def with_directions(
     )
     return (
         segments.join(operators, on="convolution", how="left", maintain_order="left")
-        .with_columns(told.alias("told"))
+        .with_columns(by_kernels.alias("by_kernels"))
         .with_columns(
             pl.coalesce(
-                "operator_says",
-                pl.when("scoped").then(scope_says),
-                "told",
+                "by_operator",
+                pl.when("scoped").then(by_scope),
+                "by_kernels",
                 pl.when(owned & pl.col("both").fill_null(False)).then(by_order),
             ).alias("direction")
         )

@@ -40,14 +40,16 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     scopes = activities["scope"].drop_nulls().unique(maintain_order=True)
     operators = Operators.of(ops, scopes, known, rules)
     parts = possible_parts(activities, names, operators, known)
-    episodes = find_episodes(parts, ops, operators.told_direction)
+    episodes = find_episodes(parts, ops, operators.direction_by_name)
     # Text costs more than numbers: the kinds of episodes are few.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
     per_activity = _contexts(trace, operators, episodes, kinds)
     keys = ["name_id", "situation", "kind", "main", "many", "operand"]
     contexts = per_activity.filter(pl.col("computes")).select(keys).unique(maintain_order=True)
-    told = contexts.join(kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left")
-    classes, class_of = _apply(known.rules, told, names, operators)
+    described = contexts.join(
+        kinds.with_row_index("kind"), on="kind", how="left", maintain_order="left"
+    )
+    classes, class_of = _apply(known.rules, described, names, operators)
     refined = per_activity.join(
         contexts.with_columns(class_of.alias("class"), pl.lit(True).alias("computes")),
         on=[*keys, "computes"],
@@ -219,7 +221,7 @@ def _outcome(rule: ContextRule, column: str) -> pl.Expr:
     if column not in rule.from_episode:
         return named
     if column == "algorithm":
-        # What multiplies tells by its name what it is; what prepares or completes it serves it.
+        # The name of a product decides its algorithm; the episode decides that of its other parts.
         known = pl.col("main") & named.is_not_null() & (named != "unknown")
         return pl.when(known).then(named).otherwise(pl.col("episode_algorithm"))
     return pl.coalesce(pl.col(f"episode_{column}"), named)

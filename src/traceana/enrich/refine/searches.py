@@ -1,7 +1,7 @@
 """Algorithm search: what an autotuner runs to choose, kept apart from the model's own work.
 
-Three things are of a search: the kernels that autotuners run beside their trials, which rules know
-by name (function ``autotune``); the trials of XLA's and TensorFlow's autotuners, which stand on a
+Three things belong to a search: the kernels that autotuners run beside their trials, classified by
+name (function ``autotune``); the trials of XLA's and TensorFlow's autotuners, which stand on a
 stream between those; and the trials of ``cudnn.benchmark``, where one call of an operator computes
 its convolution by several algorithms. All of them get one class and one row of layers.
 """
@@ -87,7 +87,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
         return none
     place = ["rank", "process", "device", "stream"]
     whose = ["thread", "op", "scope", "range", "instruction"]
-    told = names.select(
+    by_name = names.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
         "category",
         (pl.col("function") == FUNCTION).fill_null(value=False).alias("beside"),
@@ -99,7 +99,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
         .with_columns(trace.calls["thread"].gather(activities["call"]).alias("thread"))
         .filter(pl.col("kind") == "kernel")
         .select("row", "name_id", "episode", "start", *place, *whose)
-        .join(told, on="name_id", how="left", maintain_order="left")
+        .join(by_name, on="name_id", how="left", maintain_order="left")
         .sort(*place, "start", "row")
         .with_columns(
             pl.col("beside").cum_sum().over(place).alias("gap"),
@@ -169,7 +169,7 @@ def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
     wanted = trace.activities.filter(trial).select(keys).unique(maintain_order=True)
     by_context = pl.col("class").is_not_null()
     refined = known.rename({column: f"refined_{column}" for column in CLASS_COLUMNS})
-    told = (
+    of_trials = (
         wanted.join(names, on="name_id", how="left", maintain_order="left")
         .join(refined, on="class", how="left", maintain_order="left")
         .select(
@@ -185,9 +185,11 @@ def _classes(trace: Trace, trial: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
             pl.lit(RULE).alias("context_rule"),
         )
     )
-    added = told.drop(keys).unique(maintain_order=True)
+    added = of_trials.drop(keys).unique(maintain_order=True)
     number = added.with_row_index("found", offset=trace.classes.height)
-    of = told.join(number, on=added.columns, how="left", nulls_equal=True).select(*keys, "found")
+    of = of_trials.join(number, on=added.columns, how="left", nulls_equal=True).select(
+        *keys, "found"
+    )
     found = trace.activities.select(keys).join(
         of, on=keys, how="left", nulls_equal=True, maintain_order="left"
     )["found"]

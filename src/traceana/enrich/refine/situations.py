@@ -33,7 +33,7 @@ class Operators:
     none), ``within`` and ``channel``. ``of_op`` and ``of_scope`` give the row of ``situations`` of
     an operator and of an activity by its scope; ``convolution_of`` the row of the nearest
     operator that is a convolution, -1 where none. ``scopes`` has a row a distinct scope: ``scope``,
-    ``situation``, ``convolution`` (its last part is one) and ``told_direction``.
+    ``situation``, ``convolution`` (its last part is one) and ``direction_by_name``.
     """
 
     names: pl.DataFrame
@@ -47,7 +47,7 @@ class Operators:
     def of(
         cls, ops: pl.DataFrame, scopes: pl.Series, context: Context, rules: RuleSet | None
     ) -> Operators:
-        """Look at ``ops`` and at the distinct ``scopes`` of activities."""
+        """Return the situations of ``ops`` and of the distinct ``scopes`` of activities."""
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
         tails = scopes.cast(pl.String).str.extract(_SCOPE_TAIL)
         texts = pl.concat([ops["name"].unique(maintain_order=True).cast(pl.String), tails])
@@ -88,14 +88,14 @@ class Operators:
                     "scope": scopes,
                     "situation": numbered[ops.height :],
                     "convolution": pl.Series(convolution).gather(scoped["operator"]),
-                    "told_direction": names["direction"].gather(scoped["operator"]),
+                    "direction_by_name": names["direction"].gather(scoped["operator"]),
                 }
             ),
         )
 
     @property
-    def told_direction(self) -> pl.Series:
-        """What the name of each operator tells of its direction."""
+    def direction_by_name(self) -> pl.Series:
+        """The direction that the name of each operator names."""
         operator = self.situations["operator"].gather(self.of_op)
         return self.names["direction"].gather(operator)
 
@@ -248,12 +248,12 @@ def operand_precision(trace: Trace) -> pl.Series:
 
 
 def _precisions(types: pl.Series) -> pl.Series:
-    """Return the precision of each JSON list of types; each distinct list is looked at once."""
+    """Return the precision of each JSON list of types; each distinct list once."""
     lists = types.alias("types").to_frame()
     first = pl.col("types").str.extract(_FIRST_TYPE)
     precision = first.replace_strict(_PRECISIONS, default=None, return_dtype=pl.String)
-    told = lists.unique().drop_nulls().with_columns(precision.alias("precision"))
-    return lists.join(told, on="types", how="left", maintain_order="left")["precision"]
+    found = lists.unique().drop_nulls().with_columns(precision.alias("precision"))
+    return lists.join(found, on="types", how="left", maintain_order="left")["precision"]
 
 
 _SPLITS: Final = r"(?i)split_?k|stream_?k"
@@ -264,7 +264,7 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
     """Return true where the grid of a product has several layers, false where it has one.
 
     Null for all but products whose name serves both, where the grid is not recorded, and where the
-    layers are slices of one sum: the kernel's name says so, or the next product on the stream adds
+    layers are slices of one sum: by the kernel's name, or where the next product on the stream adds
     them up.
     """
     splits = names["name"].str.contains(_SPLITS)

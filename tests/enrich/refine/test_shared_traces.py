@@ -11,7 +11,7 @@ import traceana
 from traceana.analyze.classes import described
 from traceana.trace import Trace
 
-TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 NETWORKS = [
     "kineto/alexnet_forward_a100.json.gz",
     "kineto/cnn_train_nccl_a100.json.gz",

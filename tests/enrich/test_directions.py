@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.attribute.test_attribution import annotate, launch, op, paths
+from tests.enrich.test_attribution import annotate, launch, op, paths
 from tests.support.manifest import TRACES, Expected, each
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops

@@ -16,7 +16,7 @@ RULES = load_rules().rules
 EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
 CLASSES = classify_names([example.name for _, example in EXAMPLES]).to_dicts()
 BLIND = sorted(SAMPLE.parent.glob("blind_*.tsv"))
-LABELS = Path(__file__).resolve().parents[3] / "shared" / "kernel_labels.tsv"
+LABELS = Path(__file__).resolve().parents[4] / "shared" / "kernel_labels.tsv"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.attribute.test_attribution import annotate, op, paths
+from tests.enrich.test_attribution import annotate, op, paths
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.trace import Trace
