@@ -20,8 +20,8 @@ from benchmarks.idle_trace import DEVICES, known, trace
 from benchmarks.measure import FailedError, Run, run, spread
 from benchmarks.outcome import Outcome
 from benchmarks.source import SCRATCH
-from traceana.analyze.idle import devices, idle
-from traceana.analyze.idle.moments import moments
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle, idle_time
 from traceana.trace import Trace
 
 _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devices")
@@ -30,7 +30,7 @@ _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devi
 def measure(made: Trace, expected: dict[str, tuple[int, int]]) -> dict[str, float]:
     """Return the CPU seconds of each part of ``traceana idle``; ends on a wrong cause."""
     took: dict[str, float] = {}
-    found = _clock(took, _PARTS[0], partial(moments, made))
+    found = _clock(took, _PARTS[0], partial(idle_time, made))
     result = _clock(took, _PARTS[1], partial(idle, made, found=found))
     _clock(took, _PARTS[2], partial(devices, made, found=found))
     sums = result.frame.group_by("cause").agg(pl.col("count", "time_ns").sum())

@@ -9,10 +9,9 @@ import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.busy import busy
 from traceana.analyze.condensed import condensed
+from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
-from traceana.analyze.idle import devices
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import measured_steps, steps

@@ -62,4 +62,4 @@ def test_activities_without_a_device_or_time_are_left_out() -> None:
     rows = pl.DataFrame(
         {"rank": [0, 0], "device": [None, 0], "start": [5, None], "duration": [3, 4]}
     )
-    assert Busy.of(rows).by_place == {}
+    assert Busy.of(rows).by_device == {}

@@ -10,9 +10,9 @@ import pytest
 import traceana
 from tests.critical.checks import check
 from traceana.analyze.critical import segments
-from traceana.analyze.idle import devices, idle
-from traceana.analyze.idle.causes import CAUSES
-from traceana.analyze.idle.moments import moments
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle, idle_time
+from traceana.analyze.idle_gaps import CAUSES
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 
 
 def test_busy_and_idle_add_up(trace: Trace) -> None:
-    found = moments(trace)
+    found = idle_time(trace)
     places = devices(trace, found=found).frame
     assert places.height
     assert (places["busy_ns"] + places["idle_ns"] == places["span_ns"]).all()

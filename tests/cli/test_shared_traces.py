@@ -11,8 +11,8 @@ import pytest
 
 import traceana
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.busy import busy
 from traceana.analyze.condensed import condensed
+from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers

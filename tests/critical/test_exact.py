@@ -16,9 +16,8 @@ from tests.critical.checks import check, check_causes
 from tests.critical.simulation import Machine
 from tests.support.synthetic import Scenario, both, kineto
 from tests.support.traces import TraceBuilder
-from traceana.analyze.critical import By, critical, segments
-from traceana.analyze.critical.pieces import cut
-from traceana.analyze.events.ended import Ended
+from traceana.analyze.critical import By, critical, cut, segments
+from traceana.analyze.event_waits import Ended
 from traceana.enrich.nesting import NONE, Nesting
 from traceana.trace import Trace
 
@@ -211,7 +210,7 @@ def test_the_last_that_ended_is_found(
         )
         for q in queries
     ]
-    assert index.last_asked(of, after, until, before).tolist() == expected
+    assert index.last_launched(of, after, until, before).tolist() == expected
 
 
 @given(

@@ -16,8 +16,7 @@ import pytest
 import traceana
 from tests.critical.checks import check_causes
 from tests.support.manifest import TRACES, Expected, each
-from traceana.analyze.critical import segments
-from traceana.analyze.critical.table import GPU_WORK
+from traceana.analyze.critical import GPU_WORK, segments
 
 POINTS = 0.03
 KINETO = TRACES / "kineto"

@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.synthetic import GPU, Scenario, both, kineto
 from tests.support.traces import TraceBuilder
-from traceana.analyze.idle import devices, idle
-from traceana.analyze.idle.causes import CAUSES
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle
+from traceana.analyze.idle_gaps import CAUSES
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 

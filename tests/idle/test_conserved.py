@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.idle import devices, idle
-from traceana.analyze.idle.moments import moments
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle, idle_time
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 
@@ -108,7 +108,7 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     every = range(END)
     fed = list(zip(work, launches, strict=False))
     computing = ("kernel",)
-    found = moments(trace)
+    found = idle_time(trace)
     (row,) = devices(trace, found=found).frame.to_dicts()
     assert row["span_ns"] == END
     assert row["busy_ns"] == sum(inside(t, work, *KINDS) for t in every)
@@ -132,7 +132,7 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
         assert rows["time_ns"].sum() == (idle_ns if used else 0)
         if used:
             alone = select(trace, steps=[number])
-            of_step = moments(alone)
+            of_step = idle_time(alone)
             (only,) = devices(alone, found=of_step).frame.to_dicts()
             assert (only["span_ns"], only["idle_ns"]) == (step.end - step.start, idle_ns)
             assert idle(alone, found=of_step).totals["time_ns"] == idle_ns

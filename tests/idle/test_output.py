@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.analyze.idle import By as Told
-from traceana.analyze.idle.causes import CAUSES
+from traceana.analyze.idle_gaps import CAUSES
 from traceana.cli.idle import By
 from traceana.cli.main import app
 

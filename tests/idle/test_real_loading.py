@@ -16,7 +16,8 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.analyze.idle import devices, idle
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle
 
 SLEEP_S = 0.2
 STEPS = 4

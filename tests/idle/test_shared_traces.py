@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.analyze.idle import devices, idle
+from traceana.analyze.devices import devices
+from traceana.analyze.idle import idle
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 

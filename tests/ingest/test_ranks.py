@@ -11,7 +11,7 @@ import pytest
 import traceana
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
-from traceana.analyze.busy import busy
+from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.selection import select
 from traceana.errors import (

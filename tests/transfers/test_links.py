@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from traceana.analyze.transfers.links import DEVICE_MEMORY, known, link_of, peaks
+from traceana.analyze.copies import DEVICE_MEMORY, known_links, link_of, link_peaks
 from traceana.trace.schema import conform
 
 
@@ -21,7 +21,7 @@ from traceana.trace.schema import conform
     ],
 )
 def test_peaks_are_those_of_the_specification(link: str, peak: int) -> None:
-    assert known().links[link].peak == peak
+    assert known_links().links[link].peak == peak
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_link_of_a_device(
 
 
 def test_every_link_that_is_named_is_there() -> None:
-    table = known()
+    table = known_links()
     named = {entry.link for entry in table.devices} | set(table.capabilities.values())
     assert named - {None} <= set(table.links)
     assert len(set().union(*(entry.words for entry in table.devices))) == sum(
@@ -71,6 +71,6 @@ def test_a_copy_within_a_device_has_half_the_bandwidth() -> None:
     devices = conform(
         "devices", pl.DataFrame({"device": [0], "bandwidth_bytes_per_s": [2_000_000_001]})
     )
-    rows = peaks(devices).filter(pl.col("direction") == "d2d")
+    rows = link_peaks(devices).filter(pl.col("direction") == "d2d")
     assert rows.select("link", "peak_bytes_per_s").rows() == [(DEVICE_MEMORY, 1_000_000_000)]
-    assert "p2p" not in peaks(devices)["direction"]
+    assert "p2p" not in link_peaks(devices)["direction"]

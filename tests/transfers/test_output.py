@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, overlapping, write_nsys
-from traceana.analyze.transfers.askers import By as Told
+from traceana.analyze.transfers import By as Told
 from traceana.cli.main import app
 from traceana.cli.transfers import By
 from traceana.report.transfers.sentences import sentences

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.traces import TraceBuilder
-from traceana.analyze.transfers import transfers
-from traceana.analyze.transfers.table import COLUMNS
+from traceana.analyze.transfers import COLUMNS, transfers
 from traceana.cli.transfers import By
 from traceana.report.overview import overview
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.busy import busy
 from traceana.analyze.convolutions import convolutions, tries_algorithms
+from traceana.analyze.copies import copies
 from traceana.analyze.costs.machine import machine
-from traceana.analyze.idle import devices, idle
-from traceana.analyze.idle.moments import moments
-from traceana.analyze.intervals import Busy
+from traceana.analyze.devices import busy, devices
+from traceana.analyze.idle import idle, idle_time
+from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.occupancy import occupancy
@@ -24,13 +24,11 @@ from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, step_windows, steps
 from traceana.analyze.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.transfers import transfers
-from traceana.analyze.transfers.copies import copies
-from traceana.analyze.transfers.exposed import computing, exposed, exposed_within
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
-    from traceana.analyze.idle.moments import Moments
+    from traceana.analyze.idle import IdleTime
     from traceana.analyze.roofline import Units
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
@@ -76,7 +74,7 @@ class Figures:
 
     @cached_property
     def busy(self) -> pl.DataFrame:
-        """Busy time by device: :func:`traceana.analyze.busy.busy`."""
+        """Busy time by device: :func:`traceana.analyze.devices.busy`."""
         return busy(self._part).frame
 
     @cached_property
@@ -98,7 +96,7 @@ class Figures:
         Where the host runs ahead, that work ends after the last step has returned.
         """
         launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
-        return max(self.window_ns, sum(launched.total(place) for place in launched.by_place))
+        return max(self.window_ns, sum(launched.total(device) for device in launched.by_device))
 
     @cached_property
     def busy_ns(self) -> int:
@@ -200,13 +198,13 @@ class Figures:
         return self._transfers[by]
 
     @cached_property
-    def _moments(self) -> Moments:
-        return moments(self._part)
+    def _idle_time(self) -> IdleTime:
+        return idle_time(self._part)
 
     def idle(self, by: IdleBy = "cause") -> pl.DataFrame:
         """Return idle time by cause: :func:`traceana.analyze.idle.idle`."""
         if by not in self._idle:
-            self._idle[by] = idle(self._part, by, found=self._moments).frame
+            self._idle[by] = idle(self._part, by, found=self._idle_time).frame
         return self._idle[by]
 
     def idle_ns(self, *causes: str) -> int:
@@ -216,8 +214,8 @@ class Figures:
 
     @cached_property
     def devices(self) -> pl.DataFrame:
-        """Launches and overlap by device: :func:`traceana.analyze.idle.devices`."""
-        return devices(self._part, found=self._moments).frame
+        """Launches and overlap by device: :func:`traceana.analyze.devices.devices`."""
+        return devices(self._part, found=self._idle_time).frame
 
     @cached_property
     def launch_bound(self) -> float | None:

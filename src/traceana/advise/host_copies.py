@@ -10,8 +10,8 @@ import polars as pl
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, Value, rule
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
-from traceana.analyze.transfers.table import SMALL_BYTES
+from traceana.analyze.copies import HOST_DIRECTIONS
+from traceana.analyze.transfers import SMALL_BYTES
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures

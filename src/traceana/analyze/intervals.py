@@ -1,9 +1,10 @@
-"""Unions of intervals: time during which a device did anything, however much at once."""
+"""Unions of intervals by device: busy time, and the exposed time of copies and collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,16 @@ import polars as pl
 from traceana.analyze.numbering import numbered, rows_of
 
 Times = npt.NDArray[np.int64]
+Intervals = tuple[Times, Times]
+"""Starts and ends."""
+
+Device = tuple[int | None, int]
+"""(rank, device): device numbers are counted within a rank."""
+
+PER_DEVICE: Final = ("rank", "device")
 
 
-def union(starts: Times, ends: Times) -> tuple[Times, Times]:
+def union(starts: Times, ends: Times) -> Intervals:
     """Return the union of half-open intervals as disjoint ones, ordered, touching ones joined.
 
     Intervals need no order and may nest or overlap; empty ones are left out. O(n log n), O(n) for
@@ -36,29 +44,25 @@ def union(starts: Times, ends: Times) -> tuple[Times, Times]:
     return starts[first], reached[last]
 
 
-def length(intervals: tuple[Times, Times]) -> int:
+def length(intervals: Intervals) -> int:
     """Return the summed length of disjoint intervals."""
     starts, ends = intervals
     return int((ends - starts).sum())
 
 
-Place = tuple[int | None, int]
-"""(rank, device): device numbers are counted within a rank."""
-
-
-def rows_by_place(frame: pl.DataFrame) -> Iterator[tuple[Place, Times]]:
+def rows_by_device(frame: pl.DataFrame) -> Iterator[tuple[Device, Times]]:
     """Yield each device (``rank``, ``device``) of ``frame`` with its rows, in their order."""
-    (numbers,) = numbered(frame.select("rank", "device"))
+    (numbers,) = numbered(frame.select(PER_DEVICE))
     for _, rows in rows_of(numbers):
-        rank, device = frame["rank"][int(rows[0])], frame["device"][int(rows[0])]
-        yield (rank, device), rows
+        first = int(rows[0])
+        yield (frame["rank"][first], frame["device"][first]), rows
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When each device was busy: disjoint intervals by place."""
+    """When each device was busy: disjoint intervals by device."""
 
-    by_place: Mapping[Place, tuple[Times, Times]]
+    by_device: Mapping[Device, Intervals]
 
     @staticmethod
     def of(activities: pl.DataFrame) -> Busy:
@@ -69,23 +73,23 @@ class Busy:
         starts = columns["start"].to_numpy()
         ends = starts + columns["duration"].to_numpy()
         return Busy(
-            {place: union(starts[rows], ends[rows]) for place, rows in rows_by_place(columns)}
+            {device: union(starts[rows], ends[rows]) for device, rows in rows_by_device(columns)}
         )
 
     def with_also(self, activities: pl.DataFrame) -> Busy:
-        """Return when each device was busy, or did one of ``activities`` (as of :meth:`of`)."""
-        more = Busy.of(activities).by_place
+        """Return when each device was busy or ran one of ``activities`` (as in :meth:`of`)."""
+        more = Busy.of(activities).by_device
         nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         both = {}
-        for place in {**self.by_place, **more}:
-            one, other = self.by_place.get(place, nothing), more.get(place, nothing)
+        for device in {**self.by_device, **more}:
+            one, other = self.by_device.get(device, nothing), more.get(device, nothing)
             starts, ends = (np.concatenate(sides) for sides in zip(one, other, strict=True))
-            both[place] = union(starts, ends)
+            both[device] = union(starts, ends)
         return Busy(both)
 
-    def total(self, place: Place) -> int:
-        """Return the busy time of the device; 0 for one that did nothing."""
-        return length(self.by_place[place]) if place in self.by_place else 0
+    def total(self, device: Device) -> int:
+        """Return the busy time of the device; 0 for an idle one."""
+        return length(self.by_device[device]) if device in self.by_device else 0
 
     def within(self, windows: pl.DataFrame) -> pl.Series:
         """Return ``busy_ns``, the busy time inside each window.
@@ -94,19 +98,71 @@ class Busy:
         """
         result = np.zeros(windows.height, dtype=np.int64)
         starts, ends = windows["start"].to_numpy(), windows["end"].to_numpy()
-        for place, here in rows_by_place(windows):
-            if place in self.by_place:
-                intervals = self.by_place[place]
+        for device, here in rows_by_device(windows):
+            if device in self.by_device:
+                intervals = self.by_device[device]
                 result[here] = until(intervals, ends[here]) - until(intervals, starts[here])
         return pl.Series("busy_ns", result)
 
 
-def until(intervals: tuple[Times, Times], moments: Times) -> Times:
-    """Return how long ``intervals`` were busy before each of ``moments``."""
+def until(intervals: Intervals, times: Times) -> Times:
+    """Return the length of the disjoint ``intervals`` before each of ``times``."""
     starts, ends = intervals
     before = np.concatenate(([0], np.cumsum(ends - starts)))
-    begun = np.searchsorted(starts, moments, side="right")
-    # The interval begun last may reach beyond the moment: what lies behind it does not count.
-    reached = np.concatenate(([0], ends))[begun]
-    beyond = np.where(begun > 0, np.maximum(reached - moments, 0), 0)
-    return np.asarray(before[begun] - beyond, dtype=np.int64)
+    started = np.searchsorted(starts, times, side="right")
+    # The last interval to start may end later: only its part before the time counts.
+    reached = np.concatenate(([0], ends))[started]
+    beyond = np.where(started > 0, np.maximum(reached - times, 0), 0)
+    return np.asarray(before[started] - beyond, dtype=np.int64)
+
+
+COMPUTING: Final = ("kernel", "op", "graph")
+"""Kinds of activities that can hide a copy. A CUDA graph recorded as one activity may hold copies
+too, but counts as kernels: its nodes are not recorded."""
+
+
+def computing(activities: pl.DataFrame) -> Busy:
+    """Return when each device ran kernels, or the CPU operators."""
+    return Busy.of(activities.filter(pl.col("kind").is_in(COMPUTING)))
+
+
+def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.DataFrame:
+    """Return ``exposed_ns`` of each distinct combination of ``keys``, columns of ``copies``.
+
+    Exposed means not overlapped with compute: the union of the copies of the combination on a
+    device, less the time in which ``kernels`` ran on that device, summed over the devices. Copies
+    of one combination that overlap count once; copies of two combinations count in both. ``copies``
+    has ``rank``, ``device``, ``start`` and ``duration``; copies without a device are left out, and
+    so are combinations that have no others. O(n log n).
+    """
+    each = [*keys, "rank", "device"]
+    end, begin = pl.col("end"), pl.col("start")
+    ordered = (
+        copies.select(*each, "start", (begin + pl.col("duration")).alias("end"))
+        .drop_nulls("device")
+        .sort("start")
+    )
+    reached = end.cum_max().shift(1).over(each)
+    windows = (
+        ordered.with_columns((begin > reached).fill_null(value=True).alias("first"))
+        .with_columns(pl.col("first").cum_sum().over(each).alias("window"))
+        .group_by(*each, "window")
+        .agg(begin.min(), end.max())
+        .sort("start")  # lookups in order of time are faster
+    )
+    hidden = kernels.within(windows)
+    return (
+        windows.with_columns((end - begin - hidden).alias("exposed_ns"))
+        .group_by(keys)
+        .agg(pl.col("exposed_ns").sum())
+        if keys
+        else windows.select((end - begin - hidden).sum().alias("exposed_ns"))
+    )
+
+
+def exposed_within(copies: pl.DataFrame, kernels: Busy, windows: pl.DataFrame) -> int:
+    """Return the exposed time of ``copies`` (as in :func:`exposed`) inside ``windows``.
+
+    ``windows`` has ``rank``, ``device``, ``start`` and ``end``; where two overlap, both count.
+    """
+    return int((kernels.with_also(copies).within(windows) - kernels.within(windows)).sum())

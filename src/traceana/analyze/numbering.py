@@ -1,4 +1,4 @@
-"""Rows by number: equal rows get equal numbers, with which numpy groups them quickly."""
+"""Numbers for rows: equal rows get equal numbers, so that numpy can group them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Ints = npt.NDArray[np.int64]
+from traceana.enrich.nesting import NONE, Ints, thread_keys
 
 _NARROW: Final = 1 << 24
-"""Values within so narrow a span are numbered by a table of the span, others by a search."""
+"""Values in a span up to this are numbered with a table of the span, others with a search."""
 _WIDEST: Final = 1 << 62
 _BLOCK: Final = 1 << 20
-"""Rows at a time: what is made and thrown away of so many stays in the caches."""
+"""Rows processed at a time: temporary arrays of this size stay in the CPU's caches."""
 
 
 def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
-    """Number the rows of ``frames``, whose columns are the same ones, of whole numbers or labels.
+    """Return numbers for the rows of ``frames``, which have the same columns: integers or labels.
 
-    Two rows have the same number, of whichever frames they are, just where they are equal in all
-    columns, null and null being equal. Numbers count from 0 without a gap, in the order of the
+    Two rows, of the same frame or of two, have the same number exactly if they are equal in all
+    columns; null equals null. Numbers count from 0 without a gap, in the order of the
     first column, then of the next (null first, labels by their code).
     """
     columns = [_Digits.of([frame[name] for frame in frames]) for name in frames[0].columns]
@@ -78,11 +77,28 @@ def rows_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
         yield int(number), order[ends[number] - counts[number] : ends[number]]
 
 
+def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
+    """Return numbers, from 0, for the threads (``rank``, ``process``, ``thread``) of ``frames``."""
+    ranks = pl.concat([frame["rank"].cast(pl.Int64) for frame in frames]).fill_null(NONE)
+    dense = ranks.rank("dense").cast(pl.Int64).to_numpy() - 1
+    of_rank = np.split(dense, np.cumsum([frame.height for frame in frames])[:-1])
+    many = int(dense.max(initial=0)) + 1
+    keys = thread_keys(*frames)
+    return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
+
+
+def take(values: Ints, rows: Ints) -> Ints:
+    """Return the values of ``rows``, ``NONE`` where the row is ``NONE``."""
+    if not len(values):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    return np.where(rows == NONE, NONE, values[rows])
+
+
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """A column of several frames, whose values stand for numbers from 0 for null to ``base``.
+    """A column of several frames as digits: 0 for null, values from 1, all below ``base``.
 
-    ``known`` are its distinct values where they are far apart; else numbers count from ``low``.
+    ``known`` are its distinct values where they are far apart; else digits count from ``low``.
     """
 
     parts: Sequence[pl.Series]
@@ -92,7 +108,7 @@ class _Digits:
 
     @classmethod
     def of(cls, parts: Sequence[pl.Series]) -> _Digits:
-        """Look at the values of a column."""
+        """Return the digits of a column, ``parts`` of which are in several frames."""
         whole = [part.to_physical() for part in parts]
         least, most = ([getattr(part, end)() for part in whole] for end in ("min", "max"))
         low = min((int(value) for value in least if value is not None), default=0)
@@ -105,7 +121,7 @@ class _Digits:
         return cls(whole, low, len(known) + 1, known)
 
     def digits(self, at: int, begin: int) -> Ints:
-        """Return the numbers of a block of one of the parts."""
+        """Return the digits of a block of one of the parts."""
         block = self.parts[at].slice(begin, _BLOCK)
         values = block.fill_null(self.low).to_numpy()
         if self.known is None:
@@ -118,7 +134,7 @@ class _Digits:
 
 
 def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
-    """Number by half of the columns and by the others, which makes two columns of small numbers."""
+    """Return the numbers by way of two columns: the numbers of each half of the columns."""
     names = frames[0].columns
     halves = (names[: len(names) // 2], names[len(names) // 2 :])
     each = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
@@ -128,7 +144,7 @@ def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
 
 
 def _close(numbers: Sequence[Ints], limit: int) -> None:
-    """Take the gaps out of ``numbers``, which are below ``limit``."""
+    """Renumber ``numbers``, all below ``limit``, in place: without gaps, in the same order."""
     if limit > _NARROW:
         known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
         for found in numbers:

@@ -48,14 +48,14 @@ def idle(
     Below the table: how busy each device was, whether launches keep up with the kernels, and what
     of copies and collectives no kernel hides. docs/idle.md has the rules.
     """
-    from traceana.analyze.idle import devices
+    from traceana.analyze.devices import devices
     from traceana.analyze.idle import idle as analysis
-    from traceana.analyze.idle.moments import moments
+    from traceana.analyze.idle import idle_time
     from traceana.report.idle.sentences import sentences
 
     output = Output(tabling, writing, reads=files, screenful=30)
     trace = open_trace(files, reading)
-    found = moments(trace)
+    found = idle_time(trace)
     result = analysis(trace, by.value, found=found)
     places = devices(trace, found=found)
     result = replace(result, notes=(*sentences(places.frame), *result.notes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import polars as pl
 
-from traceana.analyze.idle.launches import launches
+from traceana.analyze.devices import launches
 from traceana.comparison.compared_run import Run, RunSteps, devices, step_flops
 from traceana.comparison.epilogue_table import epilogues
 from traceana.comparison.layer_table import layer_table

@@ -144,7 +144,7 @@ def _whole(trace: Trace) -> RunSteps:
         "wall_ns": span,
         "available_ns": span * max(devices.height, 1),
         "work_ns": int(activities["duration"].sum()),
-        "busy_ns": sum(busy.total(at) for at in busy.by_place),
+        "busy_ns": sum(busy.total(device) for device in busy.by_device),
         "calls": activities.height,
     }
     step = pl.zeros(activities.height, pl.UInt32, eager=True)

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
+from traceana.analyze.copies import copies
 from traceana.analyze.layers.located import PASSES
 from traceana.analyze.layers.places import placed, places
-from traceana.analyze.transfers.copies import copies
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (what the
     class says of it); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
     ``copy`` and ``host_memory``, of copies the direction and host memory as of
-    :func:`traceana.analyze.transfers.copies.copies`; of the class ``name``, ``precision``,
+    :func:`traceana.analyze.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
     ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of one of them is not
     known).

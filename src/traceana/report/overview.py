@@ -10,8 +10,8 @@ import polars as pl
 
 from traceana.advise import Advice, advise
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.busy import busy
 from traceana.analyze.condensed import Line, condensed
+from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import steps

@@ -18,7 +18,7 @@ MOST: Final = 4
 
 
 def sentences(frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return up to three sentences a device, of :func:`traceana.analyze.idle.devices`."""
+    """Return up to three sentences a device, of :func:`traceana.analyze.devices.devices`."""
     rows = frame.to_dicts()
     kinds = (_busy, _launches, _overlap) if len(rows) <= FEW else (_busy,)
     told = [tell(row) for row in rows[:MOST] for tell in kinds]

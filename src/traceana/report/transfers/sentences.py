@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.analyze.transfers.links import HOST_DIRECTIONS
+from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.report import human, words
 
 Row = dict[str, Any]

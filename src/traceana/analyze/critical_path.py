@@ -1,13 +1,141 @@
-"""The walk: from the end of a window back to its beginning, along what each thing waited for."""
+"""From when to when the path of each step is followed, and where it ends."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from traceana.analyze.critical.device import BY_LAUNCH, UNKNOWN, Device
-from traceana.analyze.critical.host import Host
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.analyze.critical_waits import BY_LAUNCH, UNKNOWN, Device, Host
+from traceana.analyze.numbering import thread_numbers
+from traceana.enrich.nesting import Ints
+from traceana.trace.schema import DEVICE_WORK
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+KEYS: Final = ("rank", "process")
+_SAME: Final = ("number", "start", "duration", *KEYS)
+
+
+def windows(trace: Trace) -> pl.DataFrame:
+    """Return one row a step of ``trace``, in their order; one a rank where no step is marked.
+
+    A step is complete when the host has left it and the last work that it launched has ended, on
+    whatever device. Its window is from its mark, or where the step before it was not complete by
+    then from that one's completion, to its own: no moment is in two windows of a process, and where
+    the host runs ahead the windows are as long as the device takes. Columns: ``number``, ``rank``,
+    ``process``, ``thread`` (that marked it), ``begin``, ``end``, ``host_end`` (when the host left
+    it). Without steps the window spans all work, calls and operators.
+    """
+    if trace.steps.is_empty():
+        return _spans(trace)
+    whole = trace.whole
+    end = pl.col("start") + pl.col("duration")
+    ended = (
+        whole.activities.filter(pl.col("kind").is_in(DEVICE_WORK) & pl.col("step").is_not_null())
+        .group_by("step")
+        .agg(end.max().alias("device_end"))
+    )
+    complete = pl.max_horizontal("host_end", "device_end")
+    earlier = pl.col("complete").cum_max().shift(1).over(KEYS)
+    every = (
+        whole.steps.with_row_index("step")
+        .join(ended, on="step", how="left", maintain_order="left")
+        .with_columns(end.alias("host_end"))
+        .sort("start", maintain_order=True)
+        .with_columns(complete.alias("complete"))
+        .with_columns(pl.max_horizontal("start", earlier).alias("begin"))
+        .with_columns(pl.max_horizontal("begin", "complete").alias("end"))
+        .join(_threads(whole), on=_MARK, how="left", nulls_equal=True, maintain_order="left")
+    )
+    return trace.steps.join(
+        every.unique(_SAME, keep="first", maintain_order=True),
+        on=_SAME,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    ).select("number", *KEYS, "thread", "begin", "end", "host_end")
+
+
+_MARK: Final = ("start", "duration", *KEYS)
+
+
+def _threads(trace: Trace) -> pl.DataFrame:
+    """Return the thread of the outermost range of each time and process."""
+    found = trace.ranges.filter(pl.col("thread").is_not_null())
+    return found.select(*_MARK, "thread").unique(_MARK, keep="first", maintain_order=True)
+
+
+def _spans(trace: Trace) -> pl.DataFrame:
+    tables = [trace.activities, trace.whole.calls, trace.whole.ops]
+    begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
+    spans = pl.concat(
+        table.select("rank", begin.alias("begin"), end.alias("end")) for table in tables
+    )
+    if trace.activities.height:
+        spans = spans.join(
+            trace.activities.select("rank").unique(), on="rank", how="semi", nulls_equal=True
+        )
+    host = pl.concat(table.select("rank", end.alias("host_end")) for table in tables[1:])
+    return (
+        spans.group_by("rank")
+        .agg(pl.col("begin").min(), pl.col("end").max())
+        .join(
+            host.group_by("rank").agg(pl.col("host_end").max()),
+            on="rank",
+            how="left",
+            nulls_equal=True,
+        )
+        .sort("rank")
+        .select(
+            pl.lit(None, pl.Int64).alias("number"),
+            "rank",
+            pl.lit(None, pl.Int64).alias("process"),
+            pl.lit(None, pl.Int64).alias("thread"),
+            "begin",
+            "end",
+            pl.col("host_end").fill_null(pl.col("begin")),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadKeys:
+    """The key of the thread of each operator, call, range and window; threads of two ranks differ.
+
+    The key of a window without a thread is that of none.
+    """
+
+    ops: Ints
+    calls: Ints
+    ranges: Ints
+    windows: Ints
+    numbers: pl.DataFrame
+    """``key`` and ``thread``, its number in the trace."""
+
+    @classmethod
+    def of(cls, trace: Trace, windows: pl.DataFrame) -> ThreadKeys:
+        """Number the threads of ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
+        frames = [trace.ops, trace.calls, trace.ranges, windows]
+        ops, calls, ranges, own = thread_numbers(*frames)
+        threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
+        every = np.concatenate((ops, calls, ranges, own))
+        numbers = pl.DataFrame({"key": every, "thread": threads}).unique("key")
+        return cls(ops, calls, ranges, own, numbers)
+
+
+def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> npt.NDArray[np.bool_]:
+    """Tell which rows are of ``rank`` and, where one is given, of ``process`` or of none known."""
+    here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
+    if process is not None:
+        here &= (pl.col("process") == process).fill_null(value=True)
+    return frame.select(here).to_series().to_numpy()
+
 
 WORK, GAP, LAUNCH, SYNC, HOST = range(5)
 """What a stretch of the path is: device work; the time before work, since what it waited for had

@@ -1,4 +1,4 @@
-"""What each collective is, what a rank gives to it in bytes, and how many ranks take part."""
+"""The message of each collective: its function, the bytes of a rank's input, the group size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
-"""Operators that carry a collective out, and whose inputs are what the rank gives. ``c10d::``'s
-operators around them have outputs among their inputs, and lists of tensors without a type."""
+"""Operators of backends that perform a collective themselves; their inputs are the rank's input.
+The ``c10d::`` operators around them have outputs among their inputs, and untyped lists."""
 
 _LAUNCHES: Final = r"^(?:nccl:|record_param_comms$|c10d::)"
 """PyTorch's operators around the launch of a collective's kernel, outermost last."""
 
 _OUTPUT_FIRST: Final = r"^c10d::.*(?:_base_?|_tensor\w*)$"
-"""Of these the first input is the output, the second what the rank gives."""
+"""Operators whose first input is the output tensor, the second the rank's input."""
 
 _NAMES: Final = (
     ("reduce_scatter", r"(?i)reduce_?scatter"),
@@ -41,23 +41,22 @@ _JSON: Final = msgspec.json.Decoder()
 
 
 def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return what each row of ``collectives`` carries; they are activities of ``trace``.
+    """Return the message of each row of ``collectives``, activities of ``trace``.
 
     ``carries``
-        The row is the collective itself, a kernel or a backend's operator, and not an operator
-        that asks for it.
+        Whether the row is the collective itself, a kernel or a backend's operator, and not an
+        operator that starts it.
     ``collective``
-        ``all_reduce``, ``all_gather``, …: of a kernel as its own arguments name it, else as the
-        annotation or the operators around its launch are named, else ``part``, what the kernel's
-        name tells.
+        ``all_reduce``, ``all_gather``, …: of a kernel from its recorded arguments, else from the
+        annotation or the operators around its launch, else ``part``, from the kernel's name.
     ``bytes``
-        What the rank gives to it. Of a kernel as its own arguments tell (``bytes`` of the
-        activity), else the input of the annotation or the operators around its launch; of a
-        backend's operator its inputs, where shapes and types are recorded; else null.
+        The rank's input. Of a kernel from its recorded arguments (``bytes`` of the activity), else
+        the input of the annotation or the operators around its launch; of a backend's operator its
+        inputs, where shapes and types are recorded; else null.
     ``ranks``
-        How many ranks take part: of the kernel's arguments, else by the operator's input and
-        output, else those of the run; null where a collective of the run is of fewer ranks than
-        all, and this one does not tell its own.
+        The group size: from the kernel's arguments, else from the operator's input and output,
+        else the world size; null where a collective of the run has a smaller group and this one's
+        is not recorded.
     """
     ops = trace.ops.select(
         pl.col("name").cast(pl.String),
@@ -77,30 +76,30 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         on="range",
         how="left",
     )
-    asked = (
+    joined = (
         collectives.select("kind", "bytes", "op", "range", "part", "collective", "group_size")
         .join(ops.select("op", "name"), on="op", how="left", maintain_order="left")
         .join(known.select("op", "all_inputs"), on="op", how="left", maintain_order="left")
         .join(_launches(ops, known), on="op", how="left", maintain_order="left")
         .join(annotated, on="range", how="left", maintain_order="left")
     )
-    # Several kernels of one launch share its message in ways that are not recorded.
+    # How several kernels of one launch share its message is not recorded.
     alone = pl.len().over("op", "range", "kind") == 1
-    told = pl.when(alone).then(pl.coalesce("annotated_bytes", "message"))
+    around = pl.when(alone).then(pl.coalesce("annotated_bytes", "message"))
     named = pl.coalesce(
         _named(pl.col("collective").cast(pl.String)), "annotated", "launched", "part"
     )
     named = pl.when(of_backend).then(pl.coalesce(_named(pl.col("name")), "part")).otherwise(named)
     group = pl.coalesce("group_size", pl.when(alone).then("group"))
     every = pl.lit(trace.meta.world_size, pl.Int32)
-    ranks = asked.select(
+    ranks = joined.select(
         pl.coalesce(group, pl.when((group == every).fill_null(value=True).all()).then(every))
     ).to_series()
-    return asked.select(
+    return joined.select(
         (is_kernel | of_backend).alias("carries"),
         pl.when(is_kernel | of_backend).then(named).otherwise("part").alias("collective"),
         pl.when(is_kernel)
-        .then(pl.coalesce("bytes", told))
+        .then(pl.coalesce("bytes", around))
         .when(of_backend)
         .then("all_inputs")
         .alias("bytes"),
@@ -109,26 +108,25 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Return by ``op`` the ``message``, the ``group`` and the name (``launched``) of its launch.
+    """Return by ``op`` the ``message`` (bytes), ``group`` and name (``launched``) of its launch.
 
-    They are those of the operator, of its only child, or of the operator around it: the first that
-    tells one.
+    Each is from the operator, its only child, or the operator around it: the first that has one.
     """
-    told = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(known, on="op", how="left")
-    told = told.with_columns(_named(pl.col("name")).alias("launched")).rename(
+    launching = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(known, on="op", how="left")
+    launching = launching.with_columns(_named(pl.col("name")).alias("launched")).rename(
         {"first_input": "message"}
     )
     figures = ("message", "group", "launched")
     child = (
-        told.drop_nulls("parent")
+        launching.drop_nulls("parent")
         .filter(pl.len().over("parent") == 1)
         .select(pl.col("parent").alias("op"), *(pl.col(f).alias(f"child_{f}") for f in figures))
     )
-    around = told.select(
+    around = launching.select(
         pl.col("op").alias("parent"), *(pl.col(f).alias(f"around_{f}") for f in figures)
     )
     return (
-        told.join(child, on="op", how="left")
+        launching.join(child, on="op", how="left")
         .join(around, on="parent", how="left")
         .select(
             "op",
@@ -138,17 +136,17 @@ def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(column: pl.Expr) -> pl.Expr:
-    """Return the collective that a name tells."""
+    """Return the collective that a name contains."""
     return pl.coalesce(
         *(pl.when(column.str.contains(pattern)).then(pl.lit(name)) for name, pattern in _NAMES)
     )
 
 
 def _sized(rows: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return by ``key`` what operators or annotations are given, null where it is not recorded.
+    """Return by ``key`` the input sizes of operators or annotations, null where not recorded.
 
-    ``all_inputs`` (bytes), ``first_input`` (bytes of what the rank gives), ``group`` (how many
-    ranks, by the sizes of input and output).
+    ``all_inputs`` (bytes), ``first_input`` (bytes of the rank's input), ``group`` (number of ranks,
+    by the sizes of input and output).
     """
     name = pl.col("name")
     wanted = rows.filter(name.str.contains(f"{_LAUNCHES}|{_OF_BACKEND}")).drop_nulls(
@@ -161,14 +159,14 @@ def _sized(rows: pl.DataFrame, key: str) -> pl.DataFrame:
     distinct = wanted.select(keys).unique()
     sizes = [_sizes(*row) for row in distinct.iter_rows()]
     schema = {"all_inputs": pl.Int64, "first_input": pl.Int64, "group": pl.Int32}
-    told = distinct.hstack(pl.DataFrame(sizes, schema=schema, orient="row"))
-    return wanted.join(told, on=keys, nulls_equal=True).select(key, *schema)
+    sized = distinct.hstack(pl.DataFrame(sizes, schema=schema, orient="row"))
+    return wanted.join(sized, on=keys, nulls_equal=True).select(key, *schema)
 
 
 def _sizes(
     output_first: bool, base: str | None, shapes: str, types: str
 ) -> tuple[int | None, int | None, int | None]:
-    """Return the figures of :func:`_sized` of tensors of ``shapes`` and ``types`` (JSON)."""
+    """Return the three figures of :func:`_sized` for tensors of ``shapes`` and ``types`` (JSON)."""
     try:
         extents, names = _JSON.decode(shapes), _JSON.decode(types)
     except msgspec.DecodeError:

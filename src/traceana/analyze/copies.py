@@ -1,0 +1,216 @@
+"""Each copy of a trace: direction, kind of host memory, whether the call blocked, link and peak."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from traceana.flops.peaks import Peaks, peaks_of
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+HOST_DIRECTIONS: Final = ("h2d", "d2h", "h2a", "a2h", "unified_h2d", "unified_d2h")
+"""Copies over the link between host and device."""
+
+_FROM_HOST: Final = ("h2d", "h2a", "h2h", "unified_h2d")
+_TO_HOST: Final = ("d2h", "a2h", "unified_d2h")
+_WITHIN_DEVICE: Final = ("d2d", "a2a", "a2d", "d2a")
+_BETWEEN_DEVICES: Final = (*_WITHIN_DEVICE, "p2p")
+
+SYNCHRONOUS: Final = "synchronous"
+STAGED: Final = "staged"
+ASYNCHRONOUS: Final = "asynchronous"
+WAITS: Final = (SYNCHRONOUS, STAGED, ASYNCHRONOUS)
+
+_COPY_CALL: Final = r"^(?:cuda|hip)Memcpy|^cuMemcpy"
+_ENQUEUED: Final = r"^(?:cuda|cu|hip)(?:GraphLaunch|MemPrefetchAsync)"
+
+DEVICE_MEMORY: Final = "device memory"
+"""The link of a copy within a device. Its peak is half the memory bandwidth: each byte is read and
+written."""
+
+
+def copies(trace: Trace) -> pl.DataFrame:
+    """Return the copies of ``trace``, in their order.
+
+    Columns of activities: ``rank``, ``device``, ``start``, ``duration``, ``bytes``, ``call``,
+    ``op``, ``range``, ``layer`` and ``step_row`` (their ``step``). Further columns:
+
+    ``direction``
+        CUPTI's copy kind; ``unified_h2d``, ``unified_d2h``, ``unified_d2d`` for migrations of
+        unified memory, which no call starts.
+    ``host_memory``
+        The kind of host memory; null for copies that do not touch the host's memory.
+    ``waits``
+        Whether the host waits in the copying call, by the API's documentation (:func:`_waits`);
+        null where the call or what decides is not recorded.
+    """
+    frame = trace.activities.filter(pl.col("kind") == "memcpy").select(
+        *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer"),
+        pl.col("step").alias("step_row"),
+        _direction().alias("direction"),
+        pl.col("source_memory").cast(pl.String).alias("source"),
+        pl.col("destination_memory").cast(pl.String).alias("destination"),
+    )
+    direction = pl.col("direction")
+    host_memory = (
+        pl.when(direction.is_in(_FROM_HOST))
+        .then(pl.col("source").fill_null("unknown"))
+        .when(direction.is_in(_TO_HOST))
+        .then(pl.col("destination").fill_null("unknown"))
+    )
+    frame = frame.with_columns(host_memory.alias("host_memory")).drop("source", "destination")
+    return frame.with_columns(_waits(trace, frame))
+
+
+def _direction() -> pl.Expr:
+    kind = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
+    # In CUPTI's records a migration has no correlation id, and managed memory on both sides.
+    migrated = (
+        pl.col("correlation").is_null()
+        & (pl.col("source_memory") == "managed")
+        & (pl.col("destination_memory") == "managed")
+        & kind.is_in(["h2d", "d2h", "d2d"])
+    )
+    return pl.when(migrated).then("unified_" + kind).otherwise(kind)
+
+
+def _waits(trace: Trace, frame: pl.DataFrame) -> pl.Series:
+    """Return ``waits`` of each copy.
+
+    Source: CUDA Runtime API, "API synchronization behavior". A call without ``Async`` waits, except
+    for copies between devices. A call with ``Async`` does not, except for copies within the host;
+    from pageable memory the driver stages the bytes and may wait (``staged``). With unknown host
+    memory the answer is unknown. Copies of a launched graph and prefetches are asynchronous.
+    """
+    name = pl.col("name").cast(pl.String)
+    traits = trace.calls.select(pl.col("name").unique()).select(
+        "name",
+        name.str.contains(_COPY_CALL).alias("copies"),
+        name.str.contains("Async", literal=True).alias("async"),
+        name.str.contains(_ENQUEUED).alias("enqueued"),
+    )
+    calls = trace.calls["name"].gather(frame["call"]).to_frame()
+    kinds = calls.join(traits, on="name", how="left", maintain_order="left").drop("name")
+    direction, memory = pl.col("direction"), pl.col("host_memory")
+    between = direction.is_in(_BETWEEN_DEVICES)
+    within_host = direction == "h2h"
+    return (
+        frame.select("direction", "host_memory")
+        .hstack(kinds)
+        .select(
+            pl.when(pl.col("enqueued"))
+            .then(pl.lit(ASYNCHRONOUS))
+            .when(pl.col("copies").not_() | (direction == "unknown"))
+            .then(None)
+            .when(pl.col("async").not_())
+            .then(pl.when(between).then(pl.lit(ASYNCHRONOUS)).otherwise(pl.lit(SYNCHRONOUS)))
+            .when(pl.col("copies").is_null() | (memory == "unknown"))
+            .then(None)
+            .when(within_host)
+            .then(pl.lit(SYNCHRONOUS))
+            .when(memory == "pageable")
+            .then(pl.lit(STAGED))
+            .otherwise(pl.lit(ASYNCHRONOUS))
+            .cast(pl.Enum(WAITS))
+            .alias("waits")
+        )
+        .to_series()
+    )
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A kind of link between host and device: its rate as such, or by lanes and encoding."""
+
+    name: str
+    bytes_per_s: int | None = None
+    transfers_per_s: int = 0
+    lanes: int = 0
+    encoding: tuple[int, int] = (1, 1)
+
+    @property
+    def peak(self) -> int:
+        """Bytes per second, one way, before any packet's header; rounded down."""
+        if self.bytes_per_s is not None:
+            return self.bytes_per_s
+        payload, coded = self.encoding
+        return self.transfers_per_s * self.lanes * payload // (coded * 8)
+
+
+class LinkRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices whose name contains one of ``words`` use ``link``; None where it is not known."""
+
+    words: tuple[str, ...]
+    link: str | None = None
+
+
+class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of ``links.toml``."""
+
+    links: dict[str, Link]
+    devices: tuple[LinkRule, ...]
+    capabilities: dict[str, str]
+
+
+@functools.cache
+def known_links() -> Links:
+    """Return the content of ``links.toml``."""
+    text = (resources.files("traceana.analyze") / "links.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Links)
+
+
+def link_of(name: str | None, vendor: str | None, compute_capability: str | None) -> Link | None:
+    """Return the link between the host and a device; None where it is not known."""
+    table = known_links()
+    words = _words(name or "")
+    for entry in table.devices:
+        if any(_words(word) in words for word in entry.words):
+            return None if entry.link is None else table.links[entry.link]
+    # AMD's architecture numbers look like compute capabilities, but differ.
+    link = table.capabilities.get(compute_capability or "") if vendor == "NVIDIA" else None
+    return None if link is None else table.links[link]
+
+
+def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a device and direction whose peak is known.
+
+    Columns: ``rank``, ``device``, ``direction``, ``link`` (its name), ``peak_bytes_per_s``.
+    ``devices`` is the canonical table. ``p2p`` has no rows: no trace records links between devices.
+    """
+    rows = []
+    for device in devices.unique(["rank", "device"], keep="first").iter_rows(named=True):
+        key = (device["rank"], device["device"])
+        link = link_of(device["name"], device["vendor"], device["compute_capability"])
+        if link is not None:
+            rows += [(*key, direction, link.name, link.peak) for direction in HOST_DIRECTIONS]
+        bandwidth = _bandwidth(device)
+        if bandwidth:
+            both = (DEVICE_MEMORY, bandwidth // 2)
+            rows += [(*key, direction, *both) for direction in _WITHIN_DEVICE]
+    schema = {
+        "rank": pl.Int32,
+        "device": pl.Int32,
+        "direction": pl.String,
+        "link": pl.String,
+        "peak_bytes_per_s": pl.Int64,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _bandwidth(device: Mapping[str, Any]) -> int | None:
+    """Return the memory bandwidth of the device (bytes/s): the data sheet's, else the trace's."""
+    peaks = peaks_of(device)
+    datasheet = peaks.bandwidth if isinstance(peaks, Peaks) else None
+    return device["bandwidth_bytes_per_s"] if datasheet is None else int(datasheet)
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(re.findall(r'[a-z0-9]+', text.lower()))} "

@@ -1,0 +1,433 @@
+"""The critical path of each step: what its end waited for, and what that waited for, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traceana.analyze.classes import SOURCE, classified
+from traceana.analyze.critical_path import (
+    GAP,
+    HOST,
+    LAUNCH,
+    SYNC,
+    WORK,
+    Stretches,
+    ThreadKeys,
+    Walk,
+    of_process,
+    windows,
+)
+from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING, device_work, host
+from traceana.analyze.event_waits import distinct_of
+from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.steps import measured_steps
+from traceana.analyze.work import why_no_work, work
+from traceana.enrich.nesting import NONE, Ints, Nesting, matching, to_rows
+from traceana.enrich.ranges import Surroundings
+from traceana.result import Result, sums, with_share
+from traceana.trace.schema import DEVICE_WORK
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+By = Literal["class", "kernel", "layer", "operator", "segment"]
+"""What a row is of: a class of segments and a part of it; a kernel, copy, or else a class; a layer;
+an operator or annotation; each segment by itself, in order."""
+
+GPU_WORK: Final = ("kernel", "collective", "copy", "memset")
+"""Classes of segments in which a device works."""
+
+NO_OPERATOR: Final = "(no operator)"
+_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "class": ("class", "part"),
+    "kernel": ("name", "class", "part"),
+    "layer": ("layer", "class"),
+    "operator": ("operator", "class"),
+}
+_SEGMENT: Final = (
+    *("step", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
+    *("device", "stream", "thread"),
+)
+
+
+def critical(trace: Trace, by: By = "class") -> Result:
+    """Return what the critical paths of the measured steps consist of.
+
+    Columns: those of :data:`By`, ``count`` (of segments), ``time_ns`` (their sum over the measured
+    steps), ``step_median_ns`` (median over those steps, rounded down; of a trace without steps
+    the same), ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment,
+    in order, with the columns of :data:`_SEGMENT`: see
+    :func:`traceana.analyze.critical.segments`.
+    """
+    measured = measured_steps(trace)
+    path = segments(trace)
+    if trace.steps.height:
+        path = path.filter(pl.col("step_row").is_in(measured.rows))
+    path = path.join(
+        places(trace.whole.layers, "layer", None).select("layer_row", "layer"),
+        on="layer_row",
+        how="left",
+        maintain_order="left",
+    ).with_columns(pl.col("class").cast(pl.String))
+    notes = _notes(trace, path, measured.notes)
+    if by == "segment":
+        return Result(path.select(_SEGMENT), sums(path, "time_ns"), notes)
+    steps = len(measured.rows) or path["step_row"].n_unique() or 1
+    frame = _summed(_named(path), list(_KEYS[by]), steps)
+    return Result(frame, sums(frame, "count", "time_ns"), notes)
+
+
+def _named(path: pl.DataFrame) -> pl.DataFrame:
+    is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
+    return path.with_columns(
+        pl.col("operator").fill_null(NO_OPERATOR),
+        pl.col("layer").fill_null(OUTSIDE),
+        pl.when(is_work).then("name").alias("name"),
+    )
+
+
+def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
+    time = pl.col("time_ns")
+    # Steps in which there is nothing of a row count as 0: half of them, and the median is 0.
+    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
+    each = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    frame = (
+        each.group_by(keys)
+        .agg(
+            pl.col("count").sum().cast(pl.Int64),
+            time.sum(),
+            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
+        )
+        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
+    )
+    return with_share(frame)
+
+
+def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
+    if path.is_empty():
+        return (why_no_work(trace) if work(trace).is_empty() else "no time passes in the trace",)
+    if trace.steps.is_empty():
+        return (*_gpu_share(trace, path), "no steps: the path is of the whole recording")
+    return (
+        *_gpu_share(trace, path),
+        "a step lasts until its last work is done, from its mark or the end of the step before; "
+        "medians of several rows do not add up to that of a step",
+        *of_steps,
+    )
+
+
+def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
+    """Return the GPU's share of the path, and without what no operator and no call explains.
+
+    The second is what a path from operator to operator has (HolisticTraceAnalysis).
+    """
+    if not trace.activities["kind"].is_in(DEVICE_WORK).any():
+        return ()
+    time, what = pl.col("time_ns"), pl.col("class")
+    unexplained = (what == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(
+        value=False
+    )
+    gpu, whole, recorded = path.select(
+        time.filter(what.is_in(GPU_WORK)).sum(),
+        time.sum().alias("whole"),
+        time.filter(~unexplained).sum().alias("recorded"),
+    ).row(0)
+    share = f"GPU share of the path {gpu / whole:.1%}"
+    if not recorded:
+        return (share,)
+    return (f"{share}, without host time outside operators and calls {gpu / recorded:.1%}",)
+
+
+def segments(trace: Trace) -> pl.DataFrame:
+    """Return the critical path of every step of ``trace``, in the order of the steps and of time.
+
+    The path of a step is found from its end: a piece of device work waited for the latest of the
+    work before it on its stream, its launch, and what its stream was told to wait for; a call that
+    returned after device work had ended waited for that; a thread that was at nothing waited for
+    the thread that was last at something. The segments of a step are without gaps, and add up to
+    its window (:func:`traceana.analyze.critical_path.windows`), to the nanosecond.
+
+    Columns: ``step_row`` (row of ``steps``; of a trace without steps that of the window), ``step``
+    (its number), ``start_ns``, ``time_ns``, and those of
+    :func:`traceana.analyze.critical.labelled`.
+    """
+    whole = trace.whole
+    own = windows(trace).with_row_index("step_row")
+    threads = ThreadKeys.of(whole, own)
+    parts = [path for steps in _processes(own) for path in _paths(trace, steps, threads)]
+    raw = pl.concat(parts) if parts else _frame(0, Stretches())
+    ordered = labelled(whole, raw, threads).sort("step_row", "start_ns", maintain_order=True)
+    return ordered.with_columns(own["number"].gather(ordered["step_row"]).alias("step"))
+
+
+def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Return the windows of each process that marked steps; of each rank where one process did."""
+    for rank in own.partition_by("rank", maintain_order=True):
+        yield from rank.partition_by("process", maintain_order=True)
+
+
+def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Iterator[pl.DataFrame]:
+    """Return the path of each of ``steps``, the windows of one process, last stretch first."""
+    whole = trace.whole
+    rank = steps["rank"][0]
+    alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
+    process = None if alone else steps["process"][0]
+    op_key = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
+    call_key = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
+    window_key = threads.windows[steps["step_row"].to_numpy()]
+    activities = whole.activities.with_row_index("row").filter(
+        of_process(whole.activities, rank, process)
+    )
+    syncs = activities.filter(pl.col("kind") == "sync")
+    work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+    device = device_work(trace, work, syncs, call_key)
+    walk = Walk(device, host(trace, device, syncs, op_key, call_key, window_key))
+    columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
+    for (row, begin, end, host_end), thread in zip(columns, window_key.tolist(), strict=True):
+        path = _frame(row, walk.window(begin, end, host_end, thread))
+        at_work = pl.col("what").is_in([WORK, GAP, LAUNCH])
+        place = pl.when(at_work).then("of").otherwise(None)
+        rows = pl.Series(device.activity, dtype=pl.Int64)
+        why = pl.Series(device.why, dtype=pl.Int64)
+        places = path.select(place).to_series()
+        yield path.with_columns(
+            pl.when(at_work).then(rows.gather(places)).otherwise("of").alias("of"),
+            why.gather(places).alias("why"),
+        )
+
+
+def _frame(row: int, path: Stretches) -> pl.DataFrame:
+    """Return a path as a frame: ``why`` is still to be told of work."""
+    return pl.DataFrame(
+        {
+            "step_row": pl.Series([row] * len(path.begin), dtype=pl.UInt32),
+            "begin": pl.Series(path.begin, dtype=pl.Int64),
+            "end": pl.Series(path.end, dtype=pl.Int64),
+            "what": pl.Series(path.what, dtype=pl.Int64),
+            "of": pl.Series(path.of, dtype=pl.Int64),
+            "why": pl.Series([None] * len(path.begin), dtype=pl.Int64),
+        }
+    )
+
+
+CLASSES: Final = pl.Enum(
+    ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
+)
+
+
+def labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    """Return the stretches of :mod:`traceana.analyze.critical_path`, told what they are.
+
+    ``raw`` has ``step_row``, ``begin``, ``end``, ``what``, ``of`` (row of an activity or a call,
+    key of a thread) and ``why`` (of what a piece of work waited for). A thread's time is cut where
+    what it is at changes. Columns: ``step_row``, ``start_ns``, ``time_ns``, and:
+
+    ``class``, ``part``
+        ``kernel`` (by category), ``collective`` (by function), ``copy`` (by direction), ``memset``;
+        ``launch``: from the return of the launching call to the begin of the work; ``sync``: in a
+        call that waits, when what it waits for has ended or nothing is to be waited for; ``host``
+        in a runtime ``call``, an ``operator``, a ``range``, or else null; ``gap``: the device at
+        nothing that is on the path, between work in order on a ``stream`` or by an ``event``; null
+        where it is not recorded why, or when the work was launched.
+    ``name``
+        The kernel's or copy's; of launch, sync and host the call's.
+    ``operator``, ``layer_row``
+        Operator, or where none is the innermost annotation, and row of ``layers``; of launch and
+        gap, of the work that follows.
+    ``device``, ``stream``, ``thread``
+        Where it was; ``thread`` of launch, sync and host.
+    """
+    on_device = raw.filter(pl.col("what").is_in([WORK, GAP, LAUNCH]))
+    on_host = raw.filter(pl.col("what").is_in([SYNC, HOST]) & (pl.col("of") != NONE))
+    nothing = raw.filter((pl.col("what") == HOST) & (pl.col("of") == NONE))
+    return pl.concat(
+        [_of_work(trace, on_device), _of_threads(trace, on_host, threads), _of_nothing(nothing)]
+    )
+
+
+def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
+    columns = (*SOURCE, "op", "call", "layer", "device", "stream", "range")
+    work = trace.activities.select(pl.col(columns).gather(raw["of"]))
+    found = classified(raw.hstack(work), trace)
+    category, what, why = pl.col("category"), pl.col("what"), pl.col("why")
+    is_work = what == WORK
+    own = (
+        pl.when(category == "memcpy")
+        .then(pl.lit("copy"))
+        .when(category.is_in(["collective", "memset"]))
+        .then(category)
+        .otherwise(pl.lit("kernel"))
+    )
+    part = pl.when(category.is_in(["memcpy", "memset", "collective"])).then("part")
+    reason = (
+        pl.when((why == BY_STREAM) & pl.col("call").is_not_null())
+        .then(pl.lit("stream"))
+        .when(why == BY_EVENT)
+        .then(pl.lit("event"))
+    )
+    names = trace.names["name"].gather(found["name_id"])
+    calls = _call(trace, found["call"])
+    operator = pl.coalesce(_operator(trace, found["op"]), _annotation(trace, found["range"]))
+    return found.select(
+        *_times(),
+        pl.when(is_work)
+        .then(own)
+        .when(what == LAUNCH)
+        .then(pl.lit("launch"))
+        .otherwise(pl.lit("gap"))
+        .cast(CLASSES)
+        .alias("class"),
+        pl.when(is_work)
+        .then(pl.when(own == "kernel").then(category).otherwise(part))
+        .when(what == GAP)
+        .then(reason)
+        .alias("part"),
+        pl.when(is_work).then(names).when(what == LAUNCH).then(calls).alias("name"),
+        operator.alias("operator"),
+        pl.col("layer").alias("layer_row"),
+        "device",
+        "stream",
+        pl.when(what == LAUNCH).then(trace.calls["thread"].gather(found["call"])).alias("thread"),
+    )
+
+
+def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    is_sync = (raw["what"] == SYNC).to_numpy()
+    of = raw["of"].to_numpy()
+    key = of.copy()
+    key[is_sync] = threads.calls[of[is_sync]]
+    ops, calls = (
+        Nesting.of(keys, frame["start"].to_numpy(), frame["duration"].to_numpy())
+        for frame, keys in ((trace.ops, threads.ops), (trace.calls, threads.calls))
+    )
+    ranges = Surroundings.of(trace.ranges, threads.ranges)
+    piece, begin, end = cut(
+        key, raw["begin"].to_numpy(), raw["end"].to_numpy(), is_sync, [ops, calls, ranges.nesting]
+    )
+    key, is_sync = key[piece], is_sync[piece]
+    call = np.where(is_sync, of[piece], calls.innermost(key, begin))
+    waiting = is_sync.copy()
+    waiting[call != NONE] |= matching(trace.calls["name"], WAITING)[call[call != NONE]]
+    found = pl.DataFrame(
+        {
+            "step_row": raw["step_row"].gather(piece),
+            "begin": begin,
+            "end": end,
+            "key": key,
+            "waiting": waiting,
+            "call": to_rows(call),
+            "op": to_rows(ops.innermost(key, begin)),
+            "range": to_rows(ranges.innermost(key, begin)),
+        }
+    ).join(threads.numbers, on="key", how="left", maintain_order="left")
+    operator, annotation = _operator(trace, found["op"]), _annotation(trace, found["range"])
+    return found.select(
+        *_times(),
+        pl.when("waiting")
+        .then(pl.lit("sync"))
+        .otherwise(pl.lit("host"))
+        .cast(CLASSES)
+        .alias("class"),
+        pl.when("waiting")
+        .then(None)
+        .when(pl.col("call").is_not_null())
+        .then(pl.lit("call"))
+        .when(operator.is_not_null())
+        .then(pl.lit("operator"))
+        .when(annotation.is_not_null())
+        .then(pl.lit("range"))
+        .alias("part"),
+        _call(trace, found["call"]).alias("name"),
+        pl.coalesce(operator, annotation).alias("operator"),
+        trace.ops["layer"].gather(found["op"]).alias("layer_row"),
+        pl.lit(None, pl.Int32).alias("device"),
+        pl.lit(None, pl.Int64).alias("stream"),
+        "thread",
+    )
+
+
+def _of_nothing(raw: pl.DataFrame) -> pl.DataFrame:
+    unknown = {name: pl.lit(None, dtype).alias(name) for name, dtype in _UNKNOWN.items()}
+    return raw.select(
+        *_times(),
+        pl.lit("gap").cast(CLASSES).alias("class"),
+        *unknown.values(),
+    )
+
+
+_UNKNOWN: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "part": pl.String,
+    "name": pl.String,
+    "operator": pl.String,
+    "layer_row": pl.UInt32,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "thread": pl.Int64,
+}
+
+
+def _times() -> tuple[pl.Expr, ...]:
+    begin = pl.col("begin")
+    return (
+        pl.col("step_row"),
+        begin.alias("start_ns"),
+        (pl.col("end") - begin).alias("time_ns"),
+    )
+
+
+def _call(trace: Trace, rows: pl.Series) -> pl.Series:
+    return trace.calls["name"].gather(rows).cast(pl.String)
+
+
+def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
+    return trace.ops["name"].gather(rows).cast(pl.String)
+
+
+def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
+    """Return the text of each range; one that marks a step says nothing, and is null."""
+    mark = ("start", "duration", "process", "rank")
+    steps = trace.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
+    marks = trace.ranges.select(mark).join(
+        steps, on=mark, how="left", nulls_equal=True, maintain_order="left"
+    )["marks"]
+    texts = trace.ranges["text"].gather(rows).cast(pl.String)
+    return pl.select(pl.when(marks.gather(rows).is_null()).then(texts)).to_series()
+
+
+def cut(
+    key: Ints, begin: Ints, end: Ints, whole: npt.NDArray[np.bool_], nests: Sequence[Nesting]
+) -> tuple[Ints, Ints, Ints]:
+    """Return the pieces of intervals of threads: the interval that each is of, its begin and end.
+
+    An interval is cut wherever something of ``nests`` begins or ends on its thread (``key``), but
+    for those that are to stay ``whole``. The pieces of an interval are in order, without gaps.
+    """
+    of = np.unique(key)
+    here = [np.isin(nest.key, of) for nest in nests]
+    mark_key = np.concatenate([np.repeat(n.key[h], 2) for n, h in zip(nests, here, strict=True)])
+    mark = np.concatenate(
+        [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
+    )
+    # Ranks of the moments: threads can be laid end to end whatever the times are.
+    moments = distinct_of(np.sort(np.concatenate((mark, begin, end))))
+    of_mark, of_begin, of_end = (np.searchsorted(moments, part) for part in (mark, begin, end))
+    width = len(moments)
+    marks = distinct_of(np.sort(mark_key * width + of_mark))
+    first = np.searchsorted(marks, key * width + of_begin, side="right")
+    behind = np.searchsorted(marks, key * width + of_end, side="left")
+    inside = np.where(whole, 0, np.maximum(behind - first, 0))
+    interval = np.repeat(np.arange(len(key)), inside + 1)
+    place = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
+    at = first[interval] + place
+    moment = np.append(moments[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
+    from_mark, to_mark = place > 0, place < inside[interval]
+    return (
+        interval,
+        np.where(from_mark, moment[np.where(from_mark, at - 1, 0)], begin[interval]),
+        np.where(to_mark, moment[np.where(to_mark, at, 0)], end[interval]),
+    )

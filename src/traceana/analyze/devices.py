@@ -1,0 +1,271 @@
+"""What each device did with its time: busy, idle, launches, copies and collectives not overlapped.
+
+``busy`` is the short table of the overview, ``devices`` the one beside the causes of idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import category_of
+from traceana.analyze.idle import IdleTime, idle_time
+from traceana.analyze.idle_gaps import (
+    DeviceWork,
+    analyzed_windows,
+    capture,
+    device_steps,
+    measured_of,
+)
+from traceana.analyze.intervals import (
+    COMPUTING,
+    PER_DEVICE,
+    Busy,
+    computing,
+    rows_by_device,
+    union,
+)
+from traceana.analyze.work import why_no_work, work
+from traceana.enrich.nesting import Flags, Ints
+from traceana.result import Result, sums
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns")
+_COLUMNS: Final = (
+    *PER_DEVICE,
+    *_SUMMED,
+    *("idle_share", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
+    *("launch_bound_share", "queue_median_ns", "queue_p95_ns", "copy_ns", "copy_exposed_ns"),
+    *("collective_ns", "collective_exposed_ns"),
+)
+
+
+def busy(trace: Trace) -> Result:
+    """Return one row a device that worked.
+
+    Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``work_span_ns``
+    (from there to the end of its last), ``span_ns`` (of the capture, or of the selected steps: the
+    windows of ``idle``), ``busy_ns`` (union of all activities in it), ``kernel_ns`` (union of the
+    kernels, and of CUDA graphs recorded as one activity), ``memops_only_ns`` (busy without a
+    kernel: copies and memsets), ``idle_ns`` (``span_ns - busy_ns``), ``sum_ns`` (sum of the
+    durations: more than ``busy_ns`` where streams overlap).
+    """
+    activities = work(trace, *PER_DEVICE, "start", "duration").drop_nulls("device")
+    end = pl.col("start") + pl.col("duration")
+    worked = activities.group_by(PER_DEVICE).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("start").min().alias("start_ns"),
+        (end.max() - pl.col("start").min()).alias("work_span_ns"),
+        pl.col("duration").sum().alias("sum_ns"),
+    )
+    whole = trace.whole
+    windows = analyzed_windows(trace, capture(whole), device_steps(trace))
+    ran = work(whole, *PER_DEVICE, "kind", "start", "duration").drop_nulls("device")
+    inside = windows.select(
+        *PER_DEVICE,
+        (pl.col("end") - pl.col("start")).alias("span_ns"),
+        Busy.of(ran).within(windows).alias("busy_ns"),
+        computing(ran).within(windows).alias("kernel_ns"),
+    )
+    frame = (
+        worked.join(
+            inside.group_by(PER_DEVICE).agg(pl.all().sum()), on=PER_DEVICE, nulls_equal=True
+        )
+        .sort(PER_DEVICE)
+        .select(
+            *PER_DEVICE,
+            "calls",
+            "start_ns",
+            "work_span_ns",
+            "span_ns",
+            "busy_ns",
+            "kernel_ns",
+            (pl.col("busy_ns") - pl.col("kernel_ns")).alias("memops_only_ns"),
+            (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
+            "sum_ns",
+        )
+    )
+    notes = (why_no_work(trace),) if frame.is_empty() else ()
+    return Result(frame, sums(frame, "span_ns", "busy_ns", "idle_ns", "sum_ns"), notes)
+
+
+def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
+    """Return one row a device that worked.
+
+    ``span_ns``, ``busy_ns``, ``idle_ns``, ``idle_share``
+        Length of the analyzed windows, the union of all work in them, from any step, and the rest;
+        ``busy_ns + idle_ns == span_ns``.
+    ``kernel_ns``, ``memops_only_ns``
+        The union of kernels (and of CUDA graphs recorded as one activity); busy time without a
+        kernel: copies and memsets.
+    ``launches`` … ``queue_p95_ns``
+        See :func:`launches`.
+    ``copy_ns``, ``copy_exposed_ns``
+        The union of copies, and its part that no kernel overlaps.
+    ``collective_ns``, ``collective_exposed_ns``
+        The union of the kernels of collectives, and its part that no other kernel overlaps.
+
+    For the CPU (traces without GPU work) all from ``launches`` on are null, and ``kernel_ns`` is
+    its busy time. ``found`` is :func:`traceana.analyze.idle.idle_time`, where it is at hand.
+    """
+    found = found or idle_time(trace)
+    windows = found.windows
+    spans = windows.group_by(PER_DEVICE, maintain_order=True).agg(
+        (pl.col("end") - pl.col("start")).sum().alias("span_ns")
+    )
+    inside = windows.select(
+        *PER_DEVICE,
+        *(one.within(windows).alias(name) for name, one in _unions(trace, found).items()),
+    )
+    on_gpu = pl.col("device") != CPU_DEVICE
+    span, busy_ns = pl.col("span_ns"), pl.col("busy_ns")
+    kernel_ns, collective_ns = pl.col("kernel_ns"), pl.col("collective_ns")
+    frame = (
+        spans.join(inside.group_by(PER_DEVICE).agg(pl.all().sum()), on=PER_DEVICE, nulls_equal=True)
+        .with_columns(pl.when(on_gpu).then(kernel_ns).otherwise(busy_ns).alias("kernel_ns"))
+        .with_columns(
+            (busy_ns - kernel_ns).alias("memops_only_ns"),
+            (span - busy_ns).alias("idle_ns"),
+            pl.when(span > 0).then((span - busy_ns) / span).alias("idle_share"),
+            pl.when(on_gpu).then("copy_ns").alias("copy_ns"),
+            pl.when(on_gpu).then(pl.col("with_copies") - kernel_ns).alias("copy_exposed_ns"),
+            pl.when(on_gpu).then(collective_ns).alias("collective_ns"),
+            pl.when(on_gpu).then(kernel_ns - pl.col("compute")).alias("collective_exposed_ns"),
+        )
+        .join(launches(trace, found.measured), on=PER_DEVICE, how="left", nulls_equal=True)
+        .select(_COLUMNS)
+        .sort(PER_DEVICE)
+    )
+    notes = () if frame.height else (why_no_work(trace),)
+    return Result(frame, sums(frame, *_SUMMED), notes)
+
+
+def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
+    """Return the unions of all work, of kernels, of copies, of collectives, and of some together.
+
+    ``with_copies``: kernels and copies; ``compute``: kernels except collectives.
+    """
+    activities = trace.whole.activities
+    kind = activities["kind"]
+    kernel, copy = (kind.is_in(kinds).to_numpy() for kinds in (COMPUTING, ["memcpy"]))
+    collective = kernel & category_of(activities, trace.whole).eq("collective").to_numpy()
+    wanted = {
+        "kernel_ns": kernel,
+        "copy_ns": copy,
+        "with_copies": kernel | copy,
+        "collective_ns": collective,
+        "compute": kernel & ~collective,
+    }
+    unions = {name: _union(found.work, rows) for name, rows in wanted.items()}
+    return {"busy_ns": found.busy(), **unions}
+
+
+def _union(work: Sequence[DeviceWork], rows: Flags) -> Busy:
+    """Return when ``rows`` of activities ran."""
+    unions = {}
+    for one in work:
+        kept = rows[one.row]
+        unions[one.device] = union(one.start[kept], one.end[kept])
+    return Busy(unions)
+
+
+def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return one row a ``rank`` and ``device`` with work that calls launched.
+
+    ``launches``
+        Calls that launched work of any kind. ``step_launches``: mean over the measured steps.
+    ``launch_bound``, ``launch_bound_ns``, ``launch_bound_share``
+        Launch-bound kernels: their launching call lasts longer than all that it launched. Number,
+        summed time, and share of the kernels whose launch is recorded.
+    ``queue_median_ns``, ``queue_p95_ns``
+        Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
+        percentile, the lower of two; negative where the kernel starts before the call returns.
+
+    ``measured`` is :func:`traceana.analyze.idle_gaps.measured_of` the trace's steps, where it is at
+    hand.
+    """
+    if measured is None:
+        measured = measured_of(trace, device_steps(trace))
+    launched = trace.activities.select(
+        *PER_DEVICE, "kind", "start", "duration", "call", "step"
+    ).filter(
+        (pl.col("kind") != "sync") & pl.col("call").is_not_null() & pl.col("device").is_not_null()
+    )
+    counts = measured.group_by(PER_DEVICE).len().rows()
+    steps = {(rank, device): count for rank, device, count in counts}
+    inside = launched["step"].is_in(measured["step"].unique().implode()).fill_null(value=False)
+    in_steps, call = inside.to_numpy(), launched["call"].to_numpy()
+    kernels = _Kernels.of(trace, launched)
+    rows = []
+    for device, here in rows_by_device(launched):
+        first = here[_first_of_each(call[here])]
+        count = steps.get(device)
+        per_step = int(in_steps[first].sum()) / count if count else None
+        rows.append((*device, len(first), per_step, *kernels.figures(here)))
+    return pl.DataFrame(rows, schema=_LAUNCHES, orient="row")
+
+
+_LAUNCHES: Final = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "launches": pl.Int64,
+    "step_launches": pl.Float64,
+    "launch_bound": pl.Int64,
+    "launch_bound_ns": pl.Int64,
+    "launch_bound_share": pl.Float64,
+    "queue_median_ns": pl.Int64,
+    "queue_p95_ns": pl.Int64,
+}
+
+
+def _first_of_each(calls: Ints) -> Ints:
+    """Return the position of the first occurrence of each of ``calls``."""
+    if (calls[1:] >= calls[:-1]).all():
+        order = np.arange(len(calls))
+    else:
+        order = np.argsort(calls, kind="stable")
+        calls = calls[order]
+    return order[np.concatenate(([True], calls[1:] != calls[:-1]))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Of launched work: which rows are kernels, which are launch-bound, duration, launch delay."""
+
+    kernel: Flags
+    bound: Flags
+    duration: Ints
+    delay: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, launched: pl.DataFrame) -> _Kernels:
+        """Return the columns of ``launched``, whose rows all have a call."""
+        kernel = launched["kind"].is_in(["kernel", "graph"]).to_numpy()
+        call, duration = launched["call"].to_numpy(), launched["duration"].to_numpy()
+        took = trace.calls["duration"].to_numpy()
+        # Sums are exact: the work of one call lasts less than 2**53 ns, a hundred days.
+        of_call = np.bincount(call[kernel], duration[kernel], minlength=len(took))
+        returned = (trace.calls["start"].to_numpy() + took)[call]
+        delay = launched["start"].to_numpy() - returned
+        return cls(kernel, kernel & (of_call < took)[call], duration, delay)
+
+    def figures(self, rows: Ints) -> tuple[int | float | None, ...]:
+        """Return the last five columns of :func:`launches` for ``rows``, of one device."""
+        kernels = rows[self.kernel[rows]]
+        if not len(kernels):
+            return (None,) * 5
+        bound = kernels[self.bound[kernels]]
+        delay = pl.Series(self.delay[kernels])
+        return (
+            len(bound),
+            int(self.duration[bound].sum()),
+            len(bound) / len(kernels),
+            *(int(delay.quantile(part, "lower")) for part in (0.5, 0.95)),  # type: ignore[arg-type]
+        )

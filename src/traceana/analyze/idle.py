@@ -1,0 +1,350 @@
+"""Idle time of each device by cause, and by operator, range or step; or gap by gap.
+
+To follow one gap: ``idle_gaps.py`` finds it, ``idle_causes.py`` asks what the work after it waited
+for, ``idle_host.py`` what the launching thread did meanwhile; here the gaps are summed.
+``idle_cpu.py`` has the gaps of traces without GPU work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import polars as pl
+
+from traceana.analyze.idle_causes import CauseFinder
+from traceana.analyze.idle_cpu import cpu_time
+from traceana.analyze.idle_gaps import (
+    Cause,
+    DeviceWork,
+    analyzed_windows,
+    capture,
+    device_steps,
+    device_work,
+    gaps,
+    measured_of,
+    selects_steps,
+    within,
+)
+from traceana.analyze.intervals import PER_DEVICE, Busy, union
+from traceana.analyze.numbering import first_rows, numbered
+from traceana.analyze.steps import measured_steps
+from traceana.analyze.work import any_work, why_no_work
+from traceana.result import Result, sums
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+By = Literal["cause", "operator", "range", "step", "gap"]
+"""The key of a row, beside device and cause: none, the host's innermost operator or annotation, the
+step in which the time lies, or the gap itself."""
+
+_COLUMNS: Final = (
+    *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
+    *("step_count", "step_ns", "step_share"),
+)
+
+_GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "before": pl.UInt32,
+    "after": pl.UInt32,
+    "cause": Cause,
+    "explained": pl.Int64,
+    "call": pl.UInt32,
+    "range": pl.UInt32,
+    "op": pl.UInt32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """The gaps of the selected devices in the whole capture, and the work between them.
+
+    ``gaps`` has the columns :data:`_GAPS`, by device and time; rows are those of the whole trace.
+    ``work`` is of the GPUs; ``cpus`` is when the CPUs were busy, in traces without GPU work.
+    ``windows`` are the analyzed ones, ``steps`` those of the selected steps, ``measured`` those of
+    the measured steps (:mod:`traceana.analyze.idle_gaps`).
+    """
+
+    gaps: pl.DataFrame
+    work: Sequence[DeviceWork]
+    cpus: Busy
+    windows: pl.DataFrame
+    steps: pl.DataFrame
+    measured: pl.DataFrame
+
+    def busy(self) -> Busy:
+        """Return when each device did any work."""
+        devices = {work.device: union(work.start, work.end) for work in self.work}
+        return Busy({**devices, **self.cpus.by_device})
+
+
+def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Result:
+    """Return the idle time of each device, one row a cause and key (``by``).
+
+    The analyzed time is the capture, or the selected steps
+    (:func:`traceana.analyze.idle_gaps.analyzed_windows`); of a gap that reaches beyond, the part
+    within. Columns:
+
+    ``operator``, ``range`` or ``step``
+        The key. The operator or annotation is the innermost one that the host was in; where the
+        work was launched before the GPU went idle, the one that launched it. Null for none.
+    ``rank``, ``device``, ``cause``
+        One of :data:`traceana.analyze.idle_gaps.CAUSES`.
+    ``count``, ``time_ns``, ``share``, ``mean_ns`` (rounded down), ``max_ns``
+        Number of gaps, their summed time, its share of the device's analyzed time (by step, of the
+        step), their mean and longest.
+    ``step_count``, ``step_ns``, ``step_share``
+        Means over the measured steps of the gaps in them (time rounded down), and the share of
+        their time. Null without steps; by step, of the row's own.
+
+    Most time first; steps in their order. By gap, one row each, the longest first: ``rank``,
+    ``device``, ``cause``, ``start_ns``, ``time_ns``, ``explained_ns`` (the part of the gap that the
+    cause accounts for), ``share``, ``operator``, ``range``, ``call`` (the host's, or the one that
+    launched the waiting work), ``step`` (that launched the work after the gap), ``before``,
+    ``after`` (names of the work around it).
+
+    ``found`` is :func:`idle_time` of the trace, where it is at hand.
+    """
+    found = found or idle_time(trace)
+    frame = _by_gap(trace, found) if by == "gap" else _by_cause(trace, found, by)
+    summed = ("time_ns",) if by == "gap" else ("count", "time_ns")
+    return Result(frame, sums(frame, *summed), _notes(trace, frame))
+
+
+def idle_time(trace: Trace) -> IdleTime:
+    """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
+    whole = trace.whole
+    captured = capture(whole)
+    steps = device_steps(trace)
+    windows = analyzed_windows(trace, captured, steps)
+    devices = dict.fromkeys(windows.select(PER_DEVICE).iter_rows())
+    work = device_work(whole, devices)
+    limits = {rank: (start, end) for rank, start, end in captured.iter_rows()}
+    parts = []
+    if work:
+        causes = CauseFinder(whole)
+        parts = [
+            causes.added_to(gaps(one, *limits[one.device[0]], _first_step(whole, one)))
+            for one in work
+        ]
+    cpus = {}
+    for rank, device in devices:
+        if device == CPU_DEVICE:
+            cpu = cpu_time(whole, rank, *limits[rank])
+            cpus[rank, device] = cpu.busy
+            parts.append(cpu.gaps)
+    every = pl.concat([pl.DataFrame(schema=_GAPS), *(part.select(*_GAPS) for part in parts)])
+    return IdleTime(every, work, Busy(cpus), windows, steps, measured_of(trace, steps))
+
+
+def _first_step(whole: Trace, work: DeviceWork) -> int | None:
+    """Return the start of the step that launched the first work of a device; None without one."""
+    step = whole.activities["step"][int(work.row[0])]
+    return None if step is None else int(whole.steps["start"][step])
+
+
+def _by_cause(trace: Trace, found: IdleTime, by: By) -> pl.DataFrame:
+    if by == "step":
+        return _by_step(trace, found)
+    keys = [*([] if by == "cause" else [by]), *PER_DEVICE, "cause"]
+    key = _key(trace.whole, found.gaps, by)
+    named = found.gaps.select(*PER_DEVICE, "cause", *key).select(keys)
+    (row,) = numbered(named)
+    gaps = found.gaps.select(*PER_DEVICE, "start", "end", pl.Series("row", row).cast(pl.UInt32))
+    frame = (
+        named[first_rows(row)]
+        .with_row_index("row")
+        .join(_analyzed(trace, found, gaps).group_by("row").agg(_figures("part")), on="row")
+        .join(_spans(found), on=PER_DEVICE, nulls_equal=True)
+        .join(_per_step(found, gaps), on="row", how="left")
+        .with_columns(_share("time_ns", "span_ns").alias("share"))
+    )
+    frame = _with_step_figures(found, frame)
+    names = [pl.col(key).cast(pl.String) for key in keys if key == by]
+    order = [pl.col("time_ns"), *names, *(pl.col(key) for key in (*PER_DEVICE, "cause"))]
+    descending = [True, *[False] * (len(order) - 1)]
+    return (
+        frame.sort(order, descending=descending, nulls_last=True)
+        .select(*keys[:-3], *_COLUMNS)
+        .with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    )
+
+
+def _key(whole: Trace, gaps: pl.DataFrame, by: By) -> list[pl.Series]:
+    """Return the column of operators or annotations of ``gaps``, if ``by`` is one of them."""
+    match by:
+        case "operator":
+            return [whole.ops["name"].gather(gaps["op"]).alias(by)]
+        case "range":
+            return [whole.ranges["text"].gather(gaps["range"]).alias(by)]
+        case _:
+            return []
+
+
+def _analyzed(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``gaps`` with the part in the analyzed windows: ``part`` (ns) and ``part_start``.
+
+    ``gaps`` are all the found ones, with at least ``rank``, ``device``, ``start`` and ``end``. Gaps
+    outside the windows are left out.
+    """
+    if not selects_steps(trace):
+        # All gaps lie within the capture.
+        end, start = pl.col("end"), pl.col("start")
+        return gaps.with_columns((end - start).alias("part"), start.alias("part_start"))
+    parts = within(gaps, found.windows)
+    first = found.windows["start"].gather(parts["window"])
+    return (
+        gaps[parts["gap"]]
+        .with_columns(parts["time_ns"].alias("part"), first.alias("part_start"))
+        .with_columns(pl.max_horizontal("part_start", "start").alias("part_start"))
+    )
+
+
+def _spans(found: IdleTime) -> pl.DataFrame:
+    """Return ``rank``, ``device``, ``span_ns``: the analyzed time of each device."""
+    length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
+    return found.windows.group_by(PER_DEVICE).agg(length)
+
+
+def _figures(time: str) -> list[pl.Expr]:
+    """Return number, sum, mean and maximum of the parts of gaps in column ``time``."""
+    part = pl.col(time)
+    return [
+        pl.len().cast(pl.Int64).alias("count"),
+        part.sum().alias("time_ns"),
+        (part.sum() // pl.len()).cast(pl.Int64).alias("mean_ns"),
+        part.max().alias("max_ns"),
+    ]
+
+
+def _share(time: str, whole: str) -> pl.Expr:
+    return pl.when(pl.col(whole) > 0).then(pl.col(time) / pl.col(whole))
+
+
+def _per_step(found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``in_steps`` (ns) and ``gaps_in_steps`` of each ``row``, in the measured steps."""
+    parts = within(gaps, found.measured)
+    return (
+        parts.select("time_ns", gaps["row"].gather(parts["gap"]))
+        .group_by("row")
+        .agg(
+            pl.col("time_ns").sum().alias("in_steps"),
+            pl.len().cast(pl.Int64).alias("gaps_in_steps"),
+        )
+    )
+
+
+def _with_step_figures(found: IdleTime, frame: pl.DataFrame) -> pl.DataFrame:
+    length = (pl.col("end") - pl.col("start")).sum()
+    steps = found.measured.group_by(PER_DEVICE).agg(
+        pl.len().cast(pl.Int64).alias("steps"), length.alias("steps_ns")
+    )
+    there = pl.col("steps").is_not_null()
+    inside, count = pl.col("in_steps").fill_null(0), pl.col("gaps_in_steps").fill_null(0)
+    return frame.join(steps, on=PER_DEVICE, how="left", nulls_equal=True).with_columns(
+        pl.when(there).then(count / pl.col("steps")).alias("step_count"),
+        pl.when(there).then(inside // pl.col("steps")).alias("step_ns"),
+        pl.when(there & (pl.col("steps_ns") > 0))
+        .then(inside / pl.col("steps_ns"))
+        .alias("step_share"),
+    )
+
+
+def _by_step(trace: Trace, found: IdleTime) -> pl.DataFrame:
+    number = trace.steps["number"].gather(found.steps["step"])
+    own = found.steps.with_columns(number.alias("step"))
+    length = (pl.col("end") - pl.col("start")).sum().alias("span_ns")
+    lengths = own.group_by("step", *PER_DEVICE).agg(length)
+    parts = within(found.gaps, own)
+    named = found.gaps.select(*PER_DEVICE, "cause")[parts["gap"]].select(
+        own["step"].gather(parts["window"]), *PER_DEVICE, "cause"
+    )
+    (row,) = numbered(named)
+    frame = (
+        named[first_rows(row)]
+        .with_row_index("row")
+        .join(
+            parts.select("time_ns", pl.Series("row", row).cast(pl.UInt32))
+            .group_by("row")
+            .agg(_figures("time_ns")),
+            on="row",
+        )
+        .join(lengths, on=["step", *PER_DEVICE], nulls_equal=True)
+        .with_columns(_share("time_ns", "span_ns").alias("share"))
+    )
+    return (
+        frame.with_columns(
+            pl.col("count").cast(pl.Float64).alias("step_count"),
+            pl.col("time_ns").alias("step_ns"),
+            pl.col("share").alias("step_share"),
+        )
+        .sort(
+            "step", *PER_DEVICE, "time_ns", "cause", descending=[False, False, False, True, False]
+        )
+        .select("step", *_COLUMNS)
+        .with_columns(pl.col("cause").cast(pl.String))
+    )
+
+
+def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
+    whole = trace.whole
+    gaps = (
+        _analyzed(trace, found, found.gaps)
+        .join(_spans(found), on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        .sort("part", "part_start", "rank", "device", descending=[True, False, False, False])
+    )
+    step = whole.steps["number"].gather(whole.activities["step"].gather(gaps["after"]))
+    return gaps.select(
+        *PER_DEVICE,
+        "cause",
+        pl.col("part_start").alias("start_ns"),
+        pl.col("part").alias("time_ns"),
+        pl.min_horizontal("explained", "part").alias("explained_ns"),
+        _share("part", "span_ns").alias("share"),
+        whole.ops["name"].gather(gaps["op"]).alias("operator"),
+        whole.ranges["text"].gather(gaps["range"]).alias("range"),
+        whole.calls["name"].gather(gaps["call"]).alias("call"),
+        step.alias("step"),
+        _name(whole, gaps["before"]).alias("before"),
+        _name(whole, gaps["after"]).alias("after"),
+    ).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def _name(whole: Trace, activities: pl.Series) -> pl.Series:
+    """Return the kernel name, or the like, of rows of activities."""
+    return whole.names["name"].gather(whole.activities["name_id"].gather(activities))
+
+
+def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return the notes on ``frame``, the result."""
+    if not any_work(trace):
+        return (why_no_work(trace),)
+    if frame.is_empty() and frame.columns[0] == "step":
+        return ("no steps: the trace marks no iterations",)
+    if frame.is_empty():
+        return ("no idle time in what is looked at",)
+    found = []
+    if trace.on_cpu:
+        found.append(
+            "a trace of the CPU: it is idle while a batch is waited for (data_loader), or no "
+            "operator runs on any thread"
+        )
+    elif trace.calls.is_empty():
+        found.append("the file holds no runtime calls: why the devices were idle is not known")
+    else:
+        lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
+        if lost:
+            found.append("not_recorded: the launch of the next work is not in the trace")
+    if not selects_steps(trace):
+        found.append(
+            "of the recording, from its first event to its last: begin and end are what lies "
+            "before a device's first work and behind its last"
+        )
+    found += measured_steps(trace).notes if trace.steps.height else ()
+    return tuple(found)

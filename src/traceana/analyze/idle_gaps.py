@@ -1,0 +1,251 @@
+"""The gaps of each device: the windows that are analyzed, the work in them, the idle time between.
+
+A gap is time in which a device runs nothing, from the end of the last work until the next starts.
+``idle_causes.py`` finds the cause of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.intervals import PER_DEVICE, Device, rows_by_device, union
+from traceana.analyze.numbering import distinct
+from traceana.analyze.steps import measured_steps, step_windows
+from traceana.analyze.work import work
+from traceana.enrich.nesting import NONE, Ints, to_rows
+from traceana.trace.schema import CPU_DEVICE, TABLES, TIME_COLUMNS
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+CAUSES: Final = (
+    "profiler",
+    "driver",
+    "allocation",
+    "synchronization",
+    "copy",
+    "collective",
+    "data_loader",
+    "operator",
+    "host",
+    "event",
+    "launch_latency",
+    "queued",
+    "same_launch",
+    "not_recorded",
+    "begin",
+    "end",
+)
+"""The causes of gaps (docs/idle.md). In the first nine the host was busy with something else: the
+more specific ones come first."""
+
+Cause: Final = pl.Enum(CAUSES)
+
+(
+    PROFILER, DRIVER, ALLOCATION, SYNCHRONIZATION, COPY, COLLECTIVE, DATA_LOADER, OPERATOR,
+    HOST, EVENT, LAUNCH_LATENCY, QUEUED, SAME_LAUNCH, NOT_RECORDED, BEFORE_FIRST, AFTER_LAST,
+) = range(len(CAUSES))  # fmt: skip
+
+_EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory")
+"""Tables with one row an event of the file."""
+
+
+def capture(trace: Trace) -> pl.DataFrame:
+    """Return ``rank``, ``start``, ``end`` of the capture: the first and the last time of any event.
+
+    Events are device activities, calls, operators, ranges, flows and events of an allocator. One
+    row a rank; the rank is null in a trace of one process.
+    """
+    parts = []
+    for name in _EVENT_TABLES:
+        columns = TIME_COLUMNS[name]
+        start, end = pl.min_horizontal(columns), pl.max_horizontal(columns)
+        if "duration" in TABLES[name]:
+            end += pl.col("duration")
+        limits = (start.min().alias("start"), end.max().alias("end"))
+        table = trace.table(name)
+        if table["rank"].null_count() == table.height:
+            parts.append(table.select(pl.lit(None, pl.Int32).alias("rank"), *limits))
+        else:
+            parts.append(table.group_by("rank").agg(limits))
+    return (
+        pl.concat(parts)
+        .group_by("rank")
+        .agg(pl.col("start").min(), pl.col("end").max())
+        .drop_nulls(["start", "end"])
+    )
+
+
+def selects_steps(trace: Trace) -> bool:
+    """Return whether ``trace`` is a selection of steps: their windows are analyzed then."""
+    return "selected_steps" in trace.meta.properties
+
+
+def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rank``, ``device``, ``start``, ``end`` of the analyzed time, disjoint by device.
+
+    It is the capture (``captured``, of :func:`capture`) for each device that worked, or the union
+    of the windows of the selected ``steps`` (of :func:`device_steps`).
+    """
+    if not selects_steps(trace):
+        used = distinct(work(trace, *PER_DEVICE)).drop_nulls("device").sort(PER_DEVICE)
+        return used.join(captured, on="rank", nulls_equal=True, maintain_order="left")
+    parts = [steps.drop("step").clear()]
+    all_starts, all_ends = steps["start"].to_numpy(), steps["end"].to_numpy()
+    for device, rows in rows_by_device(steps):
+        start, end = union(all_starts[rows], all_ends[rows])
+        parts.append(_on_device(device, pl.DataFrame({"start": start, "end": end})))
+    return pl.concat(parts)
+
+
+def device_steps(trace: Trace) -> pl.DataFrame:
+    """Return ``step`` (row), ``rank``, ``device``, ``start``, ``end``: the devices of each step."""
+    steps = step_windows(trace).rename({"row": "step"}).sort("step", *PER_DEVICE)
+    return steps.select("step", *PER_DEVICE, "start", "end")
+
+
+def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return those of ``steps`` (of :func:`device_steps`) that averages per step are taken over."""
+    return steps.filter(pl.col("step").is_in(measured_steps(trace).rows))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """The work of one device in order of its start: ``row`` in activities, ``start``, ``end``."""
+
+    device: Device
+    row: Ints
+    start: Ints
+    end: Ints
+
+
+def device_work(trace: Trace, devices: Collection[Device]) -> list[DeviceWork]:
+    """Return the work of ``devices`` except the CPU; equal starts stay in the trace's order."""
+    columns = trace.activities.select("rank", "device", "start", "duration", "kind")
+    worked = columns.select(
+        (pl.col("kind") != "sync") & (pl.col("device") != CPU_DEVICE).fill_null(value=False)
+    ).to_series()
+    kept = None if worked.all() else np.flatnonzero(worked.to_numpy())
+    if kept is not None:
+        columns = columns.filter(worked)
+    starts, durations = columns["start"].to_numpy(), columns["duration"].to_numpy()
+    found = []
+    for device, rows in rows_by_device(columns):
+        if device not in devices:
+            continue
+        start, own = starts[rows], rows
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            start, own = start[order], rows[order]
+        row = own if kept is None else kept[own]
+        found.append(DeviceWork(device, row, start, start + durations[own]))
+    return found
+
+
+def gaps(work: DeviceWork, start: int, end: int, step: int | None = None) -> pl.DataFrame:
+    """Return the gaps of a device in the capture from ``start`` to ``end``, in order of time. O(n).
+
+    Columns: ``rank``, ``device``, ``start``, ``end``, ``before`` (row of the activity that ended
+    last), ``after`` (row of the one that starts next; of several the first in the table), both null
+    where there is none, and ``cause``: ``BEFORE_FIRST``, ``AFTER_LAST``, else null.
+
+    ``step`` is the start of the step that launched the first work, None where no step did. The time
+    before the first work ends there; from there on the first work has a gap like any other.
+    """
+    gap_start, gap_end, before, after = _between(work, start, end)
+    cause = np.full(len(gap_start), NONE, dtype=np.int64)
+    cause[after == NONE], cause[before == NONE] = AFTER_LAST, BEFORE_FIRST
+    columns = (gap_start, gap_end, before, after, cause)
+    if step is not None and step < work.start[0]:
+        columns = _cut_first(max(step, start), *columns)
+    gap_start, gap_end, before, after, cause = columns
+    return _on_device(
+        work.device,
+        pl.DataFrame(
+            {
+                "start": gap_start,
+                "end": gap_end,
+                "before": to_rows(before),
+                "after": to_rows(after),
+                "cause": to_rows(cause).cast(pl.UInt8).cat.to(Cause),
+            }
+        ),
+    )
+
+
+def _between(work: DeviceWork, start: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return start, end, activity before and activity after each gap of one device."""
+    starts, ends, row = work.start, work.end, work.row
+    reached = np.maximum.accumulate(ends)
+    # Where the maximum grows, that activity is the last to end from there on.
+    grows = np.concatenate(([True], ends[1:] > reached[:-1]))
+    last = np.maximum.accumulate(np.where(grows, np.arange(len(ends)), 0))
+    idle = np.flatnonzero(starts[1:] > reached[:-1])
+    edge = np.array([NONE], dtype=np.int64)
+    gap_start = np.concatenate(([start], reached[idle], [reached[-1]]))
+    gap_end = np.concatenate(([starts[0]], starts[idle + 1], [end]))
+    before = np.concatenate((edge, row[last[idle]], row[last[-1:]]))
+    after = np.concatenate((row[:1], row[idle + 1], edge))
+    there = gap_end > gap_start
+    return gap_start[there], gap_end[there], before[there], after[there]
+
+
+def _cut_first(
+    at: int, start: Ints, end: Ints, before: Ints, after: Ints, cause: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return the gaps with the first cut at ``at``: only what lies before keeps its cause."""
+    rest = np.concatenate(([NONE], cause[1:]))
+    if at == start[0]:
+        return start, end, before, after, rest
+    return (
+        np.concatenate((start[:1], [at], start[1:])),
+        np.concatenate(([at], end)),
+        np.concatenate((before[:1], before)),
+        np.concatenate((after[:1], after)),
+        np.concatenate((cause[:1], rest)),
+    )
+
+
+def _on_device(device: Device, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with ``rank`` and ``device`` in front."""
+    rank, number = device
+    return frame.select(
+        pl.lit(rank, pl.Int32).alias("rank"), pl.lit(number, pl.Int32).alias("device"), pl.all()
+    )
+
+
+def within(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return each part of a gap in a window: ``gap``, ``window`` (rows of both), ``time_ns``.
+
+    ``gaps`` are disjoint by device, and in order of time; windows may overlap.
+    """
+    parts = [pl.DataFrame(schema={"gap": pl.UInt32, "window": pl.UInt32, "time_ns": pl.Int64})]
+    all_starts, all_ends = gaps["start"].to_numpy(), gaps["end"].to_numpy()
+    window_starts, window_ends = windows["start"].to_numpy(), windows["end"].to_numpy()
+    of_device = dict(rows_by_device(windows))
+    for device, rows in rows_by_device(gaps):
+        if device not in of_device:
+            continue
+        here = of_device[device]
+        start, end = all_starts[rows], all_ends[rows]
+        opens, closes = window_starts[here], window_ends[here]
+        first = np.searchsorted(end, opens, side="right")
+        count = np.maximum(np.searchsorted(start, closes, side="left") - first, 0)
+        window = np.repeat(np.arange(len(opens)), count)
+        gap = np.arange(len(window)) - np.repeat(np.cumsum(count) - count - first, count)
+        time = np.minimum(end[gap], closes[window]) - np.maximum(start[gap], opens[window])
+        parts.append(
+            pl.DataFrame(
+                {
+                    "gap": rows[gap].astype(np.uint32),
+                    "window": here[window].astype(np.uint32),
+                    "time_ns": time,
+                }
+            )
+        )
+    return pl.concat(parts)

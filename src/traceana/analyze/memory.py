@@ -1,0 +1,324 @@
+"""Memory of the devices: its peak, and by layer, operator, step, time or convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.intervals import PER_DEVICE
+from traceana.analyze.memory_events import (
+    alive,
+    allocations,
+    events,
+    in_steps,
+    layer_names,
+    operator_names,
+    peaks,
+    within_steps,
+)
+from traceana.analyze.numbering import take, thread_numbers
+from traceana.analyze.selection import name_of
+from traceana.analyze.steps import measured_steps
+from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, to_rows
+from traceana.result import Result, sums
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+By = Literal["device", "layer", "operator", "step", "time", "convolution"]
+"""What a row is: a device; a layer or an operator with live allocations at the peak of a device; a
+step; a slice of time; a convolution of a layer that allocates a workspace."""
+
+_SLICES: Final = 40
+"""Slices of ``--by time``."""
+
+_FEWEST_GROWING: Final = 3
+"""Growth in each of fewer measured steps is not reported as a possible leak."""
+
+NO_EVENTS: Final = (
+    "the trace has no events of an allocator: record with torch.profiler.profile("
+    "profile_memory=True), or with the profiler of TensorFlow or JAX (.xplane.pb)"
+)
+
+
+def memory(trace: Trace, by: By = "device") -> Result:
+    """Return the allocated memory of each device, by device, layer, operator, step and so on.
+
+    Of selected steps the peaks are those during the steps. Columns, beside ``rank``, ``device``:
+
+    ``device``
+        ``allocations`` (number), ``peak_bytes`` (most allocated at once), ``at_ns``, ``step``
+        (number), ``layer`` and ``operator`` of the allocation that reached the peak,
+        ``reserved_bytes`` (most reserved by the allocator, null where not recorded),
+        ``largest_bytes`` (largest single allocation), ``end_bytes`` (allocated at the end),
+        ``growth_bytes`` (median over the measured steps of the growth since the step before).
+    ``layer``, ``operator``
+        ``bytes`` and ``count`` of its allocations that were live at the device's peak, their
+        ``share`` of the peak, ``largest_bytes``. The rows of a device add up to its peak.
+    ``step``
+        See :func:`_by_step`.
+    ``time``
+        See :func:`_by_time`.
+    ``convolution``
+        See :func:`_by_convolution`.
+    """
+    every = events(trace)
+    selected = within_steps(trace, every)
+    if selected.is_empty():
+        why = "no events of an allocator in what is selected" if trace.memory.height else NO_EVENTS
+        return Result(pl.DataFrame(schema=_EMPTY), {}, (why,))
+    totals: tuple[str, ...] = ()
+    match by:
+        case "device":
+            frame = _by_device(trace, every, selected)
+        case "step":
+            frame = _by_step(trace, every).drop("step_row")
+        case "time":
+            frame = _by_time(selected)
+        case "convolution":
+            frame = _by_convolution(trace, selected)
+        case _:
+            live = alive(trace, every, peaks(selected))
+            frame, totals = _at_peak(live, by), ("count", "bytes")
+    return Result(frame, sums(frame, *totals), _notes(trace, every, frame, by))
+
+
+_EMPTY: Final = {"rank": pl.Int32, "device": pl.Int32}
+
+
+def _by_device(trace: Trace, every: pl.DataFrame, selected: pl.DataFrame) -> pl.DataFrame:
+    size = pl.col("bytes")
+    figures = selected.group_by(PER_DEVICE).agg(
+        (size > 0).sum().cast(pl.Int64).alias("allocations"),
+        pl.col("reserved").max().alias("reserved_bytes"),
+        size.filter(size > 0).max().alias("largest_bytes"),
+        pl.col("allocated").last().alias("end_bytes"),
+    )
+    at = in_steps(trace, peaks(selected))
+    growth = _growth(trace, every)
+    return (
+        at.select(
+            *PER_DEVICE,
+            pl.col("allocated").alias("peak_bytes"),
+            pl.col("time").alias("at_ns"),
+            trace.steps["number"].gather(at["step_row"]).alias("step"),
+            layer_names(trace, at["layer"]),
+            operator_names(trace, at["op"]),
+        )
+        .join(figures, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        .join(growth, on=PER_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            *PER_DEVICE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator",
+            "reserved_bytes", "largest_bytes", "end_bytes", "growth_bytes",
+        )
+    )  # fmt: skip
+
+
+def _growth(trace: Trace, every: pl.DataFrame) -> pl.DataFrame:
+    """Return the growth per measured step of each device, and the number of steps with growth."""
+    grown = pl.col("growth_bytes")
+    return (
+        _by_step(trace, every)
+        .filter(pl.col("step_row").is_in(measured_steps(trace).rows) & grown.is_not_null())
+        .group_by(PER_DEVICE)
+        .agg(
+            grown.median().floor().cast(pl.Int64),
+            (grown > 0).sum().alias("growing"),
+            pl.len().alias("steps"),
+        )
+    )
+
+
+def _at_peak(live: pl.DataFrame, by: By) -> pl.DataFrame:
+    size = pl.col("bytes")
+    frame = live.group_by(*PER_DEVICE, by).agg(
+        pl.len().cast(pl.Int64).alias("count"), size.sum(), size.max().alias("largest_bytes")
+    )
+    share = size / size.sum().over(PER_DEVICE)
+    return frame.with_columns(share.alias("share")).sort(
+        *PER_DEVICE, "bytes", by, descending=[False, False, True, False], nulls_last=True
+    )
+
+
+def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a device and step of its rank.
+
+    Columns: ``rank``, ``device``, ``step`` (number), ``step_row``, ``allocations``, ``peak_bytes``
+    (most allocated during the step, its start included), ``end_bytes`` (at its end) and
+    ``growth_bytes`` (since the end of the step before; null for the first). A device has no rows of
+    steps before its first event.
+    """
+    number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
+    steps = (
+        trace.steps.with_row_index("step_row")
+        .with_columns(number, (pl.col("start") + pl.col("duration")).alias("until"))
+        .select("step_row", pl.col("number").alias("step"), "of_rank", "start", "until")
+    )
+    parts = []
+    for own in events.partition_by(PER_DEVICE, maintain_order=True):
+        rank = own.select(number).item(0, 0)
+        steps_of_rank = steps.filter(pl.col("of_rank") == rank).sort("start")
+        during = (
+            in_steps(trace, own)
+            .group_by("step_row")
+            .agg(
+                pl.col("allocated").max().alias("most"),
+                (pl.col("bytes") > 0).sum().cast(pl.Int64).alias("allocations"),
+            )
+        )
+        at_start, at_end = (
+            _at(own["time"], own["allocated"], steps_of_rank[edge]) for edge in ("start", "until")
+        )
+        parts.append(
+            steps_of_rank.with_columns(at_start.alias("start_bytes"), at_end.alias("end_bytes"))
+            .join(during, on="step_row", how="left", maintain_order="left")
+            .select(
+                pl.lit(own["rank"][0], pl.Int32).alias("rank"),
+                pl.lit(own["device"][0], pl.Int32).alias("device"),
+                "step",
+                "step_row",
+                pl.col("allocations").fill_null(0),
+                pl.max_horizontal("start_bytes", "most").alias("peak_bytes"),
+                "end_bytes",
+                (pl.col("end_bytes") - pl.col("end_bytes").shift(1)).alias("growth_bytes"),
+            )
+            .filter(pl.col("end_bytes").is_not_null())
+        )
+    return pl.concat(parts).sort("step_row", *PER_DEVICE, nulls_last=True, maintain_order=True)
+
+
+def _by_time(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of each device's events in 40 equal slices, or one a nanosecond if shorter.
+
+    Columns: ``rank``, ``device``, ``start_ns``, and ``allocated_bytes`` and ``reserved_bytes``, the
+    maximum of each in the slice, its start included.
+    """
+    parts = []
+    for own in events.partition_by(PER_DEVICE, maintain_order=True):
+        time = own["time"].to_numpy()
+        first, span = int(time[0]), int(time[-1] - time[0]) + 1
+        slices = min(_SLICES, span)
+        starts = first + np.arange(slices) * span // slices
+        of = pl.Series("slice", np.searchsorted(starts, time, side="right") - 1)
+        most = own.group_by(of).agg(pl.col("allocated", "reserved").max())
+        frame = pl.DataFrame({"slice": np.arange(slices), "start_ns": starts})
+        frame = frame.join(most, on="slice", how="left", maintain_order="left")
+        at_start = [
+            _at(own["time"], own[column], frame["start_ns"]).alias(f"{column}_at_start")
+            for column in ("allocated", "reserved")
+        ]
+        parts.append(
+            frame.with_columns(at_start).select(
+                pl.lit(own["rank"][0], pl.Int32).alias("rank"),
+                pl.lit(own["device"][0], pl.Int32).alias("device"),
+                "start_ns",
+                pl.max_horizontal("allocated", "allocated_at_start").alias("allocated_bytes"),
+                pl.max_horizontal("reserved", "reserved_at_start").alias("reserved_bytes"),
+            )
+        )
+    return pl.concat(parts).sort(PER_DEVICE, nulls_last=True, maintain_order=True)
+
+
+def _at(times: pl.Series, values: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Return the value after the last event before each wanted time; null before the first."""
+    last = np.searchsorted(times.to_numpy(), wanted.to_numpy(), side="left") - 1
+    return values.gather(to_rows(last.astype(np.int64)))
+
+
+def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a layer, operator, pass and algorithm of the convolutions.
+
+    The workspace is the memory that the operator that launched a convolution allocates and frees
+    before it returns: temporary copies of operands included, the output excluded. Columns:
+    ``rank``, ``device``, ``layer``, ``operator``, ``direction``, ``algorithm``, ``calls`` with a
+    workspace, and ``workspace_bytes``, the most that one call held at once.
+    """
+    convolution = np.full(trace.ops.height, NONE, dtype=np.int64)
+    launched = trace.episodes.filter(pl.col("op").is_not_null()).unique(
+        "op", keep="first", maintain_order=True
+    )
+    rows = from_rows(launched["op"])
+    convolution[rows] = np.arange(len(rows))
+    (key,) = thread_numbers(trace.ops)
+    start, duration = (trace.ops[column].to_numpy() for column in ("start", "duration"))
+    around = inherit(Nesting.of(key, start, duration), convolution)
+    made = allocations(events).filter(pl.col("op").is_not_null())
+    of = take(around, from_rows(made["op"]))
+    operator = take(rows, of)
+    end = take(start + duration, operator)
+    within = made.with_columns(to_rows(of).alias("convolution")).filter(
+        pl.Series(of != NONE)
+        & pl.col("freed_time").is_not_null()
+        & (pl.col("freed_time") <= pl.Series(end))
+    )
+    held = _most_held(within)
+    of_held = launched[from_rows(held["convolution"])]
+    algorithm, direction = of_held["algorithm"], of_held["direction"]
+    return (
+        held.with_columns(
+            layer_names(trace, trace.ops["layer"].gather(of_held["op"])),
+            operator_names(trace, of_held["op"]),
+            direction,
+            algorithm,
+        )
+        .group_by(*PER_DEVICE, "layer", "operator", "direction", "algorithm")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("bytes").max().alias("workspace_bytes"))
+        .sort(
+            *PER_DEVICE, "workspace_bytes", "layer", "operator", "direction", "algorithm",
+            descending=[False, False, True, False, False, False, False], nulls_last=True,
+        )
+    )  # fmt: skip
+
+
+def _most_held(within: pl.DataFrame) -> pl.DataFrame:
+    """Return the most bytes that each ``convolution`` held at once, by device."""
+    size = pl.col("bytes")
+    keys = (*PER_DEVICE, "convolution")
+    made = within.select(*keys, "event", size)
+    freed = within.select(*keys, pl.col("freed_event").alias("event"), -size)
+    return (
+        pl.concat([made, freed])
+        .sort("event")
+        .with_columns(size.cum_sum().over(keys))
+        .group_by(keys)
+        .agg(size.max())
+    )
+
+
+def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: By) -> tuple[str, ...]:
+    found = []
+    if every["counted"].any():
+        found.append(
+            "the trace does not tell what was allocated before it began: figures of such a device "
+            "count from there"
+        )
+    nowhere = every["address"].null_count()
+    if nowhere and by in ("layer", "operator", "convolution"):
+        found.append(
+            f"{nowhere:,} of {every.height:,} events have no address: what they hold is not told"
+        )
+    if by == "convolution" and frame.is_empty():
+        found.append(
+            "no convolution allocates and frees memory within its operator, or none is launched by "
+            "an operator of the trace"
+        )
+    if by == "step" and frame.is_empty():
+        found.append("no steps: the trace marks no iterations")
+    return (*found, *_leaks(trace, every))
+
+
+def _leaks(trace: Trace, every: pl.DataFrame) -> list[str]:
+    grown = _growth(trace, every).filter(
+        (pl.col("growing") == pl.col("steps")) & (pl.col("steps") >= _FEWEST_GROWING)
+    )
+    return [
+        f"allocated memory of device {_device(row['device'])} grows in each of {row['steps']} "
+        f"measured steps, by {row['growth_bytes']:,} bytes in the median: is something kept?"
+        for row in grown.sort(PER_DEVICE).to_dicts()
+    ]
+
+
+def _device(device: int | None) -> str:
+    return "(not told)" if device is None else name_of(device)

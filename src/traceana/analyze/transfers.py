@@ -1,0 +1,332 @@
+"""Copies by direction and kind of host memory, and by operator, layer, call, step or size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.copies import (
+    ASYNCHRONOUS,
+    DEVICE_MEMORY,
+    HOST_DIRECTIONS,
+    STAGED,
+    SYNCHRONOUS,
+    WAITS,
+    copies,
+    link_peaks,
+)
+from traceana.analyze.intervals import Busy, computing, exposed
+from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.steps import available_ns, measured_steps, step_windows
+from traceana.result import Result, sums, with_share
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
+"""The key of a row, beside direction and host memory: none, the innermost operator around the
+copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
+step, or the size in powers of two."""
+
+SMALL_BYTES: Final = 64 * 1024
+"""Below this mean size the overhead of a copy dominates its time."""
+
+MANY: Final = 100
+"""Fewer small copies than these are not marked."""
+
+COLUMNS: Final = (
+    *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),
+    *("bytes_per_s", "median_bytes_per_s", "link", "peak_bytes_per_s", "peak_share"),
+    *("waits", "synchronous", "staged", "asynchronous"),
+    *("step_count", "step_bytes", "step_ns", "step_share", "small"),
+)
+_KEYS: Final = ("direction", "host_memory")
+
+_POWERS: Final = 1 << np.arange(63, dtype=np.int64)
+
+
+def transfers(trace: Trace, by: By = "direction") -> Result:
+    """Return one row a direction, kind of host memory and key (``by``).
+
+    Columns:
+
+    ``operator``, ``layer``, ``range``, ``call``, ``step`` or ``size``
+        The key: see :func:`_key_of`.
+    ``direction``, ``host_memory``
+        See :func:`traceana.analyze.copies.copies`.
+    ``count``, ``bytes``, ``mean_bytes`` (rounded down), ``time_ns``, ``share``
+        Number, sizes, summed durations and their share of the time of all copies. Sizes are null
+        unless the trace records the size of every copy of the row.
+    ``exposed_ns``
+        Time in which a copy of the row ran and no kernel ran on its device, from any step or
+        stream: :func:`traceana.analyze.intervals.exposed`. The total counts copies that overlap
+        once, and may be less than the sum of the rows. Null where no device is known.
+    ``bytes_per_s``, ``median_bytes_per_s``
+        Bytes over summed time; the median bandwidth of single copies, without copies of 0 ns.
+    ``link``, ``peak_bytes_per_s``, ``peak_share``
+        Link, its unidirectional peak (:func:`traceana.analyze.copies.link_peaks`), and
+        ``bytes_per_s`` over it. Null where unknown, or not the same on all devices of the row.
+    ``waits``
+        Whether the host waits in the copying calls: ``yes``, ``no``, ``maybe`` (pageable memory in
+        an asynchronous call) or ``mixed``; null where no call is recorded.
+    ``synchronous``, ``staged``, ``asynchronous``
+        Number of copies of each kind; of the rest of ``count`` the kind is not known.
+    ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
+        Means over the measured steps of the copies they launched (bytes and time rounded down), and
+        the share of the steps' wall time, times the devices they used, in which a copy of the row
+        ran (:func:`traceana.analyze.steps.step_windows`): at most 1. By step, of the row's step.
+    ``small``
+        Whether the row has a hundred copies or more, below 64 KiB on average.
+
+    Most time first; steps and sizes in their order.
+    """
+    each = copies(trace)
+    key = _key_of(trace, each, by)
+    keys: tuple[str, ...] = _KEYS
+    if key is not None:
+        each, keys = each.with_columns(key), (by, *_KEYS)
+    peaks = link_peaks(trace.devices)
+    each = each.join(peaks, on=["rank", "device", "direction"], how="left", nulls_equal=True)
+    kernels = computing(trace.whole.activities)
+    frame = (
+        each.group_by(keys)
+        .agg(_figures(measured_steps(trace).rows))
+        .join(exposed(each, kernels, keys), on=keys, how="left", nulls_equal=True)
+    )
+    frame = _with_step_share(trace, _per_step(trace, with_share(_rates(frame)), by), each, keys)
+    frame = _ordered(frame, by)
+    frame = frame.select(*keys[:-2], *COLUMNS).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return Result(frame, _totals(frame, each, kernels), _notes(trace, each, frame))
+
+
+def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
+    """Return the key of each of ``copies``, named as the column; None by direction alone.
+
+    Texts are categorical. ``step`` is the step's number; ``size`` the largest power of two up to
+    the copy's bytes, 0 for an empty copy. Null where the trace does not record it, except for
+    layers, which have the names of :mod:`traceana.analyze.layers`.
+    """
+    match by:
+        case "direction":
+            return None
+        case "operator":
+            return trace.ops["name"].gather(copies["op"]).alias(by)
+        case "range":
+            return trace.ranges["text"].gather(copies["range"]).alias(by)
+        case "call":
+            return trace.calls["name"].gather(copies["call"]).alias(by)
+        case "layer":
+            named = places(trace.layers, by="layer", depth=None)["layer"].cast(pl.Categorical)
+            return named.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
+        case "step":
+            return trace.steps["number"].gather(copies["step_row"]).alias(by)
+        case "size":
+            return _power_of_two(copies["bytes"]).alias(by)
+
+
+def _power_of_two(sizes: pl.Series) -> pl.Series:
+    known = sizes.fill_null(0).to_numpy()
+    floor = np.where(known > 0, _POWERS[np.searchsorted(_POWERS, known, side="right") - 1], 0)
+    return pl.select(pl.when(sizes.is_not_null()).then(pl.Series(floor))).to_series()
+
+
+def _figures(measured: list[int]) -> list[pl.Expr]:
+    duration, size, waits = pl.col("duration"), pl.col("bytes"), pl.col("waits")
+    in_steps = pl.col("step_row").is_in(measured)
+    own = pl.when(duration > 0).then(size * 1e9 / duration)
+    return [
+        pl.len().cast(pl.Int64).alias("count"),
+        _all_or_null(size).alias("bytes"),
+        duration.sum().alias("time_ns"),
+        own.median().alias("median_bytes_per_s"),
+        *(_one_or_null(pl.col(column)) for column in ("link", "peak_bytes_per_s")),
+        *((waits == kind).sum().cast(pl.Int64).alias(kind) for kind in WAITS),
+        in_steps.sum().cast(pl.Int64).alias("step_count"),
+        _all_or_null(size.filter(in_steps)).alias("step_bytes"),
+        duration.filter(in_steps).sum().alias("step_ns"),
+    ]
+
+
+def _rates(frame: pl.DataFrame) -> pl.DataFrame:
+    count, time_ns = pl.col("count"), pl.col("time_ns")
+    known = pl.sum_horizontal(WAITS)
+    return (
+        frame.with_columns(
+            (pl.col("bytes") // count).alias("mean_bytes"),
+            pl.when(time_ns > 0).then(pl.col("bytes") * 1e9 / time_ns).alias("bytes_per_s"),
+            pl.when(known == 0)
+            .then(None)
+            .when(known == pl.col(SYNCHRONOUS))
+            .then(pl.lit("yes"))
+            .when(known == pl.col(STAGED))
+            .then(pl.lit("maybe"))
+            .when(known == pl.col(ASYNCHRONOUS))
+            .then(pl.lit("no"))
+            .otherwise(pl.lit("mixed"))
+            .alias("waits"),
+        )
+        .with_columns(
+            (pl.col("bytes_per_s") / pl.col("peak_bytes_per_s")).alias("peak_share"),
+            ((count >= MANY) & (pl.col("mean_bytes") < SMALL_BYTES)).alias("small"),
+        )
+        .with_columns(pl.col("small").fill_null(value=False))
+    )
+
+
+def _per_step(trace: Trace, frame: pl.DataFrame, by: By) -> pl.DataFrame:
+    rows = measured_steps(trace).rows
+    time = pl.DataFrame({"step": trace.steps["number"], "available_ns": available_ns(trace)})
+    count, size, time_ns = (pl.col(f"step_{what}") for what in ("count", "bytes", "ns"))
+    if by == "step":
+        in_step = pl.col("step").is_not_null()
+        own = time.group_by("step").agg(pl.col("available_ns").sum())
+        steps = 1
+        frame = frame.join(own, on="step", how="left", nulls_equal=True).with_columns(
+            pl.when(in_step).then("count").alias("step_count"),
+            pl.when(in_step).then("bytes").alias("step_bytes"),
+            pl.when(in_step).then("time_ns").alias("step_ns"),
+        )
+    else:
+        steps = len(rows)
+        of_all = int(time["available_ns"].gather(rows).sum()) if rows else None
+        frame = frame.with_columns(pl.lit(of_all, pl.Int64).alias("available_ns"))
+    means = pl.when(pl.lit(steps > 0))
+    return frame.with_columns(
+        means.then(count / steps).alias("step_count"),
+        means.then(size // steps).alias("step_bytes"),
+        means.then(time_ns // steps).alias("step_ns"),
+    )
+
+
+def _with_step_share(
+    trace: Trace, frame: pl.DataFrame, each: pl.DataFrame, keys: tuple[str, ...]
+) -> pl.DataFrame:
+    """Return ``frame`` with ``step_share``: the share of the steps' windows in which copies ran."""
+    rows = measured_steps(trace).rows
+    windows = step_windows(trace)
+    own = "step" in keys
+    found = []
+    for copied in each.partition_by(keys, maintain_order=True):
+        of = windows.filter(pl.col("row").is_in([*copied["step_row"].unique()] if own else rows))
+        ran = int(Busy.of(copied).within(of).sum())
+        found.append(copied.select(keys).head(1).with_columns(pl.lit(ran).alias("ran_ns")))
+    if not found:
+        return frame.with_columns(pl.lit(None, pl.Float64).alias("step_share"))
+    available = pl.col("available_ns")
+    return frame.join(pl.concat(found), on=keys, how="left", nulls_equal=True).with_columns(
+        pl.when(available > 0).then(pl.col("ran_ns") / available).alias("step_share")
+    )
+
+
+def _ordered(frame: pl.DataFrame, by: By) -> pl.DataFrame:
+    last = ["direction", "host_memory"]
+    if by == "step":
+        return frame.sort("step", *last, nulls_last=True)
+    if by == "size":
+        return frame.sort(*last, "size", nulls_last=True)
+    names = [] if by == "direction" else [pl.col(by).cast(pl.String)]
+    descending = [True, *[False] * (len(names) + 2)]
+    return frame.sort("time_ns", *names, *last, descending=descending, nulls_last=True)
+
+
+def _totals(frame: pl.DataFrame, each: pl.DataFrame, kernels: Busy) -> dict[str, int]:
+    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
+    together = exposed(each, kernels, ())["exposed_ns"].sum()
+    return {**sums(frame, "count", *known, "time_ns"), "exposed_ns": int(together)}
+
+
+def _all_or_null(column: pl.Expr) -> pl.Expr:
+    # A sum over some of the copies would be taken for the sum over all.
+    return pl.when(column.is_not_null().all()).then(column.sum())
+
+
+def _one_or_null(column: pl.Expr) -> pl.Expr:
+    return pl.when(column.n_unique() == 1).then(column.first())
+
+
+def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
+    """Return the notes on ``frame``, the result, of the copies ``each``."""
+    if each.is_empty():
+        return ("no copies in the trace or in what was selected of it",)
+    found = [
+        *_sizes(each),
+        *_without_key(each, frame),
+        *_waits(each),
+        *_link(trace, each, frame),
+        *_exposed_notes(trace, each),
+        *(measured_steps(trace).notes if trace.steps.height else ()),
+    ]
+    return tuple(found)
+
+
+def _sizes(each: pl.DataFrame) -> list[str]:
+    found = []
+    lacking = each["bytes"].null_count()
+    if lacking:
+        found.append(
+            f"the format does not tell the bytes of {lacking:,} of {each.height:,} copies: no "
+            "bytes, and no throughput, where one is missing"
+        )
+    instant = each.filter(pl.col("duration") == 0).height
+    if instant:
+        found.append(
+            f"{instant:,} of {each.height:,} copies last 0 ns as the file has it: the median "
+            "throughput leaves them out"
+        )
+    return found
+
+
+def _without_key(each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
+    by = frame.columns[0]
+    if by == "direction" or not frame[by].null_count():
+        return []
+    lacking = int(frame.filter(pl.col(by).is_null())["count"].sum())
+    return [f"the trace tells no {by} of {lacking:,} of {each.height:,} copies"]
+
+
+def _waits(each: pl.DataFrame) -> list[str]:
+    unknown = each["waits"].null_count()
+    if not unknown:
+        return []
+    of = f"for {unknown:,} of {each.height:,} copies"
+    without = each["call"].null_count()
+    if without == unknown:
+        return [f"no call is recorded {of}: whether the host waited for them is not known"]
+    return [f"whether the host waited is not known {of}: their calls or memory do not tell"]
+
+
+def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
+    over_links = each.filter(pl.col("direction").is_in(HOST_DIRECTIONS))
+    lacking = over_links.filter(pl.col("link").is_null())
+    found = []
+    if lacking.height:
+        used = lacking.select("rank", "device").unique()
+        devices = trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
+        names = devices["name"].drop_nulls().unique().sort()
+        whose = ", ".join(names) if len(names) else "a device that the file does not name"
+        found.append(f"the peak of the host's link is not known for {whose}")
+    if lacking.height < over_links.height:
+        found.append(
+            "peak of a link: one way, as the device was built; what the machine gives it is in no "
+            "trace"
+        )
+    in_cache = (pl.col("link") == DEVICE_MEMORY) & (pl.col("peak_share") > 1)
+    if frame.select(in_cache.any()).item():
+        found.append(
+            "more than 100 % of the device memory's peak: small copies can stay in its cache"
+        )
+    if (each["direction"] == "p2p").any():
+        found.append("links between devices are in no trace: no peak of copies from peer to peer")
+    return found
+
+
+def _exposed_notes(trace: Trace, each: pl.DataFrame) -> list[str]:
+    found = []
+    nowhere = each["device"].null_count()
+    if nowhere:
+        found.append(f"{nowhere:,} copies are on no device: not in the exposed time")
+    if (trace.whole.activities["kind"] == "graph").any():
+        found.append("CUDA graphs recorded whole count as kernels: what is in them is not recorded")
+    return found
