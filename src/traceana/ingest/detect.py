@@ -18,7 +18,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
-from traceana.ingest.xplane.space import is_xspace
+from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields, text
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -88,7 +88,7 @@ def detect(path: Path) -> Format:
         head = _inflate_head(head)
     if NCU_HEADER.search(head):
         return Format.NCU_CSV
-    if is_xspace(head):
+    if _is_xspace(head):
         return Format.XPLANE
     head = head.removeprefix(_BOM)
     for kind, pattern in (("json", _NSYS_JSON), ("text", _NSYS_TEXT)):
@@ -107,6 +107,33 @@ def detect(path: Path) -> Format:
         f"{path} is of no format that traceana reads (Kineto and other Chrome JSON, XPlane, "
         "reports and exports of nsys, nvprof databases, CSV of Nsight Compute)"
     )
+
+
+def _is_xspace(head: bytes) -> bool:
+    """Return whether ``head`` begins an XSpace: a plane that begins with its id, if any, and name.
+
+    Other messages whose first field is a message too (GraphDef, pprof's profiles) have another
+    type there, and JSON that begins with an empty line has a letter.
+    """
+    if not head.startswith(b"\x0a"):
+        return False
+    buffer = Buffer.of([head])
+    try:
+        plane = next(fields(buffer, 0, buffer.size))
+        for part in fields(buffer, plane.start, plane.end):
+            if part.number == 1 and part.wire == VARINT:
+                continue
+            name = text(buffer, part)
+            return (
+                part.number == 2
+                and part.wire == LENGTH
+                and not part.cut
+                and name.isprintable()
+                and "\ufffd" not in name
+            )
+    except WireError:
+        pass
+    return False
 
 
 def _chrome(head: bytes) -> Format:

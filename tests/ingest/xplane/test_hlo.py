@@ -244,11 +244,22 @@ def test_an_array_of_countless_dimensions(tmp_path: Path) -> None:
     assert trace.instructions["name"].to_list() == ["vast"]
 
 
-def test_a_program_that_is_none_tells_nothing(tmp_path: Path) -> None:
+def test_a_damaged_program_is_in_the_ledger(tmp_path: Path) -> None:
     path = write_programs(tmp_path / "x.pb", ran(("j", 1, "a")), j_1=message(1, b"\x07\x07\x07"))
     trace = trace_of(path)
     assert trace.instructions.is_empty()
     assert trace.activities["instruction"].to_list() == [None]
+    (entry,) = trace.ledger.filter(pl.col("table") == "instructions").to_dicts()
+    assert (entry["reason"], entry["kept"], entry["count"]) == ("malformed", True, 1)
+    assert entry["detail"] == "HLO program j(1)"
+
+
+def test_damaged_attributes_leave_the_instruction(tmp_path: Path) -> None:
+    bad = Made(1, "a", "convolution", array(2), more=message(15, b"\x07\x07"))
+    program = module(1, computation(1, 1, bad))
+    trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "a")), j_1=program))
+    assert trace.instructions.select("name", "attributes").rows() == [("a", None)]
+    assert "lost_field" in trace.ledger["reason"].to_list()
 
 
 def test_order_of_operands_and_missing_ones(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Chrome trace files other than Kineto's: TensorFlow's and JAX's, and any other program's."""
+"""Chrome traces: the stream of events that all JSON formats share, and all readers but Kineto's."""

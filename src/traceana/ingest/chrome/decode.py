@@ -80,7 +80,7 @@ def read_columns(
     """Read the events of ``path``; ``ends`` maps the phase of a begin to that of its end.
 
     Raises ``NotATraceError`` on JSON without events, which names ``exporter``, and ``CorruptError``
-    when the file breaks off before the first.
+    where the file ends before the first.
     """
     source = ByteSource(path, progress)
     columns = Columns()

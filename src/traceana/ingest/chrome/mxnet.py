@@ -33,7 +33,7 @@ def read(path: Path, progress: Progress) -> Trace:
     """Read a profile of MXNet, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
-    JSON without events and ``CorruptError`` when the file breaks off before the first.
+    JSON without events and ``CorruptError`` where the file ends before the first.
     """
     return _trace(*read_columns(path, progress, _ENDS, "mxnet.profiler dumped"))
 

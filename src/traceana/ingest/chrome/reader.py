@@ -1,8 +1,8 @@
-"""Chrome traces other than Kineto's to the canonical tables.
+"""Reads Chrome traces other than Kineto's and MXNet's into the canonical tables.
 
-TensorFlow's and JAX's profilers write ``trace.json.gz`` beside their XPlane file: the same planes
-and lines as processes and threads. Any other program's trace is read generically: every span is a
-range on its thread, and nothing is known of devices.
+TensorFlow's and JAX's profilers write ``trace.json.gz`` beside their XPlane file: its processes are
+the planes, its threads the lines. Any other trace is read generically: every span is a range on its
+thread, and there are no devices.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _PLANES: Final = ("/host:", "/device:")
 def read(path: Path, progress: Progress) -> Trace:
     """Read a Chrome trace, plain or gzip.
 
-    A file that ends in the middle is read up to there; ``meta.truncated`` says so. Raises
-    ``NotATraceError`` on JSON without events and ``CorruptError`` when the file breaks off before
-    the first.
+    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
+    JSON without events and ``CorruptError`` where the file ends before the first.
     """
     return _trace(*read_columns(path, progress, _ENDS, "a profiler exported"))
 
@@ -52,7 +51,7 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves]).drop("category", "phase")
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
-    tables = Tables(HloPrograms(Buffer.of([]), Space()), ledger)
+    tables = Tables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
     space = Space()
     of_plane = pl.col("pid").cast(pl.String).is_in(list(planes))
     for pid, name in planes.items():
@@ -78,7 +77,7 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
 def _add_plane(
     tables: Tables, name: str, pid: str, events: pl.DataFrame, columns: Columns
 ) -> Plane:
-    """Hand the events of one process to ``tables``, as the plane that it stands for."""
+    """Add the events of one process, which is a plane, to ``tables``."""
     threads = events["tid"].unique(maintain_order=True)
     numbers = whole_numbers(threads).to_list()
     plane = Plane(name=name)
@@ -117,14 +116,14 @@ def _ranges(found: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class JsonEvents:
-    """Events of ``trace.json``; ``names`` are those that ``name`` counts."""
+    """Events of ``trace.json``, as :class:`~traceana.ingest.xplane.events.PlaneEvents`."""
 
     names: list[str | None]
     frame: pl.DataFrame
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> JsonEvents:
-        """Take the decoder's columns, and beside them a line number, ``line``."""
+        """Return the events of the decoder's columns and a column ``line``."""
         names = frame["name"].unique(maintain_order=True)
         numbered = pl.DataFrame({"name": names, "number": range(len(names))})
         found = frame.join(numbered, on="name", how="left", nulls_equal=True, maintain_order="left")
@@ -132,12 +131,12 @@ class JsonEvents:
 
     @property
     def line(self) -> Numbers:
-        """Which of the lines each is on."""
+        """Index of each event's line."""
         return self.frame["line"].to_numpy()
 
     @property
     def name(self) -> Numbers:
-        """Which of ``names`` each has."""
+        """Index of each event's name in ``names``."""
         return self.frame["number"].to_numpy()
 
     @property
@@ -155,7 +154,7 @@ class JsonEvents:
         return JsonEvents(self.names, self.frame.filter(pl.Series(rows, dtype=pl.Boolean)))
 
     def has(self, stat: str) -> Mask:
-        """Tell which rows have a stat."""
+        """Return which rows have a stat."""
         if stat not in self.frame.columns:
             return pl.repeat(False, self.frame.height, eager=True).to_numpy()
         return self.frame[stat].is_not_null().to_numpy()

@@ -64,7 +64,7 @@ def read_stream(
     """Pass the columns of each stretch of ``traceEvents`` to ``take``; return what is around them.
 
     ``source.truncated`` is set where the document does not end. Raises ``NotATraceError`` on JSON
-    without events and ``CorruptError`` when the file breaks off before the first.
+    without events and ``CorruptError`` where the file ends before the first.
     """
     blocks = source.blocks()
     try:

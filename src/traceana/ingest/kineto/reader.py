@@ -1,4 +1,4 @@
-"""Kineto traces (torch.profiler's Chrome JSON), of every generation, to the canonical tables."""
+"""Reads Kineto traces (torch.profiler's Chrome JSON) into the canonical tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from traceana.trace import Trace, TraceMeta
 def read(path: Path, progress: Progress) -> Trace:
     """Read a Kineto trace, plain or gzip.
 
-    A file that ends in the middle is read up to there; ``meta.truncated`` says so. Raises
-    ``NotATraceError`` on JSON without ``traceEvents`` and ``CorruptError`` when the file breaks
-    off before the first event.
+    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
+    JSON without ``traceEvents`` and ``CorruptError`` where the file ends before the first event.
     """
     source = ByteSource(path, progress)
     columns = Columns()

@@ -1,1 +1,1 @@
-"""The Nsight Compute reader: ``ncu --csv --page raw`` and ``--page details``."""
+"""Nsight Compute: ``ncu --csv --page raw`` and ``--page details``."""

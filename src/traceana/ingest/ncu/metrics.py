@@ -1,4 +1,4 @@
-"""Which metric of Nsight Compute is which column of ``counters``, and what its units are."""
+"""Nsight Compute's metrics: their columns in ``counters``, their units and number formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPERATIONS: Final = {
     for operation in ("add", "mul", "fma")
 }
 COLUMNS: Final = {
-    # A name of the metrics, or a label of the details page: column
+    # metric name, or label of the details page: column
     "gpu__time_duration.sum": "duration",
     "gpu__time_duration.avg": "duration",
     "gpu__time_duration.max": "duration",
@@ -22,7 +22,7 @@ COLUMNS: Final = {
     "dram__bytes.sum": "dram_bytes",
     "dram__bytes_read.sum": "dram_read_bytes",
     "dram__bytes_write.sum": "dram_write_bytes",
-    # as chips since Blackwell call them
+    # since Blackwell
     "dram__bytes_op_read.sum": "dram_read_bytes",
     "dram__bytes_op_write.sum": "dram_write_bytes",
     "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
@@ -40,7 +40,7 @@ _BY_TYPE: Final = "sm__ops_path_tensor_src_"
 
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {
-    # to nanoseconds; the long words are of Nsight Compute before 2024
+    # to nanoseconds; long forms: Nsight Compute before 2024
     **dict.fromkeys(("ns", "nsecond"), 1.0),
     **dict.fromkeys(("us", "usecond"), 1e3),
     **dict.fromkeys(("ms", "msecond"), 1e6),
@@ -51,9 +51,9 @@ _COUNTED: Final = re.compile(r"([KMGTP]?)(?:byte|inst|ops?|FLOPs?)?")
 
 
 def factor(unit: str) -> float | None:
-    """Return what a value in ``unit`` is multiplied by: to nanoseconds, bytes, counts, percent.
+    """Return the factor from ``unit`` to nanoseconds, bytes, counts or percent.
 
-    None for units of anything else, rates among them.
+    None for other units, rates among them.
     """
     if unit == "%":
         return 1.0
@@ -64,11 +64,11 @@ def factor(unit: str) -> float | None:
 
 
 def known(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the metrics among ``names`` that make each column of ``counters``.
+    """Return the metrics among ``names`` for each column of ``counters``.
 
-    The first that is not null counts; of ``tensor_ops`` they are parts of a sum. A part that
-    another metric holds already (``…_src_fp16_dst_fp32`` in ``…_src_fp16``) is left out, and so are
-    the counts by instruction (``…_op_hmma_…``) beside those by type, which are of the same work.
+    The first that is not null counts; those of ``tensor_ops`` are summed. A metric that another
+    includes (``…_src_fp16_dst_fp32`` in ``…_src_fp16``) is left out, as are the counts by
+    instruction (``…_op_hmma_…``) where there are counts by type, which include them.
     """
     listed = list(names)
     found: dict[str, list[str]] = {}
@@ -102,16 +102,16 @@ def number(text: pl.Expr, *, decimal_comma: bool) -> pl.Expr:
 
 
 def has_decimal_comma(values: pl.Series) -> bool:
-    """Tell whether ``values``, all that a table holds, were printed with a comma for the point.
+    """Return whether ``values``, all of a table, were printed with a decimal comma.
 
-    ``ncu`` prints as the machine's language has it. ``1.234`` may be either; percentages
-    (``65,77``) and numbers of more than a million (``2.508.800``) are one alone.
+    ``ncu`` prints in the machine's locale. ``1.234`` is ambiguous; percentages (``65,77``) and
+    numbers above a million (``2.508.800``) are not.
     """
     return bool(values.str.contains(_OTHER_LOCALE).any())
 
 
 def combined(found: dict[str, list[str]]) -> list[pl.Expr]:
-    """Return the columns of ``counters`` that the metrics make, see :func:`known`."""
+    """Return the columns of ``counters`` for the result of :func:`known`."""
     columns = []
     for column, names in found.items():
         if column == "tensor_ops":

@@ -1,4 +1,4 @@
-"""Tables of Nsight Compute to the table of counters."""
+"""Reads tables of Nsight Compute (``ncu --csv``) into the table of counters."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _FACTS: Final = frozenset(
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read what ``ncu --csv`` printed, page ``raw`` or ``details``, kernel by kernel.
+    """Read the output of ``ncu --csv``, page ``raw`` or ``details``.
 
-    The trace holds counters and nothing else: Nsight Compute runs each kernel several times, alone,
-    and tells no moments. ``meta.events`` counts launches. Values are as exact as they were printed:
-    ``--print-units base`` prints them whole. Raises ``CorruptError`` and ``UnreadableError``.
+    The trace holds counters only: Nsight Compute replays each kernel several times, alone, without
+    timestamps. ``meta.events`` counts launches. Values are as exact as they were printed:
+    ``--print-units base`` prints all digits. Raises ``CorruptError`` and ``UnreadableError``.
     """
     source = ByteSource(path, progress)
     cells = parsed(path, b"".join(source.blocks()))
@@ -111,8 +111,8 @@ def _three(what: str, present: list[str]) -> list[pl.Expr]:
 def parsed(path: Path, content: bytes) -> pl.DataFrame:
     """Return the cells of the table in ``content`` as text.
 
-    Lines before it, and those of the profiler behind it, are left out. Raises
-    ``CorruptError`` where there is no table or it cannot be read.
+    Lines before the table, and the profiler's after it, are left out. Raises ``CorruptError`` where
+    there is no readable table.
     """
     start = NCU_HEADER.search(content)
     lines = content[start.start() :].split(b"\n") if start else []
@@ -135,10 +135,10 @@ def parsed(path: Path, content: bytes) -> pl.DataFrame:
 
 
 def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
-    """Return one row a launch: facts as text, known metrics in base units as float64.
+    """Return one row per launch: facts as text, known metrics in base units as float64.
 
-    Also which metrics make which column of ``counters``, and the metrics that make none. The page
-    ``details`` has a row a metric, the page ``raw`` a column a metric and a row of units first.
+    Also the metrics of each column of ``counters``, and the metrics without a column. The page
+    ``details`` has a row per metric, the page ``raw`` a column per metric and a first row of units.
     """
     if all(column in cells.columns for column in _METRIC):
         return _details(cells)
@@ -152,7 +152,7 @@ def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[
     factors = {name: factor(units[name]) for name in named}
     found = known(name for name in named if factors[name] is not None)
     used = {name for names in found.values() for name in names}
-    # What has no unit may be text.
+    # A column without a unit may be text.
     numbers = [name for name in named if units[name] and factors[name] is not None]
     comma = any(has_decimal_comma(cells[name]) for name in numbers)
     values = [number(pl.col(name), decimal_comma=comma) * factors[name] for name in sorted(used)]
@@ -170,7 +170,7 @@ def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], l
         number(value, decimal_comma=comma)
         * unit.fill_null("").replace_strict(factors, default=None, return_dtype=pl.Float64)
     )
-    # A rule's advice has a row without a metric.
+    # The advice of Nsight Compute's rules has rows without a metric.
     named = cells.select(name.drop_nulls().unique(maintain_order=True)).to_series().to_list()
     found = known(named)
     used = {name for names in found.values() for name in names}

@@ -1,1 +1,1 @@
-"""The Nsight Systems reader: SQLite exports of ``nsys export --type sqlite``, schema 2 and 3."""
+"""Nsight Systems: its reports, and its exports to SQLite, Parquet and Arrow."""

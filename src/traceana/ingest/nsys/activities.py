@@ -1,4 +1,7 @@
-"""Device work of an nsys export: kernels, copies, sets, synchronizations and whole CUDA graphs."""
+"""Activities of an nsys export: kernels, copies, memsets, synchronizations, CUDA graphs.
+
+Also the records of CUDA events: the stream and the call that a wait depends on.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ KINDS: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset", SYNC: "syn
 EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 _SYNC_EVENT: Final = {"event": Integer("eventId"), "event_sync": Integer("eventSyncId")}
-"""Columns of a synchronization that name the event."""
+"""Columns of a synchronization that identify the event."""
 
 _KEYS: Final = ("process", "event_sync")
 
@@ -56,7 +59,7 @@ _COPIES: Final = {
 _UNIFIED: Final = "_UVM_"
 
 _MEMORIES: Final = {
-    # number, name in ENUM_CUDA_MEM_KIND, memory kind; nsys numbers them otherwise than CUPTI does
+    # number, name in ENUM_CUDA_MEM_KIND, memory kind; nsys's numbers differ from CUPTI's
     0: ("CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "pageable"),
     1: ("CUDA_MEMOPR_MEMORY_KIND_PINNED", "pinned"),
     2: ("CUDA_MEMOPR_MEMORY_KIND_DEVICE", "device"),
@@ -80,8 +83,8 @@ _SYNCS: Final = {
 def query(table: str) -> Query:
     """Return the query for one of :data:`KINDS`.
 
-    Its result has columns of ``activities``, the times on the file's own clock, and ``code`` (and
-    more ``…_code``) in place of the name and of enumerated values.
+    Its result has the columns of ``activities``, with times on the file's own clock, and ``code``
+    (and others, ``…_code``) in place of the name and of enumerated values.
     """
 
     columns = {**ACTIVITY_COLUMNS, "process": Integer("globalPid")}
@@ -170,19 +173,18 @@ def event_query() -> Query:
 
 
 def with_events(syncs: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
-    """Return ``syncs`` with ``event_stream`` and ``event_correlation``, null where not known.
+    """Return ``syncs`` with ``event_stream`` and ``event_correlation``, null where unknown.
 
-    CUPTI numbers each wait and the record that it is for (``eventSyncId``); before CUDA 12.8 an
-    event's record is the last of its number before the wait, for correlation ids count the calls of
-    a process. An event of another context than the wait's is left out: streams are numbered within
-    a context.
+    CUPTI numbers each wait and the record that it waits for (``eventSyncId``). Before CUDA 12.8 the
+    record is the last one of the event before the wait: correlation ids count the calls of a
+    process. Events of another context are left out, since streams are numbered within a context.
     """
     on_stream = (pl.col("event_stream") >= 0) & (pl.col("event_stream") != NO_STREAM)
     known = recorded.filter(on_stream & (pl.col("event_correlation") > 0))
     known = known.sort("event_correlation")
     numbered = known.filter(pl.col("event_sync") > 0).unique(_KEYS, keep="last")
     found = ("event_context", "event_stream", "event_correlation")
-    told = syncs.join(
+    numbered_waits = syncs.join(
         numbered.select(*_KEYS, *found), on=list(_KEYS), how="left", maintain_order="left"
     )
     last = (
@@ -202,7 +204,7 @@ def with_events(syncs: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
     counted = pl.col("event_sync").fill_null(0) > 0
     here = pl.col("event_context") == pl.col("context")
     return (
-        told.with_columns(
+        numbered_waits.with_columns(
             pl.when(counted).then(pl.col(name)).otherwise(last[name]).alias(name) for name in found
         )
         .with_columns(pl.when(here).then(pl.col(name)).alias(name) for name in found[1:])

@@ -12,7 +12,7 @@ from traceana.ingest.table_source import TableSource, as_int
 from traceana.trace.schema import ACTIVITIES
 
 _GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
-"""Since 2021.2 and before; a file stripped of both does not tell what ran."""
+"""Since 2021.2, and before."""
 
 _CUDA: Final = "TARGET_INFO_CUDA_DEVICE"
 _CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
@@ -20,10 +20,10 @@ _LARGEST_NUMBER: Final = 2**31 - 1
 
 
 def devices(database: TableSource, used: pl.Series) -> pl.DataFrame:
-    """Return the devices that did work, or all that the file lists when none did.
+    """Return the devices with activities, or every device in the file where there are none.
 
-    ``used`` holds the device numbers of the activities; one that the file does not describe gets
-    a row without properties.
+    ``used`` holds the device numbers of the activities; a device that the file does not describe
+    gets a row without properties.
     """
     gpus = [row for table in _GPUS for row in database.records(table)]
     numbers = _numbered(database, gpus)
@@ -33,7 +33,7 @@ def devices(database: TableSource, used: pl.Series) -> pl.DataFrame:
 def _numbered(
     database: TableSource, gpus: list[dict[str, Any]]
 ) -> list[tuple[int | None, dict[str, Any]]]:
-    """Pair each GPU with the number that activities carry (see :func:`on_physical_devices`)."""
+    """Return each GPU with its number in the activities (see :func:`on_physical_devices`)."""
     by_id = {as_int(gpu.get("id")): gpu for gpu in gpus}
     cuda = _cuda_devices(database)
     if _ambiguous(cuda):
@@ -50,7 +50,7 @@ def _numbered(
 
 
 def _cuda_devices(database: TableSource) -> pl.DataFrame:
-    """Return which GPU each process means by a device number: columns process, device, gpu."""
+    """Return the GPU of each process's device numbers: columns process, device, gpu."""
     keys = {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
     rows = [[as_int(row.get(key)) for key in keys.values()] for row in database.records(_CUDA)]
     return (
@@ -66,11 +66,11 @@ def _ambiguous(cuda: pl.DataFrame) -> bool:
 
 
 def on_physical_devices(database: TableSource, work: pl.DataFrame) -> pl.DataFrame:
-    """Return activities so that one device number is one GPU.
+    """Return activities with one device number per GPU.
 
-    CUDA numbers the devices that a process sees. Where ``CUDA_VISIBLE_DEVICES`` shows each rank a
-    GPU of its own, all of them call it 0: then the activities get the machine's number of the GPU
-    instead. Where the numbers are the same in all processes they stay as CUDA has them.
+    CUDA numbers the visible devices of a process. Where ``CUDA_VISIBLE_DEVICES`` gives each rank
+    its own GPU, each numbers it 0: the activities then get the machine's number of the GPU. Where
+    all processes use the same numbers, CUDA's numbers stay.
     """
     cuda = _cuda_devices(database)
     if not _ambiguous(cuda):
@@ -104,8 +104,8 @@ def _device(number: int | None, gpu: dict[str, Any]) -> dict[str, Any]:
 def devices_of_contexts(database: TableSource, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the device of each context: columns process, context, device.
 
-    ``work`` holds the activities that know their device. Told by them where they agree, else by
-    the file's list of contexts.
+    ``work`` holds activities with a device, from which it is taken where they agree, else from the
+    file's list of contexts.
     """
     columns = {name: ACTIVITIES[name] for name in ("process", "context", "device")}
     met = [frame.select(*columns).drop_nulls().unique() for frame in work]
@@ -120,21 +120,20 @@ def devices_of_contexts(database: TableSource, work: Sequence[pl.DataFrame]) -> 
         for table in _CONTEXTS
         for row in database.records(table)
     ]
-    told = pl.DataFrame(listed, schema=dict.fromkeys(columns, pl.Int64), orient="row").select(
+    in_file = pl.DataFrame(listed, schema=dict.fromkeys(columns, pl.Int64), orient="row").select(
         pl.col(name).cast(dtype, strict=False) for name, dtype in columns.items()
     )
     return (
-        pl.concat([seen, told])
+        pl.concat([seen, in_file])
         .drop_nulls()
         .unique(["process", "context"], keep="first", maintain_order=True)
     )
 
 
-def placed(syncs: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
+def with_devices(syncs: pl.DataFrame, contexts: pl.DataFrame) -> pl.DataFrame:
     """Return synchronizations with the device of their context.
 
-    CUPTI's record of a synchronization has no device, and nsys writes 0 there whatever the
-    context.
+    CUPTI's synchronization records have no device; nsys writes 0 for every context.
     """
     known = contexts.rename({"device": "_device"})
     return (

@@ -1,4 +1,4 @@
-"""A directory with one Parquet file or Arrow stream a table."""
+"""Reads exports of nsys to a directory with one Parquet file or Arrow stream per table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TableDirectory:
     """The tables of one directory; a :class:`~traceana.ingest.table_source.TableSource`."""
 
     def __init__(self, path: Path) -> None:
-        """Look what lies in ``path``; other files than tables are left alone."""
+        """List the tables in ``path``; other files are ignored."""
         self.path = path
         self._files = {
             file.stem: file
@@ -57,7 +57,7 @@ class TableDirectory:
 
     def count(self, table: str) -> int:
         """Return how many rows ``table`` has, 0 when it is missing."""
-        # Of one column: a table's rows are counted, not read.
+        # One column is enough to count the rows.
         return (
             self._frame(table, list(self.tables[table][:1])).height if table in self._files else 0
         )
@@ -80,7 +80,7 @@ class TableDirectory:
             for name in (column.columns if isinstance(column, Integer) else [column.column])
         }
         known = [name for name in present if name in wanted]
-        # Without a column to read, the rows still count.
+        # Without a column to read, the number of rows is still needed.
         raw = self._frame(query.table, known or list(present[:1]))
         listed = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
         pages = [query.shape(page.select(listed)) for page in raw.iter_slices(PAGE_ROWS)]
@@ -107,14 +107,14 @@ def _expression(column: Integer | Bytes, schema: pl.Schema) -> pl.Expr:
     if isinstance(column, Bytes):
         if column.column not in schema:
             return pl.repeat(b"", pl.len(), dtype=pl.Binary)
-        # A dictionary's labels are text once more.
+        # A dictionary's labels become text again.
         return pl.col(column.column).cast(pl.String).cast(pl.Binary).fill_null(b"")
     numbers = [_int64(name, schema[name]) for name in column.columns if name in schema]
     return pl.coalesce(numbers) if numbers else pl.repeat(None, pl.len(), dtype=pl.Int64)
 
 
 def _int64(name: str, dtype: pl.DataType) -> pl.Expr:
-    # SQLite has no unsigned numbers: the same bits, as its exports show them.
+    # SQLite has no unsigned integers: the same bits, as in its exports.
     if dtype == pl.UInt64:
         return pl.col(name).reinterpret(signed=True)
     return pl.col(name).cast(pl.Int64, strict=False)

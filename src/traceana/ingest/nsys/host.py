@@ -1,4 +1,4 @@
-"""Runtime and driver calls of an nsys export."""
+"""Host rows of an nsys export: CUDA calls, NVTX ranges, library and OS calls, profiler overhead."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, Tex
 from traceana.trace import Ledger
 
 CALL_TABLES: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
-"""New exports keep driver calls with the runtime's; the first ones had a table of their own."""
+"""New exports hold driver calls with the runtime's; the first ones have a table for them."""
 
 NVTX: Final = "NVTX_EVENTS"
 
 API_TABLES: Final = {
     # table: kind and domain of its ranges. cuDNN's and cuBLAS's calls nest on their thread as
-    # NVTX ranges do, and newer libraries do write them as NVTX ranges of a domain of their own.
+    # NVTX ranges do; newer libraries write them as NVTX ranges with a domain of their own.
     "CUDNN_EVENTS": ("nvtx", "cuDNN"),
     "CUBLAS_EVENTS": ("nvtx", "cuBLAS"),
     "OSRT_API": ("osrt", None),
@@ -47,7 +47,7 @@ _TYPES: Final = {
     98: "NvtxNameCudaContext",
     99: "NvtxNameCudaStream",
 }
-"""ENUM_NSYS_EVENT_TYPE, for exports of schema 2, which do not have it."""
+"""ENUM_NSYS_EVENT_TYPE, which exports of schema 2 lack."""
 
 _KINDS: Final = {
     "NvtxPushPopRange": "nvtx",
@@ -107,9 +107,8 @@ def calls(
 ) -> pl.DataFrame:
     """Return columns of ``calls`` for a result of :func:`call_query`.
 
-    Names are without the runtime's symbol version. With ``--cudabacktrace`` nsys writes a
-    second row around a call, of the same correlation id; those are counted in ``ledger`` and
-    left out.
+    Names have no symbol version. With ``--cudabacktrace`` nsys writes a second row around a call,
+    with the same correlation id; ``ledger`` counts those rows.
     """
     classes = enumeration(database, "ENUM_NSYS_EVENT_CLASS", _BACKTRACE)
     again = pl.col("event_class").is_in([c for c, n in classes.items() if n in _BACKTRACE.values()])
@@ -144,7 +143,7 @@ def nvtx_query() -> Query:
 
 def _nvtx_shape(page: pl.DataFrame) -> pl.DataFrame:
     other_end = (pl.col("endGlobalTid") != pl.col("globalTid")) & (pl.col("endGlobalTid") != 0)
-    # An export before schema 2 has no nulls: a range that was never closed ends at 0.
+    # Exports before schema 2 have no nulls: a range that was never closed ends at 0.
     ended = pl.when(pl.col("end") != 0).then("end")
     return page.select(
         decoded(page["text"]).cast(pl.Categorical).alias("text"),
@@ -165,14 +164,13 @@ def nvtx(
 ) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`nvtx_query`.
 
-    The duration of a range that was never closed is null. Names of
-    domains, threads and categories are no ranges; they are counted in ``ledger``. A text that the
-    program did not give is empty, one whose number the file does not know is null.
+    The duration of a range that was never closed is null. A missing text is empty, an unknown
+    string id null. ``ledger`` counts the names of domains, threads and categories.
     """
     types = enumeration(database, "ENUM_NSYS_EVENT_TYPE", _TYPES)
     named = _with_text(frame, strings)
     kinds = {code: _KINDS[name] for code, name in types.items() if name in _KINDS}
-    # Without a type, as minimal exports have it, an event with an end is a range.
+    # Minimal exports have no type: an event with an end is a range.
     untyped = pl.when(pl.col("duration").is_null()).then(pl.lit("mark")).otherwise(pl.lit("nvtx"))
     events = named.with_columns(
         pl.when(pl.col("type").is_null())
@@ -200,10 +198,10 @@ def nvtx(
 
 
 def _with_text(frame: pl.DataFrame, strings: Texts) -> pl.DataFrame:
-    """Resolve registered strings; text given in place comes first."""
+    """Return events with registered strings resolved; inline text comes first."""
     refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
     registered = strings.of(frame["text_id"])
-    # Where 0 stands for no text, there may be no text of number 0.
+    # 0 stands for no text; a string of id 0 need not exist.
     lacking = pl.when(pl.col("text_id") == 0).then("text")
     return frame.with_columns(
         pl.when(refers).then(pl.coalesce(registered, lacking)).otherwise("text").alias("text")
@@ -215,7 +213,7 @@ def _codes(types: dict[int, str], wanted: str) -> list[int]:
 
 
 def _domain(ranges: pl.DataFrame, created: pl.DataFrame) -> pl.Series:
-    """Name the domain of each range: null for the default one, a number where it has no name."""
+    """Return the domain of each range: null for the default, a number where it has no name."""
     keys = ["process", "domain_id"]
     names = created.select(*keys, pl.col("text").alias("domain")).unique(keys, keep="last")
     numbered = (
@@ -268,9 +266,9 @@ def api(
         database, "ENUM_CUPTI_OVERHEAD_TYPE", {code: name for code, (name, _) in _OVERHEADS.items()}
     )
     words = {code: by_name[name] for code, name in codes.items() if name in by_name}
-    told = frame["overhead"].replace_strict(words, default=None, return_dtype=pl.String)
+    overhead = frame["overhead"].replace_strict(words, default=None, return_dtype=pl.String)
     ranges = frame.select(
-        pl.coalesce(strings.of(frame["name"]), told.cast(pl.Categorical)).alias("text"),
+        pl.coalesce(strings.of(frame["name"]), overhead.cast(pl.Categorical)).alias("text"),
         pl.lit(kind).alias("kind"),
         pl.lit(domain, pl.Categorical).alias("domain"),
         "process",

@@ -1,4 +1,4 @@
-"""The numbers that nsys packs and codes: global ids, enumerations."""
+"""nsys's global ids and enumerations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MASK: Final = (1 << 24) - 1
 def process_of(column: str) -> pl.Expr:
     """Return the process id in a ``globalPid`` or ``globalTid``.
 
-    A global id is, from its highest bits: 8 bits hardware, 8 bits virtual machine, 24 bits
-    process, 24 bits thread (Nsight Systems, "SQLite Schema Reference"). The process alone is kept:
-    an export is of one machine.
+    A global id has, from its highest bits, 8 bits for hardware, 8 for the virtual machine, 24 for
+    the process, 24 for the thread (Nsight Systems, "SQLite Schema Reference"). An export is from
+    one machine, so that the process alone identifies it.
     """
     return (pl.col(column) // (1 << _PID_SHIFT)).cast(pl.Int64) & _MASK
 
@@ -28,9 +28,9 @@ def thread_of(column: str) -> pl.Expr:
 
 
 def enumeration(database: TableSource, table: str, known: dict[int, str]) -> dict[int, str]:
-    """Return the names of an enumeration by number: the file's own, else those ``known``.
+    """Return the names of an enumeration by number: the file's own, else ``known``.
 
-    Schema 3 exports an ``ENUM_`` table for each; schema 2 has none.
+    Schema 3 has an ``ENUM_`` table for each, schema 2 has none.
     """
     own = {
         row["id"]: row["name"]

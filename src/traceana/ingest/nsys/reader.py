@@ -1,4 +1,4 @@
-"""Nsight Systems exports (``nsys export --type sqlite``) to the canonical tables."""
+"""Reads exports of Nsight Systems, schema 2 and later, into the canonical tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from traceana.ingest.cupti import end_open_ranges, with_process
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
 from traceana.ingest.nsys import activities, host, session
-from traceana.ingest.nsys.devices import devices, devices_of_contexts, on_physical_devices, placed
+from traceana.ingest.nsys.devices import (
+    devices,
+    devices_of_contexts,
+    on_physical_devices,
+    with_devices,
+)
 from traceana.ingest.nsys.session import STRINGS, count_missing, count_unread
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Query, TableSource, Texts, texts_query
@@ -17,10 +22,10 @@ from traceana.trace.schema import empty
 
 
 def read_tables(database: TableSource, progress: Progress) -> Trace:
-    """Read the tables of an Nsight Systems export, schema 2 and later.
+    """Read the tables of an nsys export.
 
-    Tables and columns are looked up, not assumed: one that is missing leaves its columns null, and
-    an entry in the ledger where the file needed it. Raises ``CorruptError``.
+    All tables and columns are optional: columns of a missing one are null, and the ledger counts
+    the tables that the calls require. Raises ``CorruptError``.
     """
     ledger = Ledger()
     frames = _frames(database, progress)
@@ -69,7 +74,7 @@ def _tables_read(database: TableSource) -> list[str]:
 
 
 def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame]:
-    """Read the tables that hold what the canonical ones need, by their name in the file."""
+    """Return the tables that are read, by their name in the file."""
     tables = _tables_read(database)
     queries = [_query(table) for table in tables]
     return dict(zip(tables, database.read(queries, progress), strict=True))
@@ -113,7 +118,7 @@ def _activities(
         frame = screen(frames.pop(table), "activities", ledger)
         if table == activities.SYNC:
             frame = activities.with_events(frame, recorded)
-            frame = placed(frame, devices_of_contexts(database, parts))
+            frame = with_devices(frame, devices_of_contexts(database, parts))
         shaped, texts_of = activities.named(database, table, frame, texts)
         ledger.add("unnamed", texts_of.null_count(), table="activities", kept=True, detail=table)
         parts.append(shaped.with_columns(names.ids(texts_of).alias("name_id")))

@@ -1,4 +1,4 @@
-"""What an nsys export says of its recording: versions, machine, time of start, lost events."""
+"""The session of an nsys export: versions, machine, epoch, command; events not read or lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _EXPECTED: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
 
 
 def export_facts(database: TableSource) -> dict[str, str]:
-    """Return what nsys wrote about the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
+    """Return nsys's description of the export, by key (``EXPORT_SCHEMA_VERSION`` …)."""
     return {
         str(row.get("name")): str(row.get("value"))
         for table in NSYS_EXPORT_TABLES
@@ -58,13 +58,13 @@ def export_facts(database: TableSource) -> dict[str, str]:
 
 
 def producer(facts: dict[str, str]) -> str:
-    """Return the program that exported, with its version where it is told."""
+    """Return the exporting program, with its version where recorded."""
     name = facts.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
     return f"{name} {facts.get('EXPORT_PRODUCT_VERSION', '')}".strip()
 
 
 def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int | None:
-    """Return the Unix time of the moment ``first_ns`` on the file's clock, None if not told.
+    """Return the Unix time of the moment ``first_ns`` on the file's clock, None where not recorded.
 
     That clock starts with the session, or is Unix time already where the export was normalized
     (``nsys export --ts-normalize``); ``--ts-shift`` comes on top.
@@ -74,14 +74,14 @@ def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int
     start = as_int(starts[0]) if starts else None
     if facts.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         start = 0
-    # A sum beyond int64 is of damaged facts.
+    # Beyond int64, the recorded times are damaged.
     return None if start is None else as_int(start + first_ns - shift)
 
 
 def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
     """Return further facts: versions, machine, command, processes with events, warnings.
 
-    Environment variables are in the file and are left there: they hold secrets.
+    Environment variables are not read: they hold secrets.
     """
     found: dict[str, Any] = {}
     for row in database.records("TARGET_INFO_SYSTEM_ENV"):
@@ -110,9 +110,9 @@ def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
 
 
 def count_lost(database: TableSource, ledger: Ledger) -> None:
-    """Count in ``ledger`` what nsys says that it lost; a message without a number counts 1.
+    """Count in ``ledger`` the events that nsys lost, 1 for a message without a number.
 
-    These events are not in the file, and no part of the conservation law: ``kept`` is true.
+    They are not in the file, so the conservation law does not cover them: ``kept`` is true.
     """
     for _, text in _messages(database):
         if _LOSS.search(text):
@@ -134,7 +134,7 @@ def _messages(database: TableSource) -> list[tuple[int, str]]:
 def count_unread(database: TableSource, read: Collection[str], ledger: Ledger) -> int:
     """Count in ``ledger`` the rows of all event tables but ``read``; return their sum.
 
-    A table holds events when it has a time, or when it is one of CUPTI's activity kinds.
+    A table holds events if it has a time or is one of CUPTI's activity kinds.
     """
     total = 0
     for table, columns in sorted(database.tables.items()):
@@ -159,18 +159,18 @@ def _reason(table: str) -> str:
 def count_missing(
     database: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
 ) -> None:
-    """Count in ``ledger`` the tables without which the export cannot be whole.
+    """Count in ``ledger`` the tables that are missing from the export.
 
-    nsys leaves out tables that would be empty. So a table of device work is missed only where the
-    calls say that there was such work, and the calls only where there was any. The entries count
-    tables, not events: ``kept`` is true. A missing description of the GPUs loses no event; it
-    shows in the devices, which have no name then.
+    nsys leaves out empty tables. A table of activities is missing only where calls started
+    such activities, the table of calls only where there are activities. The entries count tables,
+    not events: ``kept`` is true. A missing description of the GPUs loses no event: the devices then
+    have no name.
     """
     missing = [] if STRINGS in database.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
     for table, kind in _EXPECTED.items():
-        recorded_whole = table == KERNEL and GRAPH in database.tables
-        if table not in database.tables and not recorded_whole:
+        as_graphs = table == KERNEL and GRAPH in database.tables
+        if table not in database.tables and not as_graphs:
             missing += [table] * int(called.str.contains(CALLS_OF[kind]).any())
     if activities.height and not any(table in database.tables for table in CALL_TABLES):
         missing.append(CALL_TABLES[0])

@@ -1,1 +1,1 @@
-"""The nvprof reader: databases of nvprof and the Visual Profiler (.nvvp, .nvprof, .prof, .sql)."""
+"""nvprof and the Visual Profiler: their databases (.nvvp, .nvprof, .prof, .sql)."""

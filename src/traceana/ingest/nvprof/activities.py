@@ -1,4 +1,4 @@
-"""Device work of an nvprof database: kernels, copies, sets, synchronizations, migrations."""
+"""Activities of an nvprof database: kernels, copies, memsets, synchronizations, migrations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MIGRATIONS: Final = {
 def tables(source: TableSource) -> list[str]:
     """Return those of :data:`KINDS` that ``source`` has.
 
-    The first records of unified memory had no end: they were sums, and no copies.
+    Early records of unified memory have no end: they are sums, not copies.
     """
     present = [table for table in KINDS if table in source.tables]
     if UNIFIED in present and "end" not in source.tables[UNIFIED]:
@@ -88,7 +88,7 @@ def migrations(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     ledger.add(
         "counter", frame.height - copies.height, table="-", detail=f"{UNIFIED}: faults and hints"
     )
-    # On the host's side of a copy there is no device.
+    # The host's side of a copy has no device.
     device = pl.when(pl.col("code") == 1).then("to").otherwise("from")
     return copies.with_columns(device.cast(pl.Int32, strict=False).alias("device"))
 
@@ -127,7 +127,7 @@ def _memory(side: str) -> pl.Expr:
 
 
 def on_devices(source: TableSource, syncs: pl.DataFrame) -> pl.DataFrame:
-    """Return synchronizations, whose records name a context only, with its device."""
+    """Return synchronizations with the device of their context."""
     listed = [
         (as_int(row.get("contextId")), as_int(row.get("deviceId")))
         for row in source.records(_CONTEXTS)

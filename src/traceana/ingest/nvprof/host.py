@@ -1,4 +1,4 @@
-"""Runtime and driver calls of an nvprof database, which stores their numbers only."""
+"""Host rows of an nvprof database: CUDA calls, NVTX markers, profiler overhead."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _INSTANT: Final = 1 << 0
 _START: Final = 1 << 1
 
 _END: Final = 1 << 2
-"""CUPTI_ACTIVITY_FLAG_MARKER_*: what a marker's record tells."""
+"""CUPTI_ACTIVITY_FLAG_MARKER_*."""
 
 _PROCESS: Final = 1
 
 _THREAD: Final = 2
-"""CUpti_ActivityObjectKind: whose the record is. The other kinds are of the device's side."""
+"""CUpti_ActivityObjectKind; the other kinds are the device's."""
 
 
 def call_query(table: str) -> Query:
@@ -59,13 +59,13 @@ def _call_shape(page: pl.DataFrame) -> pl.DataFrame:
 
 
 def thread(column: str) -> pl.Expr:
-    """Return a thread's number: an unsigned 32-bit one, which SQLite shows with a sign."""
+    """Return a thread's id, an unsigned 32-bit number that SQLite stores with a sign."""
     return pl.col(column) & _LOW_WORD
 
 
 @cache
 def _call_names(api: str) -> pl.DataFrame:
-    """Return the names of the calls by number, see ``tools/cupti_call_names.py``."""
+    """Return the names of the calls by number; ``tools/cupti_call_names.py`` writes the file."""
     text = (files("traceana.ingest.nvprof") / "calls.tsv").read_text("utf-8")
     rows = [row for row in csv.DictReader(text.splitlines(), delimiter="\t") if row["api"] == api]
     names = without_symbol_version(pl.Series([row["name"] for row in rows], dtype=pl.String))
@@ -78,7 +78,7 @@ def _call_names(api: str) -> pl.DataFrame:
 def calls(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Return columns of ``calls`` for a result of :func:`call_query`.
 
-    A number that CUDA 12.9 does not know yet is shown as it is: ``runtime call 9999``.
+    The database stores numbers; one that CUDA 12.9 lacks becomes ``runtime call 9999``.
     """
     api = CALL_TABLES[table]
     by_number = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
@@ -87,7 +87,7 @@ def calls(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def marker_query() -> Query:
-    """Return the query for markers: a range is two of them, of one id."""
+    """Return the query for markers; a range is two of them with one id."""
     return Query(
         MARKER,
         {
@@ -138,16 +138,15 @@ def _owner() -> tuple[pl.Expr, pl.Expr]:
 def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`marker_query`.
 
-    nvprof does not store whether a range was pushed or started. One that a single thread began and
-    ended is taken for a pushed one (``nvtx``), any other for a started one. The duration of a range
-    that was never closed is null. Ends are counted in ``ledger``: with their range they are one
-    row; without it nothing is known of them but a time.
+    nvprof does not store whether a range was pushed or started. A range that one thread began and
+    ended becomes a pushed one (``nvtx``), any other a started one. The duration of a range that was
+    never closed is null. ``ledger`` counts the ends: those of ranges, and those without a start.
     """
 
     def has(flag: int) -> pl.Expr:
         return (pl.col("flags") & flag).fill_null(0) != 0
 
-    # An id is given again after a very long time: the first start belongs to the first end.
+    # Ids may be reused: the first start belongs to the first end.
     nth = pl.int_range(pl.len()).over("id").alias("nth")
     starts = frame.filter(has(_START)).with_columns(nth)
     ends = frame.filter(has(_END) & ~has(_START)).with_columns(nth)
@@ -175,7 +174,7 @@ def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
     same_thread = (pl.col("thread") == pl.col("end_thread")).fill_null(
         pl.col("end").is_null() & pl.col("thread").is_not_null()
     )
-    # 0 where the time was lost; the range then ends with the recording.
+    # 0 where the time was lost; the range then ends with the last event.
     end = pl.when(pl.col("end") != 0).then("end")
     spans = paired.with_columns(
         pl.when(same_thread).then(pl.lit("nvtx")).otherwise(pl.lit("nvtx_start")).alias("kind"),

@@ -1,4 +1,4 @@
-"""Databases of nvprof and of the Visual Profiler to the canonical tables."""
+"""Reads databases of nvprof and the Visual Profiler into the canonical tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from traceana.trace.schema import empty
 STRINGS: Final = "StringTable"
 
 NO_TEXT: Final = 0
-"""The number of ``-- null --`` in the table of texts."""
+"""The id of ``-- null --`` in the table of strings."""
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 _DEVICES: Final = f"{_CUPTI}DEVICE"
@@ -52,7 +52,7 @@ _DESCRIPTIONS: Final = frozenset(
 _SAMPLES: Final = ("EVENT", "METRIC", "ENVIRONMENT", "INSTANTANEOUS_", "UNIFIED_MEMORY_COUNTER")
 
 _FIRST_CUDA_NS: Final = 1_180_000_000 * 10**9
-"""CUDA 1.0 came in 2007: a time before is no Unix time."""
+"""CUDA 1.0 appeared in 2007: an earlier time is not Unix time."""
 
 Frames = dict[str, pl.DataFrame]
 
@@ -60,8 +60,8 @@ Frames = dict[str, pl.DataFrame]
 def read_database(source: TableSource, progress: Progress) -> Trace:
     """Read the tables of an nvprof database.
 
-    Versions 12 and 16 of its schema were met; columns are looked up, not assumed, so that others
-    lose what they lack and no more. Raises ``CorruptError``.
+    All tables and columns are optional; schema versions 12 and 16 are tested. Raises
+    ``CorruptError``.
     """
     ledger = Ledger()
     wanted = [*activities.tables(source), *host.CALL_TABLES, *host.RANGE_TABLES, STRINGS]
@@ -158,19 +158,19 @@ def _ranges(frames: Frames, texts: Texts, others: Frames, ledger: Ledger) -> pl.
 
 
 def version(source: TableSource) -> str | None:
-    """Return the number of the schema, None where the file does not tell."""
+    """Return the schema version, None where not recorded."""
     rows = source.records("Version")
     number = as_int(rows[0].get("version")) if rows else None
     return None if number is None else str(number)
 
 
 def epoch_ns(first_ns: int) -> int | None:
-    """Return the Unix time of the moment ``first_ns`` on the file's clock: it is Unix time."""
+    """Return ``first_ns``, a time on the file's clock, if it is Unix time."""
     return first_ns if first_ns > _FIRST_CUDA_NS else None
 
 
 def devices(source: TableSource, texts: Texts, used: pl.Series) -> pl.DataFrame:
-    """Return the devices that did work, or all that the file lists when none did."""
+    """Return the devices with activities, or every device in the file where there are none."""
     records = source.records(_DEVICES)
     names = texts.of(pl.Series([as_int(gpu.get("name")) for gpu in records], dtype=pl.Int64))
     return devices_of_work(
@@ -195,7 +195,7 @@ def _device(gpu: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def properties(source: TableSource, texts: Texts, processes: set[int]) -> dict[str, Any]:
-    """Return further facts: the processes with events, and what was run in them."""
+    """Return further facts: the processes with events, and their names."""
     named: dict[int, str] = {}
     for row in source.records(_NAMES):
         owner, name = row.get("objectId"), as_int(row.get("name"))
@@ -227,10 +227,10 @@ def _reason(kind: str) -> str:
 def count_missing(
     source: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
 ) -> None:
-    """Count in ``ledger`` what the database lacks; the entries count tables, not events.
+    """Count in ``ledger`` the tables that should have rows and are empty; they are not events.
 
-    Its tables are all there, if empty: device work is missed where calls asked for it and there is
-    none of its kind, as with ``nvprof --profile-api-trace`` and no more.
+    A database has all tables, if empty. Activities are missing where calls started some of a kind
+    and there are none, as with ``nvprof --profile-api-trace`` alone.
     """
     missing = [] if STRINGS in source.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)

@@ -1,1 +1,1 @@
-"""XPlane: what the profilers of TensorFlow and JAX write (``*.xplane.pb``)."""
+"""XPlane, the format of TensorFlow's and JAX's profilers (``*.xplane.pb``)."""

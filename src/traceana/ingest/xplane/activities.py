@@ -1,4 +1,4 @@
-"""Device work: the events on the streams of GPU planes."""
+"""Activities: the events on the streams of GPU planes, and the details in their stats."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def activities(
 ) -> pl.DataFrame:
     """Return the activities of one GPU with their name as text, in the order of the file.
 
-    What a name calls memcpy or memset is one; all else is a kernel, AMD's copies by kernels too.
+    Names that begin with memcpy or memset are copies and memsets; all others are kernels.
     """
     kinds = [_kind(name or "") for name in names]
-    told = hlo.of(instruction_keys(columns))
+    instructions = hlo.of(instruction_keys(columns))
     frame = pl.DataFrame(
         {
             "name": of_each(labels(names), columns.name),
@@ -57,8 +57,8 @@ def activities(
             "stream": _streams(columns, lines),
             "correlation": columns.integers("correlation_id"),
             "context": _context(columns),
-            "scope": _scopes(columns, told["scope"]),
-            "instruction": told["instruction"],
+            "scope": _scopes(columns, instructions["scope"]),
+            "instruction": instructions["instruction"],
             "copy_kind": of_each(pl.Series(map(_direction, names), dtype=CopyKind), columns.name),
         }
     ).with_columns(pl.lit(device).alias("device"))
@@ -93,13 +93,13 @@ def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:
 
 
 def _context(columns: PlaneEvents) -> pl.Series:
-    """Return the CUDA context: text of the form ``$$5``."""
+    """Return the CUDA context, which is text of the form ``$$5``."""
     number = pl.col("text").str.extract(r"(\d+)$").cast(pl.Int64, strict=False)
     return of_distinct(columns.texts("context_id"), context=number)["context"]
 
 
 def _scopes(columns: PlaneEvents, instruction: pl.Series) -> pl.Series:
-    """Return the name scope: what TensorFlow annotates, else where XLA's instruction is from."""
+    """Return the name scope: TensorFlow's annotation, else the scope of XLA's instruction."""
     annotated = [_scope_column(columns.texts(stat)) for stat in ("tf_op", "annotation")]
     return pl.select(pl.coalesce(*annotated, instruction)).to_series()
 
@@ -115,7 +115,7 @@ def _scope_column(annotated: pl.Series) -> pl.Series:
 
 
 def scope_of(label: str | None) -> str | None:
-    """Return the name scope in an annotation of device work, None where there is none.
+    """Return the name scope in an annotation of an activity, None where there is none.
 
     TensorFlow's ``annotation`` is ``scope:Type#key=value#``, several joined by ``::``; its
     ``tf_op`` is ``scope:Type``, and for XLA's kernels ``XlaModule:``.
@@ -130,7 +130,7 @@ def scope_of(label: str | None) -> str | None:
 
 
 def kernel_details(texts: pl.Series) -> pl.DataFrame:
-    """Return grid, block, registers and shared memory of each text; null where it tells none."""
+    """Return grid, block, registers and shared memory of each text; null where missing."""
     text = pl.col("text")
     static, dynamic = _number(text, "static_shared"), _number(text, "dynamic_shared")
     sizes = {
@@ -151,7 +151,7 @@ def kernel_details(texts: pl.Series) -> pl.DataFrame:
 
 
 def memory_details(texts: pl.Series) -> pl.DataFrame:
-    """Return bytes and the kinds of memory of each copy or set."""
+    """Return bytes and memory kinds of each copy or memset."""
     text = pl.col("text")
     return _of_distinct(
         texts,

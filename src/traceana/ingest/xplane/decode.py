@@ -1,4 +1,9 @@
-"""What events and their stats are made of: fields, and the columns that hold many of them.
+"""Decodes XPlane's events and stats, thousands at once, field by field.
+
+All profilers write the fields of an event in the order of their numbers, and of a stat its id and
+then its value. :func:`events` decodes this order; any other message (aggregates, fields of a newer
+schema, integers longer than needed, damage) goes to :func:`any_events` and :func:`any_stats`, which
+accept any order.
 
 Field numbers are those of ``xplane.proto`` in openxla/xla: XEvent {metadata_id 1, offset_ps 2,
 duration_ps 3, stats 4, num_occurrences 5}; XStat {metadata_id 1, double 2, uint64 3, int64 4,
@@ -30,7 +35,6 @@ from traceana.ingest.xplane.wire import (
 
 # Tags: the number of a field and its wire type.
 METADATA_ID: Final = 0x08
-
 OFFSET_PS: Final = 0x10
 DURATION_PS: Final = 0x18
 STAT: Final = 0x22
@@ -38,7 +42,6 @@ OCCURRENCES: Final = 0x28
 
 # Kinds of values of a stat: the numbers of their fields.
 DOUBLE: Final = 2
-
 UNSIGNED: Final = 3
 SIGNED: Final = 4
 STRING: Final = 5
@@ -47,17 +50,15 @@ REFERENCE: Final = 7
 
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
-
 _DENSE: Final = 1 << 20
-"""Numbers below this are looked up in a table, others searched for."""
+"""Numbers below this are looked up in a table, others by binary search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
     """Events of some runs.
 
-    ``sound`` is false for those that are damaged, ``aggregate`` true for those that stand for
-    several.
+    ``sound`` is false for damaged events, ``aggregate`` true for events that stand for several.
     """
 
     run: Ints
@@ -70,11 +71,11 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Stats of events: whose, which, and what is in them.
+    """Stats of events.
 
-    ``owner`` is the event's row, ``place`` that of the stat among the ids that are wanted. ``kind``
-    is the number of the field that holds the value. ``value`` has its bits; of a string it is the
-    first byte's place, and ``length`` how many there are.
+    ``owner`` is the event's row, ``place`` the index of the stat among the wanted ids. ``kind`` is
+    the number of the value's field. ``value`` holds its bits; for a string, the position of its
+    first byte, and ``length`` its number of bytes.
     """
 
     owner: Numbers
@@ -95,7 +96,7 @@ class Stats:
 
 
 class Known:
-    """Some numbers, sorted: metadata ids of events or stats."""
+    """Sorted numbers: metadata ids of events or stats."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self.numbers: Ints = np.array(sorted(numbers), dtype=np.int64)
@@ -108,7 +109,7 @@ class Known:
         return len(self.numbers)
 
     def places(self, ids: Ints) -> Numbers:
-        """Return where each id stands among the numbers; how many they are for one unknown."""
+        """Return the index of each id among the numbers; their count for unknown ids."""
         if not len(self):
             return np.zeros(len(ids), dtype=np.uint32)
         if self._table is not None:
@@ -120,10 +121,10 @@ class Known:
 
 
 def events(buffer: Buffer, records: Records, wanted: Known) -> Iterator[tuple[Events, Stats]]:
-    """Decode the events that lie in ``records``, some ten thousands at a time.
+    """Decode the events in ``records``, some ten thousands at a time.
 
-    ``wanted`` has the metadata ids of the stats that are to be decoded; their owners are counted
-    within the events that they come with.
+    ``wanted`` are the metadata ids of the stats to decode; their owners are rows of the events of
+    the same block.
     """
     for begin in range(0, len(records.at), _BLOCK):
         part = slice(begin, begin + _BLOCK)
@@ -151,7 +152,7 @@ def _events(buffer: Buffer, at: Ints, run: Ints, wanted: Known) -> tuple[Events,
 
 
 def _number(buffer: Buffer, at: Ints, end: Ints, tag: int) -> tuple[Ints, Ints]:
-    """Return the values of the field ``tag`` where it is at ``at``, else 0, and what is behind."""
+    """Return the values of the field ``tag`` where it is at ``at``, else 0, and the byte after."""
     found, value, after = buffer.field(at)
     here = (found == np.uint64(tag)) & (at < end)
     if here.all():
@@ -160,9 +161,9 @@ def _number(buffer: Buffer, at: Ints, end: Ints, tag: int) -> tuple[Ints, Ints]:
 
 
 class _Nested:
-    """Where the stats of events lie, of whose contents ``at`` to ``end`` is left.
+    """Where the stats of events lie, between ``at`` and ``end`` of each event.
 
-    ``broken`` are the events in which something else is left, of whose stats some may be missing.
+    ``broken`` are the events with other fields there: some of their stats may be missing.
     """
 
     def __init__(self, buffer: Buffer, at: Ints, end: Ints) -> None:
@@ -191,7 +192,7 @@ class _Nested:
         self.end = np.concatenate(ends)
 
     def replace(self, owner: Ints, start: Ints, end: Ints) -> None:
-        """Put other stats in the place of those of the broken events."""
+        """Replace the stats of the broken events."""
         kept = ~self.broken[self.owner]
         self.owner = np.concatenate((self.owner[kept], owner))
         self.start = np.concatenate((self.start[kept], start))
@@ -199,11 +200,11 @@ class _Nested:
 
 
 def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats:
-    """Decode the stats that are wanted; what is damaged makes its owner so in ``sound``."""
+    """Decode the wanted stats; owners of damaged ones become false in ``sound``."""
     owner, start, end = nested.owner, nested.start, nested.end
     metadata_id, at = _number(buffer, start, end, METADATA_ID)
     place = wanted.places(metadata_id)
-    # A stat that does not begin with its id may be any.
+    # A stat that does not begin with its id may have any.
     kept = np.flatnonzero((place < len(wanted)) | (at == start))
     if len(kept) < len(owner):
         owner, start, end, at, place = owner[kept], start[kept], end[kept], at[kept], place[kept]
@@ -228,9 +229,9 @@ def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats
 def _content(
     buffer: Buffer, at: Ints, tag: Words, value: Words, after: Ints
 ) -> tuple[Words, Ints, Ints]:
-    """Return value, length and end of fields that may be no varints.
+    """Return value, length and end of fields of any wire type.
 
-    What has a length has the place of its content for a value.
+    The value of a length-delimited field is the position of its content.
     """
     length = np.zeros(len(at), dtype=np.int64)
     wire = tag & np.uint64(7)
@@ -248,7 +249,7 @@ def _content(
 
 @dataclass(frozen=True, slots=True)
 class AnyEvents:
-    """Events by the tags of their numbers, which of them are sound, and where their stats lie."""
+    """Numbers of events by tag, which events are sound, and where their stats lie."""
 
     numbers: dict[int, Ints]
     sound: Mask
@@ -259,7 +260,7 @@ class AnyEvents:
 
 @dataclass(frozen=True, slots=True)
 class AnyStats:
-    """Stats as in :class:`traceana.ingest.xplane.decode.Stats`, by their ids."""
+    """Stats as in :class:`Stats`, by their metadata ids."""
 
     metadata_id: Ints
     kind: Bytes
@@ -312,7 +313,7 @@ def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One field of each message: the message's row, the tag, the value, where the content lies."""
+    """One field of each message: the message's row, the tag, the value, where its content lies."""
 
     rows: Ints
     tag: Ints
@@ -321,7 +322,7 @@ class _Step:
     after: Ints
 
     def by_tag(self) -> Iterator[tuple[int, Ints]]:
-        """Yield each tag that occurs, and where."""
+        """Yield each tag and its positions."""
         for tag in np.unique(self.tag).tolist():
             yield tag, np.flatnonzero(self.tag == tag)
 
@@ -329,7 +330,7 @@ class _Step:
 def _steps(buffer: Buffer, start: Ints, end: Ints, sound: Mask) -> Iterator[_Step]:
     """Yield the first field of every message, then the second of those that have one, and so on.
 
-    Messages that break off, or hold a field that is none, are marked in ``sound``.
+    Truncated messages and those with an invalid field become false in ``sound``.
     """
     rows = np.flatnonzero(start < end)
     at, last = start[rows], end[rows]
@@ -347,7 +348,7 @@ def _steps(buffer: Buffer, start: Ints, end: Ints, sound: Mask) -> Iterator[_Ste
 
 
 def _fields(buffer: Buffer, rows: Ints, at: Ints) -> tuple[_Step, Mask]:
-    """Return the fields at ``at``, and which of them are any."""
+    """Return the fields at ``at``, and which of them are valid."""
     wide, width = buffer.varints(at)
     tag, content = np.minimum(wide, BEYOND).view(np.int64), at + width
     value, width = buffer.varints(content)

@@ -1,4 +1,7 @@
-"""Events of some lines of a plane, whatever file they were read from."""
+"""Events of a plane's lines as columns: names, nanoseconds, and the stats that are read.
+
+The tables are made of :class:`PlaneEvents`, which an XPlane file and a ``trace.json`` both provide.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,8 @@ DEVICE_STATS: Final = (
     "hlo_module",
     "program_id",
 )
-
+"""Names of the stats of activities; ``trace.json`` has them as arguments."""
 HOST_STATS: Final = ("correlation_id", "hlo_op", "hlo_module", "program_id", "shape", "step_num")
-
 ALLOCATOR_STATS: Final = (
     "allocator_name",
     "allocation_bytes",
@@ -45,8 +47,7 @@ ALLOCATOR_STATS: Final = (
     "bytes_allocated",
     "bytes_reserved",
 )
-"""Of the host's events that are allocations; no ``trace.json`` at hand has them."""
-
+"""Stats of the host's allocations; no recorded ``trace.json`` has them."""
 _STRINGS_AT_ONCE: Final = 1 << 16
 _SEPARATOR: Final = 0
 _INT64: Final = np.uint64(1 << 63)
@@ -54,10 +55,10 @@ _PS_PER_NS: Final = 1000
 
 
 class PlaneEvents(Protocol):
-    """What the tables are made of: an XPlane file and a ``trace.json`` both give it.
+    """Events of some lines of a plane.
 
-    ``line`` indexes the lines asked for, ``name`` indexes the plane's names; times are nanoseconds
-    on the file's clock.
+    ``line`` indexes the requested lines, ``name`` the plane's names; times are nanoseconds on the
+    file's clock.
     """
 
     @property
@@ -70,11 +71,11 @@ class PlaneEvents(Protocol):
     def duration(self) -> Numbers: ...
 
     def pick(self, rows: Mask) -> Self:
-        """Return some rows of events that nothing was picked of."""
+        """Return some rows; not repeatable on the result."""
         ...
 
     def has(self, stat: str) -> Mask:
-        """Tell which rows have a stat."""
+        """Return which rows have a stat."""
         ...
 
     def integers(self, stat: str) -> pl.Series:
@@ -87,16 +88,14 @@ class PlaneEvents(Protocol):
 
 
 class LineEvents:
-    """The events of some lines of a plane, decoded while they are iterated over, block by block.
+    """The events of some lines of a plane, decoded block by block during the iteration.
 
-    Of their stats those are decoded whose names are wanted. Times are rounded to the nearest
-    nanosecond.
+    Only stats named in ``wanted`` are decoded. Times are rounded to the nearest nanosecond.
 
-    Afterwards ``events`` is how many events there are in the file, whether they have become rows or
-    not. Not among the rows: ``damaged`` events, and ``aggregates``, which stand for several events
-    and have no time. ``rounded`` counts the rows whose picoseconds are no whole nanoseconds;
-    ``unnamed`` those whose name is not in the file. ``cut``: the last event breaks off. ``till`` is
-    the byte up to which the file has been read.
+    Afterwards ``events`` is the number of events in the file. Those without a row are ``damaged``,
+    or ``aggregates`` that stand for several events and have no time. ``rounded`` counts rows with a
+    fraction of a nanosecond, ``unnamed`` those whose name is not in the file. ``cut``: the last
+    event is truncated. ``till`` is the byte up to which the file has been read.
     """
 
     def __init__(
@@ -114,11 +113,11 @@ class LineEvents:
         self._wanted = Known(number for number, name in plane.stat_names.items() if name in wanted)
         ids = self._wanted.numbers.tolist()
         self._places = {plane.stat_names[number]: i for i, number in enumerate(ids)}
-        self._referred = Labels.of(plane.stat_names)
+        self._referenced = Labels.of(plane.stat_names)
 
     @property
     def events(self) -> int:
-        """How many events there are in the file."""
+        """The number of events in the file."""
         return self.rows + self.damaged + self.aggregates + int(self.cut)
 
     def __iter__(self) -> Iterator[EventColumns]:
@@ -135,7 +134,7 @@ class LineEvents:
             begin, end, line = self._rest(runs.stop, end, line)
 
     def _rest(self, stop: Ints, end: Ints, line: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the runs that go on behind a field which is no event."""
+        """Return the runs that continue after a field other than an event."""
         again: list[tuple[int, int, int]] = []
         for i in np.flatnonzero(stop < end).tolist():
             at = int(stop[i])
@@ -150,7 +149,7 @@ class LineEvents:
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
     def _columns(self, records: Records, line_of_run: Ints) -> EventColumns:
-        """Decode what lies in ``records``; events that are no rows are left out and counted."""
+        """Decode the events of ``records``; those without a row are counted."""
         count = len(records.at)
         line = line_of_run.astype(np.uint32)[records.run]
         name = np.empty(count, dtype=np.uint32)
@@ -172,11 +171,11 @@ class LineEvents:
         self.rows += len(line)
         if self._unnamed[name].any():
             self.unnamed += int(self._unnamed[name].sum())
-        columns = StatColumns(self._buffer, self._places, self._referred, stats)
+        columns = StatColumns(self._buffer, self._places, self._referenced, stats)
         return EventColumns(line, name, start, duration, columns)
 
     def _times(self, found: Events) -> tuple[Ints, Ints, Mask]:
-        """Return nanoseconds from the line's start, durations, and which events have them."""
+        """Return nanoseconds since the line's start, durations, and which events become rows."""
         half = _PS_PER_NS // 2
         offset = (found.offset_ps + half) // _PS_PER_NS
         duration = (found.duration_ps + half) // _PS_PER_NS
@@ -191,7 +190,7 @@ class LineEvents:
 
 
 def _joined(parts: Sequence[tuple[int, Stats]]) -> Stats:
-    """Return the stats of all blocks; each comes with how many events stand before it."""
+    """Return the stats of all blocks, each given with the number of events before it."""
     return Stats(
         np.concatenate([(stats.owner + before).astype(np.uint32) for before, stats in parts]),
         np.concatenate([stats.place for _, stats in parts]),
@@ -209,9 +208,9 @@ def _of_kept(stats: Stats, kept: Mask) -> Stats:
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Events of some lines, as :class:`traceana.ingest.xplane.events.PlaneEvents`.
+    """Events of an XPlane file, as :class:`PlaneEvents`.
 
-    ``picked`` tells which of the owners of ``stats`` the rows are; None: all of them.
+    ``picked`` is which of the owners of ``stats`` are rows; None: all of them.
     """
 
     line: Numbers
@@ -222,7 +221,7 @@ class EventColumns:
     picked: Mask | None = None
 
     def pick(self, rows: Mask) -> EventColumns:
-        """Return some rows of columns that nothing was picked of."""
+        """Return some rows; not repeatable on the result."""
         if rows.all():
             return self
         return EventColumns(
@@ -235,7 +234,7 @@ class EventColumns:
         )
 
     def has(self, stat: str) -> Mask:
-        """Tell which rows have a stat."""
+        """Return which rows have a stat."""
         known = np.zeros(len(self.line), dtype=np.bool_)
         known[self._stat(stat)[0]] = True
         return known
@@ -249,10 +248,10 @@ class EventColumns:
     def texts(self, stat: str) -> pl.Series:
         """Return a text stat as Categorical, null for rows without one."""
         row, found = self._stat(stat)
-        labels = self.stats.referred.texts
+        labels = self.stats.referenced.texts
         refers, spelt = found.kind == REFERENCE, found.kind == STRING
         code = np.zeros(len(row), dtype=np.int64)
-        code[refers] = self.stats.referred.known.places(found.value[refers].view(np.int64))
+        code[refers] = self.stats.referenced.known.places(found.value[refers].view(np.int64))
         if spelt.any():
             start, length = found.value[spelt].view(np.int64), found.length[spelt]
             written = _strings(self.stats.buffer, start, length)
@@ -265,7 +264,7 @@ class EventColumns:
         return labels.gather(self._spread(row[known], code[known]))
 
     def _stat(self, name: str) -> tuple[Numbers, Stats]:
-        """Return one stat, and the row of each among these."""
+        """Return one stat, and the row of each value."""
         found = self.stats.of(name)
         if self.picked is None or not len(found.owner):
             return found.owner, found
@@ -273,7 +272,7 @@ class EventColumns:
         return (np.cumsum(self.picked) - 1)[found.owner], found
 
     def _spread(self, row: Numbers, values: Ints) -> pl.Series:
-        """Return ``values`` in their rows, null in the others."""
+        """Return ``values`` in their rows, null in other rows."""
         column, known = np.zeros(len(self.line), dtype=np.int64), np.zeros(len(self.line), np.bool_)
         column[row], known[row] = values, True
         if known.all():
@@ -283,11 +282,11 @@ class EventColumns:
 
 @dataclass(frozen=True, slots=True)
 class StatColumns:
-    """Stats of some events; ``places`` tells ``stats.place`` of a name."""
+    """Stats of some events; ``places`` maps a name to its ``stats.place``."""
 
     buffer: Buffer
     places: Mapping[str, int]
-    referred: Labels
+    referenced: Labels
     stats: Stats
 
     def of(self, name: str) -> Stats:
@@ -297,15 +296,15 @@ class StatColumns:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Texts by their numbers in the file."""
+    """Texts by their metadata ids."""
 
     known: Known
     texts: pl.Series
-    """Of each number in order, and null for one unknown."""
+    """In the order of the ids; last, null for unknown ids."""
 
     @classmethod
     def of(cls, names: Mapping[int, str]) -> Labels:
-        """Return the labels that a plane's metadata tells."""
+        """Return the labels in a plane's metadata."""
         known = Known(names)
         texts = [*(names[number] for number in known.numbers.tolist()), None]
         return cls(known, pl.Series(texts, dtype=pl.String).cast(pl.Categorical()))
@@ -323,7 +322,7 @@ def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
 
 
 def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
-    """Return the strings at some places of the file as Categorical, without one object each."""
+    """Return the strings at some places of the file as Categorical."""
     parts = [
         _split(buffer, start[i : i + _STRINGS_AT_ONCE], length[i : i + _STRINGS_AT_ONCE])
         for i in range(0, len(start), _STRINGS_AT_ONCE)
@@ -332,11 +331,11 @@ def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
 
 
 def _split(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
-    """Copy the strings one behind the other, a separator between them, and let polars split."""
+    """Concatenate the strings with a separator, and let polars split them."""
     ends = np.cumsum(length + 1, dtype=np.int64)
     place = np.arange(int(ends[-1]))
     text = buffer.data[place + np.repeat(start - (ends - length - 1), length + 1)]
-    # A string that has the separator within it must not become two.
+    # A string that contains the separator must not become two.
     text[text == _SEPARATOR] = ord("?")
     text[ends - 1] = _SEPARATOR
     whole = text[:-1].tobytes().decode("utf-8", "replace")
@@ -349,17 +348,17 @@ def labels(texts: Sequence[str | None]) -> pl.Series:
 
 
 def of_each(values: pl.Series, numbers: Numbers) -> pl.Series:
-    """Return for each of ``numbers`` the value in that place."""
+    """Return the value at each of ``numbers``."""
     return values.gather(pl.Series(numbers.astype(np.uint32, copy=False)))
 
 
 def of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
-    """Evaluate expressions of ``text``, a String, once for each distinct text of ``texts``.
+    """Return ``columns``, expressions of ``text``, for each of ``texts`` (Categorical).
 
-    Returns a row for each of ``texts`` (Categorical), null where there is none.
+    They are evaluated once per distinct text; null stays null.
     """
     distinct = texts.unique().drop_nulls()
-    told = (
+    evaluated = (
         distinct.alias("label")
         .to_frame()
         .with_columns(pl.col("label").cast(pl.String).alias("text"))
@@ -367,6 +366,6 @@ def of_distinct(texts: pl.Series, **columns: pl.Expr) -> pl.DataFrame:
     )
     frame = texts.alias("label").to_frame()
     if not len(distinct):
-        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in told.schema.items())
+        nothing = (pl.lit(None, dtype).alias(name) for name, dtype in evaluated.schema.items())
         return frame.with_columns(nothing).drop("label")
-    return frame.join(told, on="label", how="left", maintain_order="left").drop("label")
+    return frame.join(evaluated, on="label", how="left", maintain_order="left").drop("label")

@@ -1,4 +1,4 @@
-"""What a file says of the run as a whole."""
+"""The run and its devices: host, framework, versions, epoch, GPUs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from traceana.ingest.xplane.space import Plane, Space, Value
 from traceana.trace.schema import DEVICES
 
 _TASK: Final = "Task Environment"
-
 _EPOCH_FLOOR: Final = 10**18
-"""Nanoseconds from 1970 to 2001: larger times are Unix times, smaller count from the start."""
-
+"""Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from the start."""
 _FARTHEST: Final = 1 << 62
 _JAX: Final = re.compile(r"^(?:PjitFunction\(|jit_|PjRt|CommonPjRt|PJRT_)")
 _TENSORFLOW: Final = re.compile(r"^(?:TFE_|EagerExecute|ExecutorState::|TraceContext)")
@@ -36,13 +34,13 @@ def epoch_ns(space: Space, first_ns: int) -> int | None:
 
 
 def process_id(plane: Plane) -> int | None:
-    """Return the number of the process of a host plane, where it tells one."""
+    """Return the process id of a host plane, None where not recorded."""
     value = plane.stats().get("process_id")
     return value if isinstance(value, int) and 0 <= value < _FARTHEST else None
 
 
 def framework(space: Space) -> str | None:
-    """Return JAX or TensorFlow, by what its runtime draws on the host."""
+    """Return JAX or TensorFlow, by the names of its runtime's events, None for neither."""
     if "jax_version" in _stats(space, METADATA_PLANE):
         return "JAX"
     names = [
@@ -51,20 +49,20 @@ def framework(space: Space) -> str | None:
         if not plane.name.startswith("/device:")
         for name in plane.event_names.values()
     ]
-    # TensorFlow may run XLA too; JAX never draws what TensorFlow's executor does.
+    # TensorFlow may run XLA too; JAX never runs TensorFlow's executor.
     if any(map(_TENSORFLOW.match, names)):
         return "TensorFlow"
     return "JAX" if any(map(_JAX.match, names)) else None
 
 
 def producer(space: Space) -> str | None:
-    """Return the library that recorded, with its version, where the file tells it."""
+    """Return the recording library with its version, None where not recorded."""
     version = _stats(space, METADATA_PLANE).get("jaxlib_version")
     return f"jaxlib {version}" if isinstance(version, str) else None
 
 
 def facts(space: Space) -> dict[str, Any]:
-    """Return versions, hosts, and what the profiler itself complained of."""
+    """Return versions, hosts, and the profiler's errors and warnings."""
     found: dict[str, Any] = {
         key: value
         for key, value in _stats(space, METADATA_PLANE).items()
@@ -86,7 +84,7 @@ def _stats(space: Space, name: str) -> dict[str, Value]:
 
 
 def is_device(plane: Plane) -> bool:
-    """Tell whether a plane is a device's, whatever its make."""
+    """Return whether a plane is a device's, of any vendor."""
     return plane.name.startswith("/device:")
 
 
@@ -107,7 +105,7 @@ def _number(pattern: re.Pattern[str], plane: Plane) -> int | None:
 
 
 def devices(space: Space, used: pl.Series) -> pl.DataFrame:
-    """Return the GPUs that did work (``used``: their numbers), or all when none did."""
+    """Return the GPUs with activities (``used``: their numbers), or all where there are none."""
     rows = {
         number: _row(number, plane.stats())
         for plane in space.planes
@@ -131,7 +129,7 @@ def _row(number: int, stats: dict[str, Value]) -> tuple[object, ...]:
     return (
         number,
         words("device_name", "gpu_device_name", "device_type_string"),
-        # Files from before AMD's GPUs name no vendor, and only NVIDIA's have a compute capability.
+        # Files without a vendor precede AMD's GPUs; only NVIDIA's have a compute capability.
         known or vendor or (None if major is None else "NVIDIA"),
         None if major is None or minor is None else f"{major}.{minor}",
         integer("core_count", _INT32),

@@ -1,8 +1,8 @@
-"""The compiled programs of XLA in the metadata plane: which instruction an event ran.
+"""The instructions of XLA's compiled programs, and which of them an event ran.
 
-A profiled event names its instruction (``hlo_op``) and module; where in the program that came from
-(``jit(step)/jvp(conv1)/conv_general_dilated``), its shapes and its window stand in the module
-alone, an HloProto whose field numbers are in ``hlo_proto.py``.
+An event has the name of its instruction (``hlo_op``) and module. The instruction's scope
+(``jit(step)/jvp(conv1)/conv_general_dilated``), shapes and window are in the module, an HloProto in
+the metadata plane.
 """
 
 from __future__ import annotations
@@ -28,27 +28,25 @@ from traceana.ingest.xplane.hlo_proto import (
 from traceana.ingest.xplane.hlo_scopes import complete_scopes
 from traceana.ingest.xplane.space import Plane, Space
 from traceana.ingest.xplane.wire import Buffer, Field, WireError
+from traceana.trace import Ledger
 from traceana.trace.schema import ROW, conform
 
 METADATA_PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
 _LABEL: Final = re.compile(r"^(?P<module>.*)\((?P<program>\d{1,18})\)$", re.DOTALL)
-
 _TEXT_PER_BYTE: Final = 64
-"""Characters of shapes in the table for each byte of the program, which names each just once."""
-
-PLUMBING: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
+"""Limit of the text of shapes: characters in the table per byte of the program."""
+_PLUMBING: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
 """Instructions that name or bundle values and compute nothing."""
-
 _HOLDERS: Final = frozenset(
     {"fusion", "call", "while", "conditional", "custom-call", "async-start", "async-update"}
 )
-"""Instructions that run a computation as it stands; others (reduce, sort, scatter …) apply theirs
-to each element."""
+"""Instructions that run their computation once; others (reduce, sort, scatter …) apply it to each
+element."""
 
 
 class Row(NamedTuple):
-    """A row of ``instructions`` but for its program; ``parent`` counts from the program's first."""
+    """A row of ``instructions`` without its program; ``parent`` is an index within the program."""
 
     name: str
     parent: int | None
@@ -66,9 +64,13 @@ _ROWS: Final = {name: pl.Int64 if name == "parent" else pl.String for name in Ro
 
 
 class HloPrograms:
-    """Looks up instructions; a program is decoded when an event first names it."""
+    """Looks up instructions; a program is decoded when an event first names it.
 
-    def __init__(self, buffer: Buffer, space: Space) -> None:
+    ``ledger`` counts programs and attributes that cannot be decoded.
+    """
+
+    def __init__(self, buffer: Buffer, space: Space, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._buffer = buffer
         self._places: dict[str, Field] = {}
         self._decoded: dict[str, dict[str, int]] = {}
@@ -79,9 +81,9 @@ class HloPrograms:
                 self._places |= _modules(plane)
 
     def of(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Return ``instruction`` and its ``scope`` of each event, null where none is known.
+        """Return ``instruction`` and its ``scope`` for each event, null where unknown.
 
-        ``events`` has the columns hlo_module, program_id and hlo_op. Instructions are rows of
+        ``events`` has the columns of :func:`instruction_keys`. Instructions are rows of
         :meth:`instructions`.
         """
         keys = events.select("hlo_module", "program_id", "hlo_op")
@@ -89,12 +91,12 @@ class HloPrograms:
         texts = distinct.cast({"hlo_module": pl.String, "hlo_op": pl.String})
         found = [self._row(*each) for each in texts.rows()]
         scopes = [None if row is None else self._scopes[row] for row in found]
-        told = distinct.with_columns(
+        looked_up = distinct.with_columns(
             pl.Series("instruction", found, dtype=ROW),
             pl.Series("scope", scopes, dtype=pl.String).cast(pl.Categorical()),
         )
         matched = keys.join(
-            told, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
+            looked_up, on=keys.columns, how="left", nulls_equal=True, maintain_order="left"
         )
         return matched.select("instruction", "scope")
 
@@ -111,7 +113,7 @@ class HloPrograms:
         return None
 
     def _labels(self, module: str) -> list[str]:
-        """Return the labels of a module whose program is not told, if there is but one."""
+        """Return the label of a module without a program id; empty where several fit."""
         found = [
             label
             for label in self._places
@@ -120,14 +122,21 @@ class HloPrograms:
         return found if len(found) == 1 else []
 
     def _decode(self, label: str) -> dict[str, int]:
-        """Take a program into the table, and return the row of each instruction by name."""
+        """Add a program to the table; return the row of each instruction by name."""
         first = len(self._scopes)
         proto = self._places[label]
-        budget = _TEXT_PER_BYTE * (proto.end - proto.start)
+        content = self._buffer.data[proto.start : proto.end].tobytes()
+        budget = _TEXT_PER_BYTE * len(content)
         try:
-            found = rows(self._buffer, read_module(self._buffer, proto), budget)
+            found, lost = rows(read_module(content), budget)
         except WireError:
+            self._ledger.add(
+                "malformed", 1, table="instructions", kept=True, detail=f"HLO program {label}"
+            )
             return {}
+        self._ledger.add(
+            "lost_field", lost, table="instructions", kept=True, detail="attributes of instructions"
+        )
         named = _LABEL.match(label)
         frame = pl.DataFrame(found, schema=_ROWS, orient="row").with_columns(
             pl.lit(named["module"] if named else label).alias("program"),
@@ -148,7 +157,7 @@ def _modules(plane: Plane) -> dict[str, Field]:
 
 
 def instruction_keys(events: PlaneEvents) -> pl.DataFrame:
-    """Return what tells the HLO instruction of each event."""
+    """Return the columns that identify the HLO instruction of each event."""
     return pl.DataFrame(
         {
             "hlo_module": events.texts("hlo_module"),
@@ -158,19 +167,23 @@ def instruction_keys(events: PlaneEvents) -> pl.DataFrame:
     )
 
 
-def rows(buffer: Buffer, module: Module, text_budget: int) -> list[Row]:
-    """Return the rows of a program, each behind the one that holds it.
+def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
+    """Return the rows of a program, each after its parent, and how many attributes were lost.
 
-    Every computation stands once, under the first instruction that runs it, whatever calls whom.
-    Once the texts of shapes come to ``text_budget`` characters, the rest have none: a program may
-    name a shape of thousands of parts in each of its instructions.
+    Every computation occurs once, under the first instruction that runs it. Shapes beyond
+    ``text_budget`` characters are null: each instruction may have a shape of thousands of parts.
     """
+    lost = 0
     by_number = {each.number: each for part in module.computations for each in part.instructions}
     complete_scopes(module, by_number)
     found: list[Row] = []
     for each, parent in _placed(module):
         operands = [by_number[n].shape if n in by_number else UNKNOWN for n in each.operands]
         text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, each.shape))
+        try:
+            described = _attributes(each)
+        except WireError:
+            described, lost = None, lost + 1
         found.append(
             Row(
                 each.name,
@@ -178,18 +191,18 @@ def rows(buffer: Buffer, module: Module, text_budget: int) -> list[Row]:
                 each.opcode,
                 each.target or None,
                 each.scope or None,
-                _attributes(buffer, each),
+                described,
                 *(_shapes(operands, each.shape) if text_budget >= 0 else ()),
             )
         )
-    return found
+    return found, lost
 
 
 def _placed(module: Module) -> Iterator[tuple[Instruction, int | None]]:
-    """Yield the instructions that are kept, with the place in this order of what holds them.
+    """Yield the instructions of the table and the index of their parent in this order.
 
-    It begins with the program itself and whatever nothing calls. A computation is gone through
-    once, so that programs which call themselves, as none can, end too.
+    The entry computation comes first, then those that no instruction calls. A computation is
+    visited once, so that even an invalid, recursive program ends.
     """
     computations: dict[int, Computation] = {part.number: part for part in module.computations}
     called = {n for part in module.computations for each in part.instructions for n in each.called}
@@ -201,7 +214,7 @@ def _placed(module: Module) -> Iterator[tuple[Instruction, int | None]]:
     while waiting:
         number, parent = waiting.popleft()
         for each in computations[number].instructions:
-            if each.opcode in PLUMBING:
+            if each.opcode in _PLUMBING:
                 continue
             yield each, parent
             if each.opcode in _HOLDERS:
@@ -221,9 +234,6 @@ def _shapes(operands: list[Shape], output: Shape) -> tuple[str, str, str | None,
     )
 
 
-def _attributes(buffer: Buffer, of: Instruction) -> str | None:
-    try:
-        found = attributes(buffer, of)
-    except WireError:
-        return None
+def _attributes(of: Instruction) -> str | None:
+    found = attributes(of)
     return msgspec.json.encode(found).decode() if found else None

@@ -1,31 +1,95 @@
-"""Compiled programs of XLA, from the wire into plain records.
+"""Compiled programs of XLA: HLO protocol buffers as plain records.
 
-Field numbers are those of ``hlo.proto`` and ``xla_data.proto`` in openxla/xla: HloProto
-{hlo_module 1}; HloModuleProto {computations 3, entry_computation_id 6}; HloComputationProto
-{instructions 2, id 5, root_id 6}; HloInstructionProto {name 1, opcode 2, shape 3, metadata 7,
-fusion_kind 11, window 15, convolution_dimension_numbers 16, custom_call_target 28,
-dot_dimension_numbers 30, id 35, operand_ids 36, called_computation_ids 38, backend_config 43,
-feature_group_count 50, batch_group_count 58}; OpMetadata {op_name 2}.
+Only the fields in :data:`_MESSAGES` are read; names and numbers are those of ``hlo.proto`` and
+``xla_data.proto`` in openxla/xla. What few instructions have is kept as bytes until it is asked
+for, as is a shape, which many instructions share.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, Final
 
 import msgspec
 
-from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, Field, fields, packed, text
+from traceana.ingest.xplane.wire import WireError
+
+_MESSAGES: Final[dict[str, dict[str, tuple[int, str | list[str]]]]] = {
+    # message: field: (number, type); [type] is a repeated field
+    "HloProto": {"hlo_module": (1, "HloModuleProto")},
+    "HloModuleProto": {
+        "computations": (3, ["HloComputationProto"]),
+        "entry_computation_id": (6, "int64"),
+    },
+    "HloComputationProto": {
+        "instructions": (2, ["HloInstructionProto"]),
+        "id": (5, "int64"),
+        "root_id": (6, "int64"),
+    },
+    "HloInstructionProto": {
+        "name": (1, "bytes"),
+        "opcode": (2, "bytes"),
+        "shape": (3, "bytes"),
+        "metadata": (7, "OpMetadata"),
+        "fusion_kind": (11, "bytes"),
+        "window": (15, "bytes"),
+        "convolution_dimension_numbers": (16, "bytes"),
+        "custom_call_target": (28, "bytes"),
+        "dot_dimension_numbers": (30, "bytes"),
+        "id": (35, "int64"),
+        "operand_ids": (36, ["int64"]),
+        "called_computation_ids": (38, ["int64"]),
+        "backend_config": (43, "bytes"),
+        "feature_group_count": (50, "int64"),
+        "batch_group_count": (58, "int64"),
+    },
+    "OpMetadata": {"op_name": (2, "bytes")},
+    "ShapeProto": {
+        "element_type": (2, "uint64"),
+        "dimensions": (3, ["int64"]),
+        "tuple_shapes": (4, ["bytes"]),
+    },
+    "Window": {"dimensions": (1, ["WindowDimension"])},
+    "WindowDimension": {
+        "size": (1, "int64"),
+        "stride": (2, "int64"),
+        "padding_low": (3, "int64"),
+        "padding_high": (4, "int64"),
+        "window_dilation": (5, "int64"),
+        "base_dilation": (6, "int64"),
+        "window_reversal": (7, "int64"),
+    },
+    "ConvolutionDimensionNumbers": {
+        "kernel_input_feature_dimension": (3, "int64"),
+        "kernel_output_feature_dimension": (4, "int64"),
+        "kernel_spatial_dimensions": (6, ["int64"]),
+        "input_batch_dimension": (7, "int64"),
+        "input_feature_dimension": (8, "int64"),
+        "output_batch_dimension": (9, "int64"),
+        "output_feature_dimension": (10, "int64"),
+        "input_spatial_dimensions": (11, ["int64"]),
+        "output_spatial_dimensions": (12, ["int64"]),
+    },
+    "DotDimensionNumbers": {
+        "lhs_contracting_dimensions": (1, ["int64"]),
+        "rhs_contracting_dimensions": (2, ["int64"]),
+        "lhs_batch_dimensions": (3, ["int64"]),
+        "rhs_batch_dimensions": (4, ["int64"]),
+    },
+}
+_DEFAULTS: Final = dict.fromkeys(
+    ("window_dilation", "base_dilation", "feature_group_count", "batch_group_count"), "1"
+)
+_PACKAGE: Final = "traceana.hlo"
 
 _DEEPEST: Final = 16
-"""Tuples within tuples; what lies deeper is shown as empty."""
-
+"""Levels of nested tuples; deeper ones are shown as empty."""
 _HIGHEST_RANK: Final = 64
-"""Of arrays whose elements are counted: a product of a million sizes takes hours."""
-
+"""Dimensions of an array whose elements are counted: a product of a million sizes takes hours."""
 _TUPLE: Final = 13
-
 _ELEMENT_TYPES: Final = {
     1: "pred",
     2: "s8",
@@ -61,39 +125,57 @@ _ELEMENT_TYPES: Final = {
     33: "f8e8m0fnu",
     34: "buffer",
 }
-
-_WINDOW_FIELDS: Final = {
-    1: "size",
-    2: "stride",
-    3: "padding_low",
-    4: "padding_high",
-    5: "window_dilation",
-    6: "base_dilation",
-    7: "reversal",
-}
-
-_CONVOLUTION_FIELDS: Final = {
-    3: "kernel_input_feature",
-    4: "kernel_output_feature",
-    7: "input_batch",
-    8: "input_feature",
-    9: "output_batch",
-    10: "output_feature",
-}
-
-_CONVOLUTION_LISTS: Final = {6: "kernel_spatial", 11: "input_spatial", 12: "output_spatial"}
-_DOT_FIELDS: Final = {1: "lhs_contracting", 2: "rhs_contracting", 3: "lhs_batch", 4: "rhs_batch"}
-
+_DOT: Final = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
 _CONFIG_LIMIT: Final = 1 << 16
-"""Bytes of the longest configuration that is looked into."""
+"""Bytes of the longest ``backend_config`` that is parsed."""
 
 Config = dict[str, Any]
+
+
+@cache
+def _messages() -> dict[str, Any]:
+    """Return the protobuf classes of :data:`_MESSAGES`, in a pool of their own."""
+    # Imported on demand: only profiles of XLA have programs.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    of_field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="traceana/hlo.proto", package=_PACKAGE, syntax="proto2"
+    )
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            field = described.field.add(name=name, number=number, label=of_field.LABEL_OPTIONAL)
+            if isinstance(kind, list):
+                field.label, (kind,) = of_field.LABEL_REPEATED, kind
+            if kind in _MESSAGES:
+                field.type, field.type_name = of_field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            else:
+                field.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
+            if name in _DEFAULTS:
+                field.default_value = _DEFAULTS[name]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+        for name in _MESSAGES
+    }
+
+
+def _parsed(message: str, content: bytes) -> Any:
+    """Return ``content`` as one of :data:`_MESSAGES`; raises :class:`WireError`."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return _messages()[message].FromString(content)
+    except DecodeError as error:
+        raise WireError(f"invalid {message}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """``sizes`` and ``types`` are JSON text: of an array ``[4,3]`` and ``"f32"``, of a tuple a list
-    of those. ``elements`` is the number of an array's, None of a tuple.
+    of those. ``elements`` is the number of an array's elements, None for a tuple.
     """
 
     sizes: str
@@ -106,213 +188,163 @@ UNKNOWN: Final = Shape("null", "null")
 
 @dataclass(slots=True)
 class Instruction:
-    """One instruction; what only few have is left in the file (:class:`Field`) until asked for."""
+    """One instruction; ``window`` and later fields are protocol buffers, None where absent."""
 
-    name: str = ""
-    opcode: str = ""
-    shape: Shape = UNKNOWN
-    scope: str = ""
-    number: int = 0
-    operands: tuple[int, ...] = ()
-    called: tuple[int, ...] = ()
-    target: str = ""
-    kind: str = ""
-    feature_groups: int = 1
-    batch_groups: int = 1
-    window: Field | None = None
-    convolution: Field | None = None
-    dot: Field | None = None
-    config: Field | None = None
+    name: str
+    opcode: str
+    shape: Shape
+    scope: str
+    number: int
+    operands: Sequence[int]
+    called: Sequence[int]
+    target: str
+    kind: str
+    feature_groups: int
+    batch_groups: int
+    window: bytes | None
+    convolution: bytes | None
+    dot: bytes | None
+    config: bytes
 
 
 @dataclass(slots=True)
 class Computation:
-    """A function of the program; instructions stand behind those that they use."""
+    """A function of the program; an instruction comes after its operands."""
 
-    number: int = 0
-    root: int = 0
-    instructions: list[Instruction] = field(default_factory=list)
+    number: int
+    root: int
+    instructions: list[Instruction]
 
 
 @dataclass(slots=True)
 class Module:
     """A program: ``entry`` is the number of the computation that runs."""
 
-    entry: int = 0
-    computations: list[Computation] = field(default_factory=list)
+    entry: int
+    computations: list[Computation]
 
 
-def read_module(buffer: Buffer, proto: Field) -> Module:
-    """Read an HloProto.
-
-    Raises :class:`~traceana.ingest.xplane.wire.WireError` where it is none.
-    """
-    module = Module()
-    shapes = Shapes(buffer)
-    for part in fields(buffer, proto.start, proto.end):
-        if part.number == 1 and part.wire == LENGTH:
-            for inner in fields(buffer, part.start, part.end):
-                if inner.number == 3 and inner.wire == LENGTH:
-                    module.computations.append(_computation(buffer, inner, shapes))
-                elif inner.number == 6 and inner.wire == VARINT:
-                    module.entry = inner.signed
-    return module
+def read_module(proto: bytes) -> Module:
+    """Return the program of an HloProto; raises :class:`~traceana.ingest.xplane.wire.WireError`."""
+    module = _parsed("HloProto", proto).hlo_module
+    shapes = _Shapes()
+    return Module(
+        module.entry_computation_id,
+        [
+            Computation(
+                each.id, each.root_id, [_instruction(one, shapes) for one in each.instructions]
+            )
+            for each in module.computations
+        ],
+    )
 
 
-def _computation(buffer: Buffer, whole: Field, shapes: Shapes) -> Computation:
-    found = Computation()
-    for part in fields(buffer, whole.start, whole.end):
-        match part.number, part.wire:
-            case (2, 2):
-                found.instructions.append(_instruction(buffer, part, shapes))
-            case (5, 0):
-                found.number = part.signed
-            case (6, 0):
-                found.root = part.signed
-    return found
+def _instruction(one: Any, shapes: _Shapes) -> Instruction:
+    def optional(field: str) -> bytes | None:
+        return getattr(one, field) if one.HasField(field) else None
+
+    return Instruction(
+        name=_text(one.name),
+        opcode=_text(one.opcode),
+        shape=shapes.of(one.shape) if one.HasField("shape") else UNKNOWN,
+        scope=_text(one.metadata.op_name),
+        number=one.id,
+        operands=tuple(one.operand_ids),
+        called=tuple(one.called_computation_ids),
+        target=_text(one.custom_call_target),
+        kind=_text(one.fusion_kind),
+        feature_groups=one.feature_group_count,
+        batch_groups=one.batch_group_count,
+        window=optional("window"),
+        convolution=optional("convolution_dimension_numbers"),
+        dot=optional("dot_dimension_numbers"),
+        config=one.backend_config,
+    )
 
 
-def _instruction(buffer: Buffer, whole: Field, shapes: Shapes) -> Instruction:
-    found = Instruction()
-    for part in fields(buffer, whole.start, whole.end):
-        match part.number, part.wire:
-            case (1, 2):
-                found.name = text(buffer, part)
-            case (2, 2):
-                found.opcode = text(buffer, part)
-            case (3, 2):
-                found.shape = shapes.of(part)
-            case (7, 2):
-                for inner in fields(buffer, part.start, part.end):
-                    if inner.number == 2 and inner.wire == LENGTH:
-                        found.scope = text(buffer, inner)
-            case (11, 2):
-                found.kind = text(buffer, part)
-            case (15, 2):
-                found.window = part
-            case (16, 2):
-                found.convolution = part
-            case (28, 2):
-                found.target = text(buffer, part)
-            case (30, 2):
-                found.dot = part
-            case (35, 0):
-                found.number = part.signed
-            case (36, _):
-                found.operands = (*found.operands, *integers(buffer, part))
-            case (38, _):
-                found.called = (*found.called, *integers(buffer, part))
-            case (43, 2):
-                found.config = part
-            case (50, 0):
-                found.feature_groups = part.signed
-            case (58, 0):
-                found.batch_groups = part.signed
-    return found
+def _text(content: bytes) -> str:
+    # Fields of text are declared as bytes: protobuf refuses a message with invalid UTF-8.
+    return content.decode("utf-8", "replace")
 
 
-def integers(buffer: Buffer, part: Field) -> list[int]:
-    """Return the integers of a repeated field, which may be packed or stand one by one."""
-    if part.wire == VARINT:
-        return [part.signed]
-    return packed(buffer, part) if part.wire == LENGTH else []
+class _Shapes:
+    """Parses shapes; equal bytes, of which a program has many, are parsed once."""
 
-
-class Shapes:
-    """Reads shapes; equal bytes, of which a program has many, are read once."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
+    def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
 
-    def of(self, whole: Field) -> Shape:
-        """Return a shape; raises ``WireError`` where it is none."""
-        key = self._buffer.data[whole.start : whole.end].tobytes()
-        if (found := self._known.get(key)) is None:
-            sizes, types = self._parts(whole, 0)
+    def of(self, content: bytes) -> Shape:
+        """Return a shape; raises ``WireError``."""
+        if (found := self._known.get(content)) is None:
+            sizes, types = self._parts(content, 0)
             counted = isinstance(types, str) and len(sizes) <= _HIGHEST_RANK
             elements = prod(sizes) if counted else None
-            found = Shape(_json(sizes), _json(types), elements)
-            self._known[key] = found
+            found = self._known[content] = Shape(_json(sizes), _json(types), elements)
         return found
 
-    def _parts(self, whole: Field, depth: int) -> tuple[list[Any], Any]:
-        number, sizes = 0, []
-        parts: list[tuple[list[Any], Any]] = []
-        for part in fields(self._buffer, whole.start, whole.end):
-            match part.number, part.wire:
-                case (2, 0):
-                    number = part.value
-                case (3, 0):
-                    sizes.append(part.signed)
-                case (3, 2):
-                    sizes += packed(self._buffer, part)
-                case (4, 2) if depth < _DEEPEST:
-                    parts.append(self._parts(part, depth + 1))
-        if number == _TUPLE:
-            return [size for size, _ in parts], [kind for _, kind in parts]
-        return sizes, _ELEMENT_TYPES.get(number, "unknown")
+    def _parts(self, content: bytes, depth: int) -> tuple[list[Any], Any]:
+        shape = _parsed("ShapeProto", content)
+        if shape.element_type != _TUPLE:
+            return list(shape.dimensions), _ELEMENT_TYPES.get(shape.element_type, "unknown")
+        inner = shape.tuple_shapes if depth < _DEEPEST else ()
+        parts = [self._parts(each, depth + 1) for each in inner]
+        return [size for size, _ in parts], [kind for _, kind in parts]
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def attributes(buffer: Buffer, of: Instruction) -> dict[str, Any]:
-    """Return the attributes of an instruction, empty where it has none that are read.
+def attributes(of: Instruction) -> dict[str, Any]:
+    """Return the attributes of an instruction besides its shapes; raises ``WireError``.
 
-    Raises ``WireError`` where one is no message.
+    A library call's options are in ``backend_config``, a JSON object whose integers may be text and
+    whose zeros are omitted.
     """
     found: dict[str, Any] = {"kind": of.kind} if of.kind else {}
     if of.window is not None:
-        found["window"] = _window(buffer, of.window)
+        found["window"] = _window(of.window)
     if of.convolution is not None:
-        found["dimension_numbers"] = _convolution(buffer, of.convolution)
+        found["dimension_numbers"] = _convolution(of.convolution)
         found["feature_group_count"] = of.feature_groups
         found["batch_group_count"] = of.batch_groups
     if of.dot is not None:
-        found |= _dot(buffer, of.dot)
-    if of.config is not None and (of.opcode == "while" or of.target):
-        found |= _configured(_config(buffer, of.config))
+        numbers = _parsed("DotDimensionNumbers", of.dot)
+        found |= {name: list(getattr(numbers, f"{name}_dimensions")) for name in _DOT}
+    if of.config and (of.opcode == "while" or of.target):
+        found |= _configured(_config(of.config))
     return found
 
 
-def _window(buffer: Buffer, whole: Field) -> dict[str, list[int]]:
-    window: dict[str, list[int]] = {name: [] for name in _WINDOW_FIELDS.values()}
-    for dimension in fields(buffer, whole.start, whole.end):
-        values = dict.fromkeys(_WINDOW_FIELDS, 0) | {5: 1, 6: 1}
-        for part in fields(buffer, dimension.start, dimension.end):
-            if part.number in _WINDOW_FIELDS and part.wire == VARINT:
-                values[part.number] = part.signed
-        for number, name in _WINDOW_FIELDS.items():
-            window[name].append(values[number])
-    return window
+def _window(content: bytes) -> dict[str, list[int]]:
+    dimensions = _parsed("Window", content).dimensions
+    return {
+        name.removeprefix("window_") if name == "window_reversal" else name: [
+            getattr(each, name) for each in dimensions
+        ]
+        for name in _MESSAGES["WindowDimension"]
+    }
 
 
-def _convolution(buffer: Buffer, whole: Field) -> dict[str, int | list[int]]:
-    single = dict.fromkeys(_CONVOLUTION_FIELDS.values(), 0)
-    several: dict[str, list[int]] = {name: [] for name in _CONVOLUTION_LISTS.values()}
-    for part in fields(buffer, whole.start, whole.end):
-        if part.number in _CONVOLUTION_FIELDS and part.wire == VARINT:
-            single[_CONVOLUTION_FIELDS[part.number]] = part.signed
-        elif part.number in _CONVOLUTION_LISTS:
-            several[_CONVOLUTION_LISTS[part.number]] += integers(buffer, part)
-    return {**single, **several}
+def _convolution(content: bytes) -> dict[str, int | list[int]]:
+    numbers = _parsed("ConvolutionDimensionNumbers", content)
+    fields = _MESSAGES["ConvolutionDimensionNumbers"]
+    # Single dimensions first, then the lists.
+    return {
+        name.removesuffix("_dimensions").removesuffix("_dimension"): (
+            list(getattr(numbers, name)) if isinstance(kind, list) else getattr(numbers, name)
+        )
+        for repeated in (False, True)
+        for name, (_, kind) in fields.items()
+        if isinstance(kind, list) is repeated
+    }
 
 
-def _dot(buffer: Buffer, whole: Field) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {name: [] for name in _DOT_FIELDS.values()}
-    for part in fields(buffer, whole.start, whole.end):
-        if part.number in _DOT_FIELDS:
-            found[_DOT_FIELDS[part.number]] += integers(buffer, part)
-    return found
-
-
-def _config(buffer: Buffer, place: Field) -> Config:
-    if place.end - place.start > _CONFIG_LIMIT:
+def _config(content: bytes) -> Config:
+    if len(content) > _CONFIG_LIMIT:
         return {}
     try:
-        found = msgspec.json.decode(buffer.data[place.start : place.end].tobytes())
+        found = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -322,10 +354,7 @@ def _configured(config: Config) -> dict[str, Any]:
     if trips := _whole(_at(config, "known_trip_count", "n")):
         return {"trip_count": trips}
     if isinstance(gemm := _at(config, "gemm_backend_config", "dot_dimension_numbers"), dict):
-        return {
-            name: _wholes(gemm.get(f"{name}_dimensions"))
-            for name in ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
-        }
+        return {name: _wholes(gemm.get(f"{name}_dimensions")) for name in _DOT}
     if isinstance(kernel := _at(config, "onednn_conv_config", "kernel", "filter"), dict):
         return {
             "dimension_numbers": {
@@ -349,7 +378,7 @@ def _at(config: Config, *path: str) -> Any:
 
 
 def _whole(value: Any) -> int:
-    """Return an integer, which protobuf's JSON may write as text; 0 where it is none."""
+    """Return an integer, which protobuf's JSON may write as text; 0 for other values."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,7 +1,8 @@
-"""Scopes of the instructions that lost theirs while XLA optimized the program.
+"""Infers the scopes of instructions that lost theirs when XLA optimized the program.
 
-What XLA writes anew (layouts, windows of a gradient, parts of an operation that it splits) has no
-``op_name``. Where the program itself tells to what such an instruction belongs, it gets that scope.
+Instructions that XLA creates (layouts, windows of a gradient, parts of an operation that it splits)
+have no ``op_name``. Where the program determines the operation that one belongs to, it gets that
+scope.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Tensors = tuple[int, ...]
 
 
 def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> None:
-    """Fill in the scopes of a program's instructions, which ``by_number`` has all.
+    """Fill in missing scopes of a program's instructions; ``by_number`` holds all of them.
 
-    A convolution's is that of its layer's gradient; a fusion's that of what it gives; any other's
-    that of its users, where they have but one between them.
+    A convolution gets the scope of its layer's gradient, a fusion that of its root, any other
+    instruction that of its users where they share one.
     """
     _name_gradients(by_number)
     roots = {part.number: by_number.get(part.root) for part in module.computations}
@@ -38,11 +39,11 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
 
 
 def _name_gradients(instructions: Mapping[int, Instruction]) -> None:
-    """Give each convolution without a scope that of its layer's gradient, where but one fits.
+    """Give each convolution without a scope that of its layer's gradient, where exactly one fits.
 
-    A convolution and its gradients have the same three tensors (input, weight, output) in other
-    places, so that the elements of each tell which belong together; layers with tensors of equal
-    sizes cannot be told apart and get none. Only JAX says what it differentiated:
+    A convolution and its gradients have the same three tensors (input, weight, output) in different
+    places, so that the element counts match them; layers with tensors of equal sizes are ambiguous
+    and get none. Only JAX records what it differentiated:
     ``jvp(net)/conv1/…`` is forward, ``transpose(jvp(net))/conv1/…`` its gradient.
     """
     scopes: defaultdict[Tensors, set[str]] = defaultdict(set)
@@ -79,8 +80,8 @@ def _name_by_users(
 ) -> None:
     """Go through a computation backwards, so that users have their scopes first.
 
-    What a convolution or product gives is used by the next layer or by the optimizer, whose it is
-    not: it is left without.
+    A convolution or matrix product is used by the next layer or the optimizer, to which it does not
+    belong: it gets no scope.
     """
     used_by: defaultdict[int, set[str]] = defaultdict(set)
     for each in reversed(computation.instructions):

@@ -1,4 +1,4 @@
-"""What ran on the host's threads: launches, operators, allocations, and ranges of all kinds."""
+"""Host events: calls, operators, allocations and ranges; and device lines other than streams."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _RUNTIME: Final = re.compile(
     r"^(?:AllocateOutputBuffers\w*|shard_args|cpp_pjit_\w+|backend_compile\w*|"
     r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+)$"
 )
-"""Spans that TensorFlow's and XLA's own code draws on the program's thread."""
+"""Events of TensorFlow's and XLA's own code on the program's thread."""
 
 _TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[([\d,]*)\]", re.ASCII)
 
 
 class HostTables:
-    """Makes calls, ops, ranges and memory of a host plane's events, block by block.
+    """Converts a host plane's events to calls, ops, ranges and memory, block by block.
 
-    An event with a correlation id is a launch. An operator is what TensorFlow names
+    An event with a correlation id is a call. An operator is an event that TensorFlow names
     ``scope:Type``, or an instruction of XLA.
     """
 
@@ -58,14 +58,14 @@ class HostTables:
         process: int | None,
         hlo: HloPrograms,
     ) -> None:
-        judged = [judge(name) for name in names]
+        parsed = [parse_name(name) for name in names]
         self._process = process
         self._hlo = hlo
         self._names = labels(names)
-        self._operators = labels([each.operator for each in judged])
-        self._scopes = labels([each.scope for each in judged])
-        self._is_operator = np.array([each.operator is not None for each in judged], dtype=np.bool_)
-        self._kinds = np.array([_KINDS.index(each.kind) for each in judged], dtype=np.uint8)
+        self._operators = labels([each.operator for each in parsed])
+        self._scopes = labels([each.scope for each in parsed])
+        self._is_operator = np.array([each.operator is not None for each in parsed], dtype=np.bool_)
+        self._kinds = np.array([_KINDS.index(each.kind) for each in parsed], dtype=np.uint8)
         self._signs = np.array([MEMORY.get(name or "", 0) for name in names], dtype=np.int64)
         self._threads = pl.Series([line.number for line in lines], dtype=pl.Int64)
         self._of_program = np.array(
@@ -73,7 +73,7 @@ class HostTables:
         )
 
     def of(self, events: PlaneEvents) -> dict[str, pl.DataFrame]:
-        """Return the tables of some events; every one is in one of them."""
+        """Return the tables of some events; each event is in exactly one."""
         is_call = events.has(_CORRELATION)
         is_memory = ~is_call & (self._signs[events.name] != 0) & events.has(_SIZE)
         is_op = ~is_call & ~is_memory & (self._is_operator[events.name] | events.has("hlo_op"))
@@ -99,11 +99,11 @@ class HostTables:
         return self._rows(events).with_columns(events.integers(_CORRELATION).alias("correlation"))
 
     def _ops(self, events: PlaneEvents) -> pl.DataFrame:
-        told = self._hlo.of(instruction_keys(events))
+        instructions = self._hlo.of(instruction_keys(events))
         frame = self._rows(events).with_columns(
             pl.coalesce(of_each(self._operators, events.name), "name").alias("name"),
-            pl.coalesce(of_each(self._scopes, events.name), told["scope"]).alias("scope"),
-            told["instruction"],
+            pl.coalesce(of_each(self._scopes, events.name), instructions["scope"]).alias("scope"),
+            instructions["instruction"],
             events.texts("shape").alias("shape"),
         )
         return with_shapes(frame)
@@ -144,15 +144,15 @@ class HostTables:
 
 @dataclass(frozen=True, slots=True)
 class HostName:
-    """A name of a host event, judged: ``operator`` and ``scope`` of operators, else ``kind``."""
+    """A host event's name: ``operator`` and ``scope`` of operators, else the ``kind`` of range."""
 
     operator: str | None
     scope: str | None
     kind: str
 
 
-def judge(name: str | None) -> HostName:
-    """Judge a name as it stands on the program's own thread."""
+def parse_name(name: str | None) -> HostName:
+    """Return what a name stands for on the program's own thread."""
     if name is None:
         return HostName(None, None, "runtime")
     if found := _OPERATOR.fullmatch(name):
@@ -164,7 +164,10 @@ def judge(name: str | None) -> HostName:
 
 
 def with_shapes(ops: pl.DataFrame) -> pl.DataFrame:
-    """Replace the column ``shape`` by ``input_shapes`` and ``input_types``."""
+    """Return ``ops`` with ``input_shapes`` and ``input_types`` for TensorFlow's ``shape``.
+
+    ``(float[8,64,64,3];int32[3])`` becomes JSON text.
+    """
     distinct = ops["shape"].unique().drop_nulls()
     tensors = [_TENSOR.findall(text) for text in distinct.cast(pl.String).to_list()]
     table = pl.DataFrame(
@@ -190,8 +193,8 @@ def derived_ranges(
 ) -> pl.DataFrame:
     """Return the events of derived lines (XLA Ops, Steps, TensorFlow Name Scope …) as ranges.
 
-    They repeat what the streams ran, so they are of kind "device": never time of their own. The
-    line's name is the ``domain``.
+    They repeat the streams' events, so their kind is "device", which counts as no time. The line's
+    name is the ``domain``.
     """
     return pl.DataFrame(
         {

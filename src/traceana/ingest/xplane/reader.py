@@ -1,4 +1,4 @@
-"""XPlane files (``*.xplane.pb``) of TensorFlow's and JAX's profilers to the canonical tables."""
+"""Reads XPlane files (``*.xplane.pb``) of TensorFlow's and JAX's profilers."""
 
 from __future__ import annotations
 
@@ -41,18 +41,16 @@ from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, LABEL, TABLES, TIME_COLUMNS, conform
 
 _STREAM: Final = re.compile(STREAM)
-
 _OFF_ZERO: Final = 1
-"""Added to all times for a while: these clocks may begin at 0, which elsewhere is a lost time."""
-
+"""Added to all times until they are rebased: these clocks may begin at 0, a lost time elsewhere."""
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
 def read(path: Path, progress: Progress) -> Trace:
     """Read an XPlane file, plain or gzip.
 
-    A file that ends in the middle is read up to there; ``meta.truncated`` says so. Raises
-    ``NotATraceError`` on a file without planes and ``CorruptError`` where a message is none.
+    A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError``
+    on a file without planes and ``CorruptError`` on an invalid message.
     """
     try:
         return _Reading(ByteSource(path), progress).trace()
@@ -63,7 +61,7 @@ def read(path: Path, progress: Progress) -> Trace:
 
 
 class _Reading:
-    """One file on its way into the tables."""
+    """The state of reading one file."""
 
     def __init__(self, source: ByteSource, progress: Progress) -> None:
         self._source = source
@@ -76,12 +74,12 @@ class _Reading:
                 "give the .xplane.pb of a profile"
             )
         self._ledger = Ledger()
-        self._tables = Tables(HloPrograms(self._buffer, self._space), self._ledger)
+        self._tables = Tables(HloPrograms(self._buffer, self._space, self._ledger), self._ledger)
         self._events = 0
         self._cut = self._space.cut or source.truncated
 
     def trace(self) -> Trace:
-        """Read all planes."""
+        """Return the Trace of all planes."""
         for plane in self._space.planes:
             if not is_device(plane):
                 self._add(plane, plane.lines, (*HOST_STATS, *ALLOCATOR_STATS), "ranges")
@@ -93,7 +91,7 @@ class _Reading:
         self._progress(self._buffer.size, self._buffer.size)
         if self._cut:
             self._ledger.add("truncated", 1, table="-", kept=True)
-        # The tables are put together now, and the bytes are not needed beside them.
+        # The file's bytes are freed before the tables are concatenated.
         del self._buffer
         tables, first_ns = self._tables.finish(self._space)
         return Trace(self._meta(first_ns), tables)
@@ -137,12 +135,12 @@ class _Reading:
 
 
 def is_stream(plane: Plane, line: Line) -> bool:
-    """Tell whether a line is a stream of a GPU, whose events are device work."""
+    """Return whether a line is a GPU's stream, whose events are activities."""
     return gpu_number(plane) is not None and _STREAM.match(line.name) is not None
 
 
 class Tables:
-    """Gathers what the planes hold, then makes one set of tables of it."""
+    """Collects the events of all planes in the canonical tables."""
 
     def __init__(self, hlo: HloPrograms, ledger: Ledger) -> None:
         self._hlo = hlo
@@ -156,9 +154,9 @@ class Tables:
         names: Sequence[str | None],
         blocks: Iterable[PlaneEvents],
     ) -> None:
-        """Take the events of some lines of a plane: all of them streams, or none.
+        """Add the events of some lines of a plane: all of them streams, or none.
 
-        ``names`` are those that the events' ``name`` counts.
+        The events' ``name`` indexes ``names``.
         """
         if not is_device(plane):
             host = HostTables(lines, names, process_id(plane), self._hlo)
@@ -176,16 +174,16 @@ class Tables:
             self._keep("activities", activities(events, lines, names, number, self._hlo))
 
     def keep_ranges(self, ranges: pl.DataFrame) -> None:
-        """Take ranges that are of no plane."""
+        """Add ranges from outside the planes."""
         self._keep("ranges", ranges)
 
     def finish(self, space: Space) -> tuple[dict[str, pl.DataFrame], int]:
-        """Return the tables and the time, on the file's clock, that is now 0.
+        """Return the tables and the first event's time on the file's clock.
 
-        Nothing can be added afterwards.
+        Call it last.
         """
         instructions = self._hlo.instructions()
-        del self._hlo  # and with it the bytes of the file
+        del self._hlo  # frees the bytes of the file
         tables = {name: self._screened(name) for name in _TIMED}
         names = NameTable(self._ledger)
         work = tables["activities"]
@@ -213,13 +211,14 @@ class Tables:
         frame = self._stacked(table)
         if table != "ranges":
             return screen(frame, table, self._ledger)
-        # Nested scopes of one name may begin and end together: they are no duplicates.
+        # Nested scopes of one name may begin and end together: they are not duplicates.
         return screen(frame.with_row_index("_place"), table, self._ledger).drop("_place")
 
     def _stacked(self, table: str) -> pl.DataFrame:
-        """Put the parts of a table under each other; what no part has is left out.
+        """Return the parts of a table concatenated, without the columns that no part has.
 
-        Column by column, each of which the parts give up: no more than one is there twice.
+        Parts release each column once it is concatenated, so that one column at most is in memory
+        twice.
         """
         schema, parts = _schema(table), self._parts.pop(table)
         heights = [part.height for part in parts]
@@ -240,7 +239,7 @@ class Tables:
 
 
 def _schema(table: str) -> dict[str, pl.DataType | type[pl.DataType]]:
-    """Return the columns of a table; activities have their name instead of its number."""
+    """Return the columns of a table; activities have their name in place of ``name_id``."""
     if table != "activities":
         return TABLES[table]
     return {"name": LABEL} | {name: kind for name, kind in ACTIVITIES.items() if name != "name_id"}

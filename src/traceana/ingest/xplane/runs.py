@@ -1,12 +1,11 @@
-"""Where the events of a line begin: a chain of lengths, followed in many places at once.
+"""Finds the events of a line: a chain of lengths, followed in many places at once.
 
-Every event says how long it is, so the next one is known only when this one has been looked at. A
-run of events is therefore cut into stretches of some kilobytes, in each of which the chain is taken
-up at a byte that looks like a record and followed, all stretches in lockstep. Records within an
-event (its stats) have the same tag, and the last of them ends where the event does: a chain that
-began within an event runs into the chain of events. Whether it did is checked, stretch by stretch:
-the record that the one before ends with must be one that this one visited. A stretch that fails is
-followed again from there.
+The position of an event follows from the length of the one before it. A run of events is therefore
+cut into stretches of some kilobytes; in each, the chain is followed from a byte that looks like a
+record, all stretches in lockstep. Records within an event (its stats) have the same tag, and the
+last of them ends where the event does: a chain that begins within an event joins the chain of
+events. This is checked stretch by stretch: a stretch must have visited the record to which the one
+before it leads. A stretch that fails is followed again from there.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ _STRETCH: Final = 8192
 _AT_ONCE: Final = 4096
 """Stretches followed in lockstep: 32 MiB of the file."""
 _GLANCE: Final = 256
-"""Bytes of a stretch in which a record is looked for."""
+"""Bytes of a stretch that are searched for a record."""
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records in the order of the file: where the tag of each lies, and of which run it is.
+    """Some records in the order of the file: the position of each tag, and its run.
 
-    ``till`` is the first byte behind the last of them.
+    ``till`` is the first byte after the last of them.
     """
 
     at: Ints
@@ -43,10 +42,10 @@ class Records:
 
 
 class Runs:
-    """The records of some runs, found while they are iterated over.
+    """The records of some runs, found during the iteration.
 
-    Each run begins at a record (``begin``) and lasts to ``end`` at most; they are in the order of
-    the file and do not overlap. Afterwards ``stop`` tells where each ended: at its end, at a field
+    Each run begins at a record (``begin``) and ends at ``end`` or before; runs are in the order of
+    the file and do not overlap. Afterwards ``stop`` is where each ended: at its end, at a field
     of another number, or before a record that reaches beyond it.
     """
 
@@ -69,9 +68,9 @@ class Runs:
             yield Records(at, np.repeat(self._run[lanes], count), reached)
 
     def _records(self, lanes: slice, reached: int) -> tuple[Ints, Ints, int]:
-        """Return the records of some stretches, how many each has, and where the last of them led.
+        """Return the records of some stretches, how many each has, and the position after the last.
 
-        ``reached`` is where the stretch before them led.
+        ``reached`` is the position after the last record of the stretch before them.
         """
         first, limit, last = self._first[lanes], self._limit[lanes], self._last[lanes]
         exact = self._exact[lanes]
@@ -83,7 +82,7 @@ class Runs:
             at, came, landing = self._mended(at, came, landing, sound, lanes)
             count = np.diff(np.searchsorted(at, first), append=len(at))
         np.maximum.at(self.stop, self._run[lanes], landing)
-        # What a guess visited before the stretch's first event is none.
+        # Records visited before the stretch's first event are not events.
         visited = at >= np.repeat(came, count)
         kept = np.diff(np.concatenate(([0], np.cumsum(visited)))[np.cumsum(count)], prepend=0)
         return at[visited], kept, int(landing[-1])
@@ -91,7 +90,7 @@ class Runs:
     def _mended(
         self, at: Ints, came: Ints, landing: Ints, sound: Mask, lanes: slice
     ) -> tuple[Ints, Ints, Ints]:
-        """Follow again what the guesses missed; what lies before ``came`` is no record."""
+        """Follow the stretches again whose guess was wrong; records lie at ``came`` or after it."""
         first, limit, last = self._first[lanes], self._limit[lanes], self._last[lanes]
         exact, again = self._exact[lanes], np.zeros(len(first), dtype=np.bool_)
         found = [_NOTHING]
@@ -101,7 +100,7 @@ class Runs:
             doubted.remove(lane)
             here, one, led = int(came[lane]), slice(lane, lane + 1), int(landing[lane])
             if not first[lane] <= here < limit[lane]:
-                # The run broke off before this stretch, or a record jumps over it.
+                # The run ended before this stretch, or a record spans it.
                 came[lane], landing[lane] = limit[lane], here
             elif not _among(came[one], at)[0]:
                 records, _, landing[one] = _walk(self._buffer, came[one], limit[one], last[one])
@@ -115,9 +114,9 @@ class Runs:
 
 
 def _guess(buffer: Buffer, first: Ints) -> Ints:
-    """Return, for each stretch, the first byte that looks like a record; its own if none does."""
+    """Return the first byte of each stretch that looks like a record, else its first byte."""
     ahead = np.lib.stride_tricks.sliding_window_view(buffer.data, _GLANCE + 3)[first]
-    # The content begins with its id, behind a length of one byte or two.
+    # The content begins with its id, after a length of one or two bytes.
     behind = np.where(ahead[:, 1:-2] < 0x80, ahead[:, 2:-1], ahead[:, 3:])
     looks = (ahead[:, :-3] == TAG) & (behind == _ID_TAG)
     guess: Ints = first + looks.argmax(axis=1)
@@ -127,8 +126,8 @@ def _guess(buffer: Buffer, first: Ints) -> Ints:
 def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Follow the chains from ``entry`` up to ``limit``.
 
-    Returns the records visited, chain by chain, how many each chain has, and for each where it
-    landed: the first byte behind its last record, or the place where it broke off.
+    Returns the records visited, chain by chain, how many each chain has, and where each landed: the
+    first byte after its last record, or the position where it ended.
     """
     landing = entry.copy()
     count = np.zeros(len(entry), dtype=np.int64)

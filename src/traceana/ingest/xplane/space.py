@@ -1,4 +1,7 @@
-"""The messages around the events: planes, their lines, and what names stand behind the numbers.
+"""Reads the messages around XPlane's events: planes, lines, and the metadata with their names.
+
+They are read field by field, so that a truncated file is read up to its end, and lines and HLO
+programs stay where they are in the file.
 
 Field numbers are those of ``xplane.proto`` in openxla/xla: XSpace {planes 1, errors 2, warnings 3,
 hostnames 4}; XPlane {id 1, name 2, lines 3, event_metadata 4, stat_metadata 5, stats 6}; XLine
@@ -20,12 +23,11 @@ Value = int | float | str | bytes
 _PLANES: Final = 1
 _SPACE_FIELDS: Final = (1, 2, 3, 4)
 _LINE_EVENTS: Final = 4
-_PLANES_TAG = b"\x0a"
 
 
 @dataclass(slots=True)
 class Line:
-    """One timeline; its events are between ``begin`` and ``end``, as far as is known."""
+    """One timeline; its events lie between ``begin`` and ``end``."""
 
     number: int = 0
     name: str = ""
@@ -36,9 +38,9 @@ class Line:
 
 @dataclass(slots=True)
 class Plane:
-    """One plane: its lines, and its tables of names.
+    """One plane: its lines and metadata.
 
-    ``kept_bytes`` holds stats of the metadata that are bytes, by (event metadata id, stat's id).
+    ``kept_bytes`` holds the event metadata's stats of type bytes, by (event metadata id, stat id).
     """
 
     name: str = ""
@@ -51,7 +53,7 @@ class Plane:
     cut: bool = False
 
     def stats(self) -> dict[str, Value]:
-        """Return the plane's own stats by name; references are resolved."""
+        """Return the plane's stats by name, with references resolved."""
         return {
             self.stat_names.get(number, str(number)): (
                 self.stat_names.get(int(value), "") if kind == REFERENCE else value
@@ -62,7 +64,7 @@ class Plane:
 
 @dataclass(slots=True)
 class Space:
-    """A whole file. ``cut``: it ends before it should."""
+    """A file. ``cut``: it is truncated."""
 
     planes: list[Plane] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -71,37 +73,10 @@ class Space:
     cut: bool = False
 
 
-def is_xspace(head: bytes) -> bool:
-    """Tell an XSpace: its first plane begins with a number, or none, and then its name.
-
-    Other messages whose first field is a message too (GraphDef, pprof's profiles) have another
-    type there, and JSON that begins with an empty line has a letter.
-    """
-    if not head.startswith(_PLANES_TAG):
-        return False
-    buffer = Buffer.of([head])
-    try:
-        plane = next(fields(buffer, 0, buffer.size))
-        for part in fields(buffer, plane.start, plane.end):
-            if part.number == 1 and part.wire == VARINT:
-                continue
-            name = text(buffer, part)
-            return (
-                part.number == 2
-                and part.wire == LENGTH
-                and not part.cut
-                and name.isprintable()
-                and "\ufffd" not in name
-            )
-    except WireError:
-        pass
-    return False
-
-
 def read_space(buffer: Buffer) -> Space:
-    """Read everything but the events.
+    """Return everything but the events.
 
-    A file that breaks off is read up to there. Raises :class:`WireError` where it is no XSpace.
+    A truncated file is read up to its end. Raises :class:`WireError` on any other message.
     """
     space = Space()
     texts = {2: space.errors, 3: space.warnings, 4: space.hostnames}
@@ -138,7 +113,7 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
 
 
 def read_line(buffer: Buffer, start: int, end: int) -> Line:
-    """Read a line up to its first event; what stands behind the events is a label for display."""
+    """Read a line up to its first event; the fields after the events are for display only."""
     line = Line(begin=end, end=end)
     at = start
     for part in fields(buffer, start, end):
@@ -157,7 +132,7 @@ def read_line(buffer: Buffer, start: int, end: int) -> Line:
 
 
 def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
-    """Return (key, value message) of a map's entry."""
+    """Return (key, value message) of a map entry."""
     key, value = 0, None
     for part in fields(buffer, entry.start, entry.end):
         if part.number == 1 and part.wire == VARINT:

@@ -1,4 +1,8 @@
-"""A file's bytes in memory, and the integers in them: many at once, none of them an object."""
+"""The wire format of protocol buffers: a file's bytes, read many fields at once or one by one.
+
+:class:`Buffer` decodes the fields of many messages at once in numpy, for the millions of events and
+stats. :func:`fields` walks through one message, for the metadata around them.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-
 Numbers = npt.NDArray[np.integer[Any]]
 """Row numbers of 32 bits, times of 64."""
-
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 PADDING: Final = 320
-"""Zero bytes behind the content: whoever reads ahead at its end reads no other memory."""
-
+"""Zero bytes after the content: reading ahead at its end stays in bounds."""
 BEYOND: Final = np.uint64(1 << 40)
-"""Lengths beyond any file need not be exact, and must not overflow."""
-
+"""Longer lengths than any file has are cut to this, so that sums do not overflow."""
 _LOWEST: Final = np.uint64(0xFF)
 _STOPS: Final = np.uint64(0x8080808080808080)
-_STOPS_BEHIND_TAG: Final = np.uint64(0x8080808080808000)
+_STOPS_AFTER_TAG: Final = np.uint64(0x8080808080808000)
 _PAYLOAD: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _ONES: Final = np.uint64(0x0101010101010101)
 _EVEN_7: Final = np.uint64(0x007F007F007F007F)
@@ -37,7 +37,7 @@ _EVEN_28: Final = np.uint64(0x000000000FFFFFFF)
 _ODD_28: Final = np.uint64(0x0FFFFFFF00000000)
 _SECOND: Final = np.uint64(0x7F)
 _THIRD: Final = np.uint64(0x3F80)
-_BOTH_GO_ON: Final = np.uint64(0x808000)
+_BOTH_CONTINUE: Final = np.uint64(0x808000)
 _0, _1, _2, _4, _7, _8, _9, _15, _56 = (np.uint64(bits) for bits in (0, 1, 2, 4, 7, 8, 9, 15, 56))
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -50,7 +50,7 @@ _LONGEST: Final = 10
 class Buffer:
     """``size`` bytes of content in ``data``, and the 8-byte word that begins at each of them.
 
-    ``view`` is the same as Python sees single bytes fastest.
+    ``view`` is the same content, for fast access to single bytes.
     """
 
     data: Bytes
@@ -60,7 +60,7 @@ class Buffer:
 
     @classmethod
     def of(cls, parts: Iterable[bytes], expected: int = 0) -> Buffer:
-        """Gather ``parts``; ``expected`` bytes are set aside at first."""
+        """Return the concatenation of ``parts``; ``expected`` bytes are allocated at first."""
         store = np.zeros(expected + PADDING, dtype=np.uint8)
         size = 0
         for part in parts:
@@ -75,7 +75,7 @@ class Buffer:
     def varints(self, at: Ints) -> tuple[Words, Ints]:
         """Return the varints that begin at ``at``, as unsigned 64-bit integers, and their lengths.
 
-        A varint has 1 to 10 bytes; one that goes on behind the tenth has length 11.
+        A varint has 1 to 10 bytes; one that continues after the tenth has length 11.
         """
         word = self.words[at]
         stops = ~word & _STOPS
@@ -86,28 +86,28 @@ class Buffer:
         return value, length
 
     def records(self, at: Ints, tag: int) -> tuple[Mask, Ints, Ints]:
-        """Return whether a field ``tag`` with a length is at ``at``, and where its content lies.
+        """Return whether a length-delimited field ``tag`` is at ``at``, and its start and end.
 
-        Where it is none, start and end mean nothing. The end may lie beyond the buffer's.
+        Elsewhere start and end are undefined. The end may lie beyond the buffer's.
         """
         word = self.words[at]
         is_record = (word & _LOWEST) == np.uint64(tag)
-        if ((word & _BOTH_GO_ON) == _BOTH_GO_ON).any():
+        if ((word & _BOTH_CONTINUE) == _BOTH_CONTINUE).any():
             size, width = self.varints(at + 1)
             start = at + 1 + width
             return is_record, start, start + np.minimum(size, BEYOND).view(np.int64)
-        goes_on = (word >> _15) & _1
-        size = ((word >> _8) & _SECOND) | ((word >> _9) & _THIRD & (_0 - goes_on))
-        start = at + 2 + goes_on.view(np.int64)
+        continues = (word >> _15) & _1
+        size = ((word >> _8) & _SECOND) | ((word >> _9) & _THIRD & (_0 - continues))
+        start = at + 2 + continues.view(np.int64)
         return is_record, start, start + size.view(np.int64)
 
     def field(self, at: Ints) -> tuple[Words, Words, Ints]:
-        """Return the fields of varints at ``at``, tags of one byte: tag, value, the byte behind.
+        """Return the varint fields at ``at``, with tags of one byte: tag, value, the byte after.
 
-        A varint that goes on behind its tenth byte ends where the eleventh does.
+        A varint that continues after its tenth byte ends where the eleventh does.
         """
         word = self.words[at]
-        stops = ~word & _STOPS_BEHIND_TAG
+        stops = ~word & _STOPS_AFTER_TAG
         below = _through_lowest(stops)
         value, width = _close_gaps((word & below & _PAYLOAD) >> _8), _bytes_in(below)
         if not stops.all():
@@ -117,16 +117,16 @@ class Buffer:
         return word & _LOWEST, value, at + width
 
     def _finish(self, at: Ints, long: Ints, value: Words, length: Ints) -> None:
-        """Complete the varints of nine and more bytes, whose first eight are in ``value``."""
+        """Complete the varints of nine or ten bytes, whose first eight are in ``value``."""
         ninth, tenth = self.data[at[long] + 8], self.data[at[long] + 9]
         value[long] |= (ninth & 0x7F).astype(np.uint64) << _56
-        goes_on = ninth >= 0x80
-        value[long] |= np.where(goes_on, tenth & 1, 0).astype(np.uint64) << (_56 + _7)
-        length[long] = np.where(goes_on, np.where(tenth >= 0x80, 11, 10), 9)
+        continues = ninth >= 0x80
+        value[long] |= np.where(continues, tenth & 1, 0).astype(np.uint64) << (_56 + _7)
+        length[long] = np.where(continues, np.where(tenth >= 0x80, 11, 10), 9)
 
 
 def _through_lowest(stops: Words) -> Words:
-    """Return all bits up to the lowest one that is set, with it; all of the word where none is."""
+    """Return all bits up to and including the lowest set bit; all bits where none is set."""
     return stops ^ (stops - _1)
 
 
@@ -135,21 +135,21 @@ def _bytes_in(below: Words) -> Ints:
 
 
 def _close_gaps(groups: Words) -> Words:
-    """Close the gaps between groups of 7 bits, one a byte, in three halvings."""
+    """Return groups of 7 bits, one per byte, concatenated in three steps."""
     pairs = (groups & _EVEN_7) | ((groups & _ODD_7) >> _1)
     fours = (pairs & _EVEN_14) | ((pairs & _ODD_14) >> _2)
     return (fours & _EVEN_28) | ((fours & _ODD_28) >> _4)
 
 
 class WireError(ValueError):
-    """The bytes are no message."""
+    """The bytes are not a valid message."""
 
 
 class Field(NamedTuple):
-    """One field: its number, wire type, and where its content lies.
+    """One field: its number, wire type, and content.
 
-    ``value`` is the unsigned integer of a varint or a fixed field; a field of a length has it in
-    ``start`` to ``end``. ``cut``: the message ends before the field does.
+    ``value`` is the unsigned integer of a varint or fixed field; the content of a length-delimited
+    field lies between ``start`` and ``end``. ``cut``: the message ends within the field.
     """
 
     number: int
@@ -168,7 +168,7 @@ class Field(NamedTuple):
 def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
     """Yield the fields of the message in ``start`` to ``end``; the last one may be cut.
 
-    Raises :class:`WireError` where a tag is none.
+    Raises :class:`WireError` on an invalid tag.
     """
     at = start
     while at < end:
@@ -199,7 +199,7 @@ def _field(buffer: Buffer, at: int, end: int) -> Field:
 
 
 def _varint(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
-    """Return (value, byte behind it); that byte lies behind ``end`` where the varint is cut."""
+    """Return (value, the byte after it), which is beyond ``end`` where the varint is cut."""
     if at >= end:
         return 0, end + 1
     value = buffer.view[at]
@@ -217,14 +217,5 @@ def _varint(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def text(buffer: Buffer, field: Field) -> str:
-    """Return a string field; what is no UTF-8 in it is replaced."""
+    """Return a string field; bytes that are not UTF-8 become U+FFFD."""
     return buffer.data[field.start : field.end].tobytes().decode("utf-8", "replace")
-
-
-def packed(buffer: Buffer, field: Field) -> list[int]:
-    """Return the integers of a packed repeated field."""
-    numbers, at = [], field.start
-    while at < field.end:
-        value, at = _varint(buffer, at, field.end)
-        numbers.append(value)
-    return numbers
