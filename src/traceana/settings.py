@@ -88,3 +88,106 @@ FEWEST_TRIALS: Final = _setting(
     "Algorithms of one convolution in one call from which they are a search (cudnn.benchmark): no "
     "library needs more than two for one result.",
 )
+
+# Recommendations
+WORTH: Final = _setting(
+    "least_saving", 0.01, "A smaller estimated saving, relative to the step, is not a finding."
+)
+LOW_UTILIZATION: Final = _setting(
+    "low_utilization",
+    0.5,
+    "Below this GPU utilization savings of kernel time may not shorten the step: it is noted.",
+)
+FASTER_ALGORITHM: Final = _setting(
+    "faster_algorithm",
+    0.8,
+    "The estimated time of another convolution algorithm must be below this part of the time: the "
+    "estimate is no more accurate.",
+)
+LAUNCH_BOUND_SHARE: Final = _setting(
+    "launch_bound_share", 0.5, "With this share of launch-bound kernels, launches limit the step."
+)
+LONGEST_DISPATCH_NS: Final = _setting(
+    "longest_dispatch_ns",
+    1_000_000,
+    "Dispatching an operator takes less: a longer idle gap has another cause.",
+)
+CULPRIT_SHARE: Final = _setting(
+    "culprit_share",
+    0.3,
+    "An operator or range with less of the idle time is not named as its cause.",
+)
+LARGE_COPY_BYTES: Final = _setting(
+    "large_copy_bytes",
+    1 << 20,
+    "From this size on the link limits the bandwidth of a copy, not the call.",
+)
+SLOW_COPY: Final = _setting(
+    "slow_copy", 0.5, "Large copies below this part of the link's peak bandwidth are slow."
+)
+LONG_KERNEL_NS: Final = _setting(
+    "long_kernel_ns", 5_000, "Kernels that are shorter on average are limited by their launches."
+)
+UNUSED_BLOCKS: Final = _setting(
+    "unused_multiprocessors",
+    0.05,
+    "The tails of any network's kernels leave this part of the multiprocessors' time unused.",
+)
+AT_PEAK: Final = _setting(
+    "at_peak", 0.7, "From this part of the attainable rate on, a kernel is at its peak."
+)
+AT_PEAK_SHARE: Final = _setting(
+    "at_peak_share", 0.05, "Less kernel time at the peak is not worth a finding."
+)
+SLOW_MEMORY: Final = _setting(
+    "slow_memory", 0.5, "Kernels below this part of the memory bandwidth are slow."
+)
+LONG_FOR_BANDWIDTH_NS: Final = _setting(
+    "long_for_bandwidth_ns",
+    10_000,
+    "Kernels that are shorter on average do not reach the memory bandwidth.",
+)
+MEAN_SHIFT: Final = _setting(
+    "mean_shift", 0.05, "Slow first steps that raise the mean step time by less are ignored."
+)
+
+# Comparison
+CONFIDENCE_LEVEL: Final = _setting(
+    "confidence_level", 0.95, "Of intervals and of tests, as is usual; --level sets another."
+)
+MINIMUM_EFFECT: Final = _setting(
+    "minimum_effect",
+    0.01,
+    "A smaller relative change is reported as the same; --minimum-effect sets another.",
+)
+NOISE_FLOOR: Final = _setting(
+    "noise_floor",
+    0.1,
+    "Part of the minimum effect on the step by which every standard error is widened: changes that "
+    "matter to the step stand out from the noise of hundreds of rows that do not.",
+)
+LEAST_CONFIDENCE: Final = _setting(
+    "least_match_confidence", 0.5, "Layers paired with a lower confidence are not compared."
+)
+TEMPERED: Final = _setting(
+    "tempered_evidence",
+    0.5,
+    "Features of layers are not independent, as their sum supposes (shapes, weights and FLOPs go "
+    "together): this much of the evidence counts, so that confidences are calibrated.",
+)
+MOVED: Final = _setting(
+    "moved_layer_nats",
+    4.0,
+    "Evidence in nats, beside the logarithm of the candidates' number, for a pair out of order.",
+)
+ORDER_ALONE: Final = _setting(
+    "order_alone",
+    0.75,
+    "Factor of the confidence of pairs that only types and order support: frameworks run "
+    "independent branches in different orders, and 3 of 4 such pairs were right (docs/diff.md).",
+)
+SAME_FLOPS: Final = _setting(
+    "same_flops",
+    0.05,
+    "FLOP counts whose logarithms differ by no more are equal: a bias may or may not be counted.",
+)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-# Each of these modules registers its rules.
 from traceana.advise import (  # noqa: F401
     convolution_algorithms,
     device_utilization,
@@ -14,17 +13,17 @@ from traceana.advise import (  # noqa: F401
     host_copies,
     measurement,
 )
-from traceana.advise.figures import WORTH, Figures
+from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Finding, Rule
+
+# Each of these modules registers its rules.
+from traceana.settings import LOW_UTILIZATION, WORTH
 
 if TYPE_CHECKING:
     from traceana.runs.model import BatchSeries
     from traceana.trace import Trace
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
-
-_LOW_UTILIZATION: Final = 0.5
-"""Below this GPU utilization a note says that savings of kernel time may not shorten the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
         return (f"no findings above {WORTH:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {unit}; they overlap, do not add them"]
-    if not figures.on_cpu and figures.busy_ns < _LOW_UTILIZATION * figures.window_ns:
+    if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
         utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(
             f"GPU utilization {utilization:.0f} %: savings of kernel time may become idle time, "

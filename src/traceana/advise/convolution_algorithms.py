@@ -12,6 +12,7 @@ from traceana.advise.rule import Change, Found, rule
 from traceana.flops.convolution import Convolution, forward
 from traceana.flops.cost import Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
+from traceana.settings import FASTER_ALGORITHM
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -29,9 +30,6 @@ _CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
     "wgrad": ("winograd_nonfused", "fft", "fft_tiling"),
 }
 """cuDNN's transform algorithms by direction (cudnnConvolutionFwdAlgo_t and its siblings)."""
-
-_FASTER: Final = 0.8
-"""The estimated time of another algorithm must be below this part of the time."""
 
 _INT64_MAX: Final = 2**63 - 1
 """Malformed extents can have larger counts."""
@@ -244,7 +242,7 @@ def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] |
     if not estimates:
         return None
     time, best = min(estimates, key=lambda pair: pair[0])
-    if time >= _FASTER * row["time_ns"]:
+    if time >= FASTER_ALGORITHM * row["time_ns"]:
         return None
     return {
         **{name: row[name] for name in ("layer", "direction", "algorithm")},

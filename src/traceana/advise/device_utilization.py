@@ -9,6 +9,7 @@ import polars as pl
 from traceana.advise.rule import Change, Found, rule
 from traceana.analyze.classes import SEARCH
 from traceana.flops.peaks import peak_for
+from traceana.settings import AT_PEAK, AT_PEAK_SHARE, LONG_KERNEL_NS, UNUSED_BLOCKS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
@@ -18,21 +19,9 @@ _TF32: Final = (8, 0)
 _FP16: Final = (7, 0)
 """Compute capabilities from which on tensor cores compute in the precision."""
 
-_LONG_NS: Final = 5_000
-"""Kernels that are shorter on average are a matter of launches."""
-
-_UNUSED: Final = 0.05
-"""The tails of any network's kernels leave this part of the busy time unused."""
-
 _OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share")
 _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
 """The figures of :func:`small_batch` by their source; those of the other are null."""
-
-_AT_PEAK: Final = 0.7
-"""From this part of the attainable rate on, a kernel is at its peak."""
-
-_AT_PEAK_SHARE: Final = 0.05
-"""Less of the kernel time at the peak is not worth a finding."""
 
 
 @rule(
@@ -155,7 +144,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     rows = figures.occupancy.filter(
         (pl.col("unused_ns") > 0)
         & ~pl.col("category").is_in(["collective", SEARCH])
-        & (pl.col("short_ns") >= _LONG_NS * pl.col("short_calls"))
+        & (pl.col("short_ns") >= LONG_KERNEL_NS * pl.col("short_calls"))
     )
     if rows.is_empty():
         return None
@@ -163,7 +152,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     # Concurrent kernels fill the SMs that one leaves unused.
     together = min(figures.busy_ns / figures.work_ns, 1.0) if figures.work_ns else 0.0
     total = int(unused * together)
-    if not figures.worth(total) or total < _UNUSED * figures.busy_ns:
+    if not figures.worth(total) or total < UNUSED_BLOCKS * figures.busy_ns:
         return None
     short = int(rows["short_ns"].sum())
     return Found(
@@ -202,10 +191,10 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
     if figures.on_cpu or figures.peaks is None:
         return None
     rows = figures.roofline.filter(
-        (pl.col("bound") == "memory") & (pl.col("of_attainable") >= _AT_PEAK)
+        (pl.col("bound") == "memory") & (pl.col("of_attainable") >= AT_PEAK)
     )
     time = int(rows["time_ns"].sum())
-    if time < _AT_PEAK_SHARE * figures.work_ns:
+    if time < AT_PEAK_SHARE * figures.work_ns:
         return None
     reached = rows.select((pl.col("of_attainable") * pl.col("time_ns")).sum()).item() / time
     first = rows.row(0, named=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -25,6 +25,7 @@ from traceana.analyze.steps import measured_steps, step_windows, steps
 from traceana.analyze.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
+from traceana.settings import WORTH
 
 if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from traceana.result import Result
     from traceana.runs.model import BatchSeries
     from traceana.trace import Trace
-
-WORTH: Final = 0.01
-"""A smaller saving, relative to the step, is no finding."""
 
 
 class Figures:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
+from traceana.settings import LONG_FOR_BANDWIDTH_NS, SLOW_MEMORY
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
-
-
-_SLOW: Final = 0.5
-"""Kernels below this part of the memory bandwidth are slow."""
-
-_LONG_NS: Final = 10_000
-"""Kernels that are shorter on average do not reach the memory bandwidth."""
 
 
 @rule(
@@ -81,8 +75,8 @@ def slow_bias_activation(figures: Figures) -> Found | None:
     rows = figures.roofline.filter(
         pl.col("category").is_in(["bias", "activation"])
         & (pl.col("bound") == "memory")
-        & (reached < _SLOW)
-        & (pl.col("time_ns") >= _LONG_NS * pl.col("calls"))
+        & (reached < SLOW_MEMORY)
+        & (pl.col("time_ns") >= LONG_FOR_BANDWIDTH_NS * pl.col("calls"))
     ).with_columns((pl.col("time_ns") * (1 - reached)).cast(pl.Int64).alias("saving_ns"))
     total = int(rows["saving_ns"].sum())
     if not figures.worth(total):

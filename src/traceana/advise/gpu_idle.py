@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 
 from traceana.advise.rule import Change, Found, Value, rule
+from traceana.settings import CULPRIT_SHARE, LAUNCH_BOUND_SHARE, LONGEST_DISPATCH_NS
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
-
-_DISPATCH_NS: Final = 1_000_000
-"""No operator takes longer to dispatch: a longer gap has another cause."""
-
-_LAUNCH_BOUND: Final = 0.5
-"""With this share of launch-bound kernels, launches limit the step."""
-
-_CULPRIT_SHARE: Final = 0.3
-"""An operator or range with less of the idle time is not named."""
 
 _STEP_RANGE: Final = r"^ProfilerStep"
 
@@ -62,7 +54,7 @@ def host_bound(figures: Figures) -> Found | None:
     if figures.on_cpu:
         return None
     # Where kernels are launch-bound, the cost of dispatching belongs to the rule launch_bound.
-    long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > _DISPATCH_NS)
+    long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
     lasting = long if _is_launch_bound(figures) else None
     return idle_for(figures, "host", "operator", by="range", lasting=lasting)
 
@@ -93,7 +85,7 @@ def launch_bound(figures: Figures) -> Found | None:
         figures,
         "operator",
         "launch_latency",
-        lasting=pl.col("time_ns") <= _DISPATCH_NS,
+        lasting=pl.col("time_ns") <= LONGEST_DISPATCH_NS,
         launch_bound_share=figures.launch_bound,
         launches_count=figures.each(int(launches)),
     )
@@ -177,7 +169,7 @@ def exposed_communication(figures: Figures) -> Found | None:
 
 
 def _is_launch_bound(figures: Figures) -> bool:
-    return figures.launch_bound is not None and figures.launch_bound >= _LAUNCH_BOUND
+    return figures.launch_bound is not None and figures.launch_bound >= LAUNCH_BOUND_SHARE
 
 
 def idle_for(
@@ -228,6 +220,6 @@ def idle_for(
 def _culprit(evidence: pl.DataFrame, by: str, total: int) -> str | None:
     named = evidence.drop_nulls(by).filter(~pl.col(by).str.contains(_STEP_RANGE))
     most = named.group_by(by).agg(pl.col("time_ns").sum()).sort("time_ns", by, descending=True)
-    if most.is_empty() or most["time_ns"].item(0) < _CULPRIT_SHARE * total:
+    if most.is_empty() or most["time_ns"].item(0) < CULPRIT_SHARE * total:
         return None
     return str(most[by].item(0))

@@ -12,16 +12,11 @@ from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, Value, rule
 from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.analyze.transfers import SMALL_BYTES
+from traceana.settings import LARGE_COPY_BYTES, SLOW_COPY
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
     from traceana.analyze.transfers import By
-
-_LARGE_BYTES: Final = 1 << 20
-"""From this size on the link limits the bandwidth, not the call."""
-
-_SLOW: Final = 0.5
-"""Large copies below this part of the link's peak are slow."""
 
 _NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_BYTES).fill_null(value=True)
 """Small copies are limited by the call, and have a rule of their own."""
@@ -145,7 +140,7 @@ def synchronous_copies(figures: Figures) -> Found | None:
 )
 def slow_copies(figures: Figures) -> Found | None:
     """Large copies far below the peak of their link."""
-    slow = (pl.col("mean_bytes") >= _LARGE_BYTES) & (pl.col("peak_share") < _SLOW)
+    slow = (pl.col("mean_bytes") >= LARGE_COPY_BYTES) & (pl.col("peak_share") < SLOW_COPY)
     rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & slow)
     return _copied(
         figures,
@@ -239,7 +234,7 @@ def _large_bandwidths(figures: Figures) -> pl.DataFrame:
     """Return ``direction`` and ``large_bytes_per_s``, of large copies."""
     return (
         figures.transfers("size")
-        .filter((pl.col("size") >= _LARGE_BYTES) & (pl.col("time_ns") > 0))
+        .filter((pl.col("size") >= LARGE_COPY_BYTES) & (pl.col("time_ns") > 0))
         .group_by("direction")
         .agg((pl.col("bytes").sum() * 1e9 / pl.col("time_ns").sum()).alias("large_bytes_per_s"))
     )

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, rule
 from traceana.analyze.classes import SEARCH
+from traceana.settings import MEAN_SHIFT, WARM_UP_RATIO
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
-
-_MEAN_SHIFT: Final = 0.05
-"""Slow first steps that raise the mean by less are ignored."""
-
-_SLOW_FIRST: Final = 1.25
-"""Of two steps, the first is slow above this multiple of the second."""
 
 
 @rule(
@@ -109,10 +104,10 @@ def first_step_counted(figures: Figures) -> Found | None:
     if slow.is_empty():
         # Warm-up is not detected in two steps; a slower first step is.
         slow, rest = steps.head(1), steps.tail(-1)
-        if slow["wall_ns"].item() < _SLOW_FIRST * _mean(rest):
+        if slow["wall_ns"].item() < WARM_UP_RATIO * _mean(rest):
             return None
     mean, others = _mean(steps), _mean(rest)
-    if mean < (1 + _MEAN_SHIFT) * others:
+    if mean < (1 + MEAN_SHIFT) * others:
         return None
     return Found(
         0,

@@ -12,7 +12,6 @@ import polars as pl
 from traceana.comparison.changes import change_table, change_times, found_changes
 from traceana.comparison.compared_run import Run, step_flops
 from traceana.comparison.diff_rows import (
-    LEAST_CONFIDENCE,
     VIEWS,
     By,
     PairedRun,
@@ -25,6 +24,7 @@ from traceana.comparison.diff_rows import (
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
 from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
+from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
 
 if TYPE_CHECKING:
     from traceana.describe import Manifest
@@ -114,8 +114,8 @@ def diff(
     pairs: Pairs | None = None,
     model_a: Manifest | None = None,
     model_b: Manifest | None = None,
-    level: float = 0.95,
-    minimum_effect: float = 0.01,
+    level: float = CONFIDENCE_LEVEL,
+    minimum_effect: float = MINIMUM_EFFECT,
     statistic: str = "median",
 ) -> Diff:
     """Return what changed from baseline ``a`` to candidate ``b``, where, and whether it is real.

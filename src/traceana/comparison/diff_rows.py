@@ -14,13 +14,11 @@ from traceana.comparison.layer_alignment import Alignment
 from traceana.comparison.layer_features import Layer, RunLayers
 from traceana.comparison.step_work import KEYS, Kind, keyed
 from traceana.comparison.verdicts import RowPairs, RowTimes, mean_available, with_deltas
+from traceana.settings import LEAST_CONFIDENCE
 
 By = Literal["layer"] | Kind
 
 VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
-
-LEAST_CONFIDENCE: Final = 0.5
-"""The match confidence below which two paired layers are not compared."""
 
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""

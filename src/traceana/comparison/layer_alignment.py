@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.sequence_alignment import Gaps, Matrix, best_alignment, posterior
+from traceana.settings import MOVED, ORDER_ALONE, SAME_FLOPS, TEMPERED
 
 if TYPE_CHECKING:
     from traceana.comparison.layer_features import Layer
@@ -23,18 +24,6 @@ UNIT: Final = 1e-3
 GAPS: Final = Gaps(open=3000, extend=500, change=2000)
 """A gap begins behind one layer in twenty (e^-3), and is followed by another in three of five."""
 
-TEMPERED: Final = 0.5
-"""Features are not independent, as their sum supposes: shapes, weights and FLOPs go together. The
-evidence counts run, so that a confidence is as often right as it says."""
-
-MOVED: Final = 4.0
-"""Nats, beside the logarithm of the number of candidates, that a pair out of order has to have."""
-
-ORDER_ALONE: Final = 0.75
-"""Confidence is this much of what it would be where only types and order speak for a pair:
-frameworks run branches that do not depend on each other in different orders. In recordings of three
-networks by three frameworks, 3 of 4 such pairs were right (``docs/diff.md``)."""
-
 _ROUNDS: Final = 2
 _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
@@ -43,8 +32,6 @@ _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", 
 Codes = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 UNKNOWN: Final = -1
-SAME_FLOPS: Final = 0.05
-"""Counts whose logarithms differ by no more are of one amount: a bias is counted or is not."""
 _MOST_TIES: Final = 1000
 _OBSERVATIONS: Final = 10
 """How many layers the prior of m stands for when m is estimated anew from layers paired."""

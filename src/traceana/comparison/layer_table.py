@@ -10,7 +10,6 @@ import polars as pl
 
 from traceana.analyze.layers.located import DIRECTIONS, by_direction
 from traceana.comparison.compared_run import Run
-from traceana.comparison.diff_rows import LEAST_CONFIDENCE
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.run_inputs import forced_pairs
 from traceana.comparison.run_tables import (
@@ -24,6 +23,7 @@ from traceana.comparison.run_tables import (
     with_ratio,
 )
 from traceana.result import with_share
+from traceana.settings import LEAST_CONFIDENCE
 
 _KEYS: Final = ("layer", "type", "role")
 _TIMES: Final = (*DIRECTIONS, "time_ns")

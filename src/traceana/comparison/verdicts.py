@@ -30,21 +30,17 @@ from traceana.comparison.resampling import (
     smallest_p,
     statistic,
 )
+from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT, NOISE_FLOOR
 
 Verdict = Literal[
     "faster", "slower", "same", "inconclusive", "not enough steps", "only in a", "only in b"
 ]
 
-LEVEL: Final = 0.95
-MINIMUM_EFFECT: Final = 0.01
 FEWEST: Final = 2
 """Of one step nothing is known of how much steps differ."""
 
 Times = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-FLOOR: Final = 0.1
-"""The part of the least effect on the step by which every standard error is widened: what matters
-to the step stands out from the noise of the hundreds of rows that do not."""
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "calls_a": pl.Float64,
     "calls_b": pl.Float64,
@@ -68,7 +64,7 @@ alone) and the verdict. Without enough steps bounds and ``p`` are null."""
 class Criteria:
     """When a difference counts as real: its confidence level and the least relative effect."""
 
-    level: float = LEVEL
+    level: float = CONFIDENCE_LEVEL
     minimum_effect: float = MINIMUM_EFFECT
     statistic: Statistic = "median"
 
@@ -210,7 +206,9 @@ def judged(
     low = high = p = np.full(columns, np.nan)
     if enough:
         of_step = np.concatenate([one.of_step for one in things])
-        p, low, high = _figures(x, y, of_step, criteria, FLOOR * criteria.minimum_effect * mean)
+        p, low, high = _figures(
+            x, y, of_step, criteria, NOISE_FLOOR * criteria.minimum_effect * mean
+        )
     found, at = [], 0
     for one in things:
         cut = slice(at, at + len(one.of_step))
