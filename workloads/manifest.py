@@ -5,10 +5,9 @@ From the description alone, in the format that ``traceana.describe`` writes of a
 
 from __future__ import annotations
 
-from traceana.describe.finish import Details, finished, model_inputs
-from traceana.describe.inputs import Call
-from traceana.describe.manifest import Layout, Manifest, manifest
-from traceana.describe.recording import Recorded
+from traceana.model.layer_rows import Details, finished, model_inputs
+from traceana.model.manifest import Layout, Manifest, manifest
+from traceana.model.recorded_calls import ModelCall, Recorded
 from workloads.network import AvgPool, Conv, Layer, LocalResponseNorm, MaxPool
 from workloads.options import Layout as Memory
 from workloads.options import RunOptions
@@ -33,7 +32,7 @@ def layer_manifest(options: RunOptions) -> Manifest:
         for position, shape in enumerate(layer_shapes(network))
     )
     side = network.image_size
-    call = Call(((options.local_batch, network.channels, side, side),), ("float32",), (None,))
+    call = ModelCall(((options.local_batch, network.channels, side, side),), ("float32",), (None,))
     return manifest(
         network=options.network,
         framework=None,

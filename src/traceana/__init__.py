@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from traceana.comparison.compare import compare
     from traceana.comparison.diff import diff
-    from traceana.describe import describe
+    from traceana.model import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.trace import Trace
 
@@ -39,8 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return compare
     if name == "describe":
-        import importlib
+        from traceana.model import describe
 
-        # A package that can be called: `describe.read` and `describe.find` are in it.
-        return importlib.import_module(f"traceana.{name}")
+        return describe
     raise AttributeError(f"module 'traceana' has no attribute {name!r}")

@@ -13,7 +13,7 @@ import traceana
 from traceana.comparison.diff import diff
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers
-from traceana.describe import read
+from traceana.model import read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = {

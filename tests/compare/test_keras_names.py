@@ -17,8 +17,8 @@ import traceana
 from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
 from traceana.comparison.diff import Diff
-from traceana.describe import Manifest, find, read
-from traceana.describe.manifest import Layer
+from traceana.model import Manifest, find, read
+from traceana.model.manifest import Layer
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]

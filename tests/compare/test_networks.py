@@ -19,7 +19,7 @@ import traceana
 from traceana.analyze.costs.pairing import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
-from traceana.describe import Manifest, find, read
+from traceana.model import Manifest, find, read
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]

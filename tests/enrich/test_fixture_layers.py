@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from traceana.analyze.costs.pairing import with_names_of
-from traceana.describe import find
-from traceana.describe import read as manifest
 from traceana.enrich import attribute
 from traceana.ingest import read
+from traceana.model import find
+from traceana.model import read as manifest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

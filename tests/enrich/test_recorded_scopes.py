@@ -15,7 +15,7 @@ import traceana
 from tests.support.scope_programs import BATCH, ROWS, SIZE, STEPS, TURNS, WIDTH, keras_network
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.describe import Manifest
+from traceana.model import Manifest
 from traceana.trace import Trace
 
 LINEN = {f"LinenNet{layer}" for layer in ("", ".Conv_0", ".Conv_1", ".Dense_0")}

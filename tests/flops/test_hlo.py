@@ -12,9 +12,9 @@ import pytest
 
 import traceana
 from tests.support.manifest import TRACES
-from traceana.describe import Layer, read
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.registry import FORMULAS
+from traceana.model import Layer, read
 from traceana.trace.schema import conform
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "xplane"

@@ -12,7 +12,7 @@ import pytest
 
 import traceana
 from traceana.analyze.layers import layers
-from traceana.describe import read
+from traceana.model import read
 from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions

@@ -16,7 +16,7 @@ import traceana
 from tests.record.conftest import Record
 from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH
 from traceana.analyze.layers import layers
-from traceana.describe import read
+from traceana.model import read
 from traceana.runs import RecordedRun, Status, read_run
 
 Script = Callable[[str], Path]

@@ -15,7 +15,7 @@ from tests.cli.conftest import Run as Command
 from tests.cli.conftest import run as run
 from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
-from traceana.describe import read
+from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
 from traceana.runs.model import RUN_FILE
 

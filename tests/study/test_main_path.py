@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
 from tests.support.recorded import FRAMEWORKS, recorded_sweep
 from traceana.analyze.communication import communication
-from traceana.describe import read
+from traceana.model import read
 from traceana.runs import Status, find_runs
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from traceana.describe.manifest import Manifest
+from traceana.model.manifest import Manifest
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
 from traceana.runs.model import (
     ENVIRONMENT_FILE,

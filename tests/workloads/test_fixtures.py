@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.describe import read
+from traceana.model import read
 from workloads.manifest import layer_manifest
 from workloads.network import Conv, Linear
 from workloads.options import RunOptions, parse_run_options

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from traceana.describe import Input, Layer
+from traceana.model import Input, Layer
 from workloads.manifest import layer_manifest
 from workloads.options import (
     Algorithms,

@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from traceana.describe import Manifest, read
 from traceana.errors import ExitCode, TraceanaError
+from traceana.model import Manifest, read
 from traceana.study.timed_algorithms import write
 from workloads.algorithms.accelerator import Cuda
 from workloads.algorithms.cudnn import CuDNNBench

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from traceana.describe import Manifest
-from traceana.describe.manifest import Layer as Described
+from traceana.model import Manifest
+from traceana.model.manifest import Layer as Described
 from traceana.study.timed_algorithms import Layer
 
 

@@ -16,7 +16,7 @@ from traceana.analyze.work import why_no_work, work
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 NO_OPERATOR: Final = "(no operator)"

@@ -21,8 +21,8 @@ from traceana.flops.operators import Tree
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
     from traceana.flops.peaks import Peaks
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 _GRADIENTS: Final = ("dgrad", "wgrad")

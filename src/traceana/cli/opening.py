@@ -14,8 +14,8 @@ from traceana.cli.options import Reading
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
     from traceana.ingest.source import Progress
+    from traceana.model import Manifest
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
@@ -50,11 +50,11 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
 def layer_manifest(files: Sequence[Path], reading: Reading) -> Manifest | None:
     """Return the layer manifest that ``reading`` names, or the one beside the trace.
 
-    Raises the errors of :func:`traceana.describe.read` on one that was named; one that only lies
+    Raises the errors of :func:`traceana.model.read` on one that was named; one that only lies
     there and cannot be read is left out, and stderr says so.
     """
-    from traceana.describe import find, read
     from traceana.errors import TraceanaError
+    from traceana.model import find, read
     from traceana.report.text import plain
 
     if reading.model is not None:

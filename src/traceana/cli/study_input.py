@@ -11,7 +11,7 @@ from traceana.cli.options import Reading
 from traceana.study import Name
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.runs import RecordedRun
     from traceana.study.recorded_runs import Recorded
     from traceana.study.scaling import Communication
@@ -73,7 +73,7 @@ def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
 
 
 def _manifest(run: RecordedRun) -> Manifest | None:
-    from traceana.describe import read
+    from traceana.model import read
 
     return None if run.layers is None else read(run.layers)
 

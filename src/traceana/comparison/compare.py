@@ -30,7 +30,7 @@ from traceana.comparison.run_tables import (
 )
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 BATCHES: Final = "batches differ: times are per step, not per example"

@@ -20,7 +20,7 @@ from traceana.comparison.run_inputs import Pairs
 from traceana.comparison.step_work import cells
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

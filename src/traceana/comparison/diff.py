@@ -27,7 +27,7 @@ from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
 from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from traceana.analyze.layers.operands import Operands
-    from traceana.describe import Manifest
-    from traceana.describe.manifest import Layer as ManifestLayer
+    from traceana.model import Manifest
+    from traceana.model.manifest import Layer as ManifestLayer
     from traceana.trace import Trace
 
 _SEPARATOR: Final = re.compile(r"[./]")

@@ -20,7 +20,7 @@ from traceana.runs.find import runs_below
 from traceana.trace.bundle import is_bundle
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 
@@ -44,7 +44,7 @@ def opened(
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.describe import find, read
+    from traceana.model import find, read
     from traceana.opening import open_trace
 
     if not isinstance(given, str | os.PathLike):

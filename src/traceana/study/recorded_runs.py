@@ -10,7 +10,7 @@ from statistics import fmean, median, quantiles
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.runs import Environment, Run, StepTimes, Timing
     from traceana.study.trace_tables import Traced
 

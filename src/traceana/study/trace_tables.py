@@ -19,7 +19,7 @@ from traceana.study.recorded_runs import Recorded, conditions, labels, on_a_gpu,
 from traceana.study.study import Study
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 PER_STEP: Final = "step"

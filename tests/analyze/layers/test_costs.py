@@ -15,11 +15,11 @@ from traceana.analyze.flops import flops
 from traceana.analyze.formulas import formulas
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
-from traceana.describe import Manifest, find
-from traceana.describe.manifest import Layer, manifest
 from traceana.enrich import attribute, with_classes
 from traceana.enrich.classify import rules_in_use
 from traceana.flops.peaks import Peaks
+from traceana.model import Manifest, find
+from traceana.model.manifest import Layer, manifest
 from traceana.trace import Trace
 
 FORWARD = 2 * 8 * 64 * 56 * 56 * 32 * 9

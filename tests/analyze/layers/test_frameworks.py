@@ -11,7 +11,7 @@ import pytest
 
 import traceana
 from traceana.analyze.layers import layers
-from traceana.describe import Manifest, find, read
+from traceana.model import Manifest, find, read
 from traceana.trace import Trace
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"

@@ -20,7 +20,7 @@ from tests.enrich.test_passes import residual
 from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
 from traceana.cli.main import app
-from traceana.describe import read
+from traceana.model import read
 from traceana.trace import Trace
 
 

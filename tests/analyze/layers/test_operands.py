@@ -12,7 +12,7 @@ import pytest
 import traceana
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers.operands import operands
-from traceana.describe import find, read
+from traceana.model import find, read
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 

@@ -16,7 +16,7 @@ from traceana.flops.operators import PART, Tree, operator_costs
 from traceana.trace.schema import ROW
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {

@@ -9,13 +9,13 @@ import polars as pl
 
 from traceana.analyze.costs.pairing import Pairing, paired
 from traceana.analyze.work import work
-from traceana.describe.manifest import Layer, Manifest
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.places import SEPARATOR
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
 from traceana.flops.operators import PART
+from traceana.model.manifest import Layer, Manifest
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

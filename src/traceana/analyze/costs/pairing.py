@@ -22,7 +22,7 @@ from traceana.enrich.layers.places import SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from traceana.describe.manifest import Layer, Manifest
+    from traceana.model.manifest import Layer, Manifest
     from traceana.trace import Trace
 
 _SEPARATOR: Final = re.compile(r"[./]")

@@ -19,7 +19,7 @@ from traceana.flops.cost import Shape
 from traceana.trace.schema import conform
 
 if TYPE_CHECKING:
-    from traceana.describe.manifest import Layer, Manifest
+    from traceana.model.manifest import Layer, Manifest
     from traceana.trace import Trace
 
 _TYPES: Final = {

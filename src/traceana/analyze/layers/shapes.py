@@ -13,7 +13,7 @@ from traceana.analyze.costs.pairing import paired
 from traceana.analyze.layers.operands import operands
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 COLUMNS: Final = ("input_shape", "output_shape")

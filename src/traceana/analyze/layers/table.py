@@ -20,8 +20,8 @@ from traceana.analyze.work import why_no_work
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
-    from traceana.describe import Manifest
     from traceana.flops.peaks import Peaks
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_bytes")

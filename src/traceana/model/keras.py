@@ -1,19 +1,131 @@
-"""What Keras' layers are in the manifest's terms."""
+"""Layers of a Keras model, by watching its symbolic call.
+
+Rows are ``keras.layers``; activations inside a layer and functions of ``keras.ops`` have none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, Final
 
 import keras
 from keras import layers
 
-from traceana.describe.finish import Details
-from traceana.describe.geometry import Pads, channels_first, missing, per_axis, renamed, same_pads
-from traceana.describe.manifest import Shape
-from traceana.describe.recording import Recorded
-from traceana.describe.vocabulary import ACTIVATIONS, PARAMETERS
+from traceana.errors import BadModelError
+from traceana.model.layer_rows import Details, finished, model_inputs
+from traceana.model.manifest import Manifest, Shape, manifest
+from traceana.model.recorded_calls import (
+    ACTIVATIONS,
+    PARAMETERS,
+    ModelCall,
+    Pads,
+    Recorded,
+    Recording,
+    channels_first,
+    missing,
+    per_axis,
+    renamed,
+    same_pads,
+)
+
+
+def describe_keras(
+    model: Any, call: ModelCall, name: str | None, types: Mapping[str, str]
+) -> Manifest:
+    """Describe a built Keras model; see :func:`traceana.describe`."""
+    if not isinstance(model, keras.layers.Layer):
+        raise BadModelError(f"a {type(model).__qualname__} is not a Keras model or layer")
+    if not model.built:
+        raise BadModelError(
+            f"the Keras model {model.name} is not built: call it once on an input of shape "
+            f"{call.shapes[0]}, then describe it"
+        )
+    dtypes = [dtype or str(model.dtype_policy.compute_dtype) for dtype in call.dtypes]
+    recording = Recording()
+    try:
+        with _watched(recording):
+            _symbolic_call(model, call, dtypes)
+    except Exception as error:  # a model's call may raise anything
+        shapes = ", ".join(map(str, call.shapes))
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise BadModelError(
+            f"the model does not run on inputs of shape {shapes}: {reason}; give the shape and "
+            "dtype that it was built for, with the batch first"
+        ) from error
+    layers = tuple(
+        finished(recorded, position, details(recorded, types))
+        for position, recorded in enumerate(recording.layers)
+    )
+    return manifest(
+        network=name or model.name,
+        framework="Keras",
+        inputs=model_inputs(call, dtypes, layers, keras.config.image_data_format()),
+        layers=layers,
+        parameter_count=sum(prod(shape) for _, shape in parameters(model)),
+    )
+
+
+def _symbolic_call(model: Any, call: ModelCall, dtypes: list[str]) -> None:
+    # Keras computes output shapes this way, without data and without changing variables.
+    # A call on symbolic tensors would add a node to the model.
+    backend = importlib.import_module("keras.src.backend")
+    tensors = [
+        keras.KerasTensor(shape, dtype=dtype)
+        for shape, dtype in zip(call.shapes, dtypes, strict=True)
+    ]
+    arguments, named = call.arguments(tensors)
+    if len(arguments) > 1 and hasattr(model, "_inputs_struct"):
+        # A functional model takes its inputs as one list, one of its own class as arguments.
+        arguments = [arguments]
+    backend.compute_output_spec(model.__call__, *arguments, **named)
+
+
+@contextmanager
+def _watched(recording: Recording) -> Iterator[None]:
+    """Record every layer call. Keras has no hooks: the class method is replaced."""
+    watched = keras.layers.Layer
+    original = watched.__call__
+    around: list[Any] = []
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        inside_layer = any(is_layer(layer) for layer in around)
+        around.append(self)
+        try:
+            output = original(self, *arguments, **options)
+        finally:
+            around.pop()
+        if not inside_layer and is_layer(self):
+            axes = getattr(self, "data_format", None) or keras.config.image_data_format()
+            recording.add(
+                Recorded(
+                    key=id(self),
+                    path="/".join(layer.name for layer in (*around, self)),
+                    layer=self,
+                    inputs=_shapes((arguments, options)),
+                    outputs=_shapes(output),
+                    axes=axes,
+                    layout=axes,
+                )
+            )
+        return output
+
+    watched.__call__ = call
+    try:
+        yield
+    finally:
+        watched.__call__ = original
+
+
+def _shapes(values: Any) -> list[tuple[int, ...]]:
+    return [
+        tuple(int(size) for size in value.shape)
+        for value in keras.tree.flatten(values)
+        if hasattr(value, "shape") and None not in tuple(value.shape)
+    ]
+
 
 _TYPES: Final = {
     "Dense": "Linear",
@@ -51,7 +163,7 @@ _NOT_TRAINED: Final = ("moving_mean", "moving_variance", "seed_generator_state")
 
 
 def is_layer(layer: Any) -> bool:
-    """Tell whether this is a layer: one of Keras' own, or one without layers in it."""
+    """Return whether this is a layer: one of Keras' own, or one without inner layers."""
     if isinstance(layer, keras.Model):
         return False
     return _own(layer) is not None or not any(
@@ -60,7 +172,7 @@ def is_layer(layer: Any) -> bool:
 
 
 def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
-    """Return what the layer of a recorded call is."""
+    """Return type and arguments of a recorded layer."""
     layer = recorded.layer
     name = type(layer).__name__
     type_ = types.get(name) or _type(layer, recorded) or name
@@ -91,7 +203,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
 
 
 def parameters(layer: Any) -> list[tuple[str, Shape]]:
-    """Return path and shape of what is trained, as Keras has them, frozen or not."""
+    """Return path and shape of the weights, frozen ones included."""
     return [
         (variable.path, tuple(variable.shape))
         for variable in layer.weights
@@ -120,22 +232,22 @@ def _type(layer: Any, recorded: Recorded) -> str | None:
 
 def _padding(
     type_: str,
-    said: str,
+    padding: str,
     given: Shape,
     made: Shape,
     kernel: Shape,
     stride: Shape,
     dilation: Shape,
 ) -> Pads:
-    if said == "causal":
+    if padding == "causal":
         return ((dilation[0] * (kernel[0] - 1), 0),)
     found: list[tuple[int, int]] = []
     windows = zip(given[2:], made[2:], kernel, stride, dilation, strict=True)
     for size, out, window, step, spread in windows:
-        if said != "same":
+        if padding != "same":
             found.append((0, 0))
         elif type_.startswith("ConvTranspose"):
-            # What is cut from the whole: the padding of the convolution that it transposes.
+            # The padding of the convolution that it transposes.
             total = max(missing(out, size, window, step, spread), 0)
             found.append((total // 2, total - total // 2))
         else:

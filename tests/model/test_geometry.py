@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.describe.geometry import (
+from traceana.model.layer_rows import LayerCall, flops
+from traceana.model.recorded_calls import (
     channels_first,
     output_size,
     pads_as_run,
     per_axis,
     same_pads,
 )
-from traceana.describe.work import LayerCall, flops
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The equations of a JAX function in one flat list, each with its whole name scope."""
+"""The equations of a JAX function in one list, each with its full name scope; abstract inputs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Literal
+
+from traceana.errors import BadModelError
+from traceana.model.recorded_calls import ModelCall
 
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One primitive. ``inputs`` and ``outputs`` number values; literals are None.
+    """One primitive. ``inputs`` and ``outputs`` are indices of values; literals are None.
 
-    ``times`` is how often it runs in one call of the function: in the body of a scan, its length.
+    ``times`` is its number of runs in one call of the function: in the body of a scan, its length.
     """
 
     primitive: str
@@ -29,9 +33,9 @@ class Equation:
 class Program:
     """A function inlined: its equations in order, and shape and dtype of every value.
 
-    ``arguments``, ``constants`` and ``results`` number values; ``constants`` are by the identity of
-    the array, which several inner functions may close over. ``part_of`` leads from a slice that a
-    scan takes of an array to that array.
+    ``arguments``, ``constants`` and ``results`` are indices of values; ``constants`` by the
+    identity of the array, which several inner functions may close over. ``part_of`` maps a slice
+    that a scan takes of an array to that array.
     """
 
     equations: list[Equation]
@@ -46,10 +50,10 @@ _INNER: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def inline(closed: Any) -> Program:
-    """Inline everything that ``closed`` calls.
+    """Return ``closed`` with everything that it calls inlined.
 
-    Of a conditional the branch of the most equations counts; of a loop without a known number of
-    turns one turn.
+    A conditional counts as its branch with the most equations, a loop of unknown length as one
+    iteration.
     """
     program = Program([], [], [], {}, [], {})
     numbers: dict[Any, int] = {}
@@ -63,7 +67,7 @@ def inline(closed: Any) -> Program:
 
 
 def live(program: Program) -> Program:
-    """Leave out equations that no result depends on."""
+    """Return the program without equations that no result depends on."""
     wanted = set(program.results)
     kept: list[Equation] = []
     for equation in reversed(program.equations):
@@ -90,7 +94,7 @@ def _walk(
                 Equation(name, here, eqn.params, tuple(inputs), outputs, times)
             )
             continue
-        body, constants, turns, skipped = inner
+        body, constants, iterations, skipped = inner
         within: dict[Any, int] = {
             var: _constant(program, value)
             for var, value in zip(body.constvars, constants, strict=True)
@@ -103,20 +107,20 @@ def _walk(
             else:
                 within[var] = _new(program, var.aval)
                 program.part_of[within[var]] = number
-        _walk(body, within, here, times * turns, program)
+        _walk(body, within, here, times * iterations, program)
         for outer, var in zip(eqn.outvars, body.outvars, strict=False):
             found = _known(within, var)
             same = found is not None and tuple(outer.aval.shape) == tuple(var.aval.shape)
             numbers[outer] = found if same and found is not None else _new(program, outer.aval)
             if found is not None and not same:
-                # What a scan stacks: each turn's result is a part of it.
+                # The stacked results of a scan's iterations.
                 program.equations.append(
                     Equation("stack", here, {}, (found,), (numbers[outer],), times)
                 )
 
 
 def _called(eqn: Any) -> tuple[Any, Sequence[Any], int, int] | None:
-    """Return what an equation calls: the jaxpr, its constants, turns, inputs that it skips."""
+    """Return the jaxpr that an equation calls, its constants, iterations, and skipped inputs."""
     name, params = eqn.primitive.name, eqn.params
     if name == "cond":
         closed = max(params["branches"], key=lambda branch: len(branch.jaxpr.eqns))
@@ -127,19 +131,19 @@ def _called(eqn: Any) -> tuple[Any, Sequence[Any], int, int] | None:
     found = next((params[key] for key in _INNER if key in params), None)
     if found is None:
         return None
-    turns = int(params["length"]) if name == "scan" else 1
+    iterations = int(params["length"]) if name == "scan" else 1
     if hasattr(found, "jaxpr"):
-        return found.jaxpr, found.consts, turns, 0
-    return found, (), turns, 0
+        return found.jaxpr, found.consts, iterations, 0
+    return found, (), iterations, 0
 
 
 def _names(eqn: Any) -> tuple[str, ...] | None:
-    """Return the scopes that an equation has of its own, None for one of a backward pass."""
+    """Return the equation's own scopes, None in a backward pass."""
     found: list[str] = []
     for element in eqn.source_info.name_stack.stack:
         name = str(element.name)
         if type(element).__name__ == "Scope":
-            # jax.numpy.einsum names a scope by its subscripts.
+            # jax.numpy.einsum opens a scope named by its subscripts.
             found.extend(part for part in name.split("/") if "->" not in part)
         elif name == "transpose":
             return None
@@ -165,3 +169,42 @@ def _constant(program: Program, value: Any) -> int:
     if id(value) not in program.constants:
         program.constants[id(value)] = _new(program, jax.typeof(value))
     return program.constants[id(value)]
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the arrays in a tree."""
+    return [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "shape")]
+
+
+def dtypes_of(call: ModelCall, parameters: Sequence[Any]) -> list[str]:
+    """Return the dtype of each input, by default that of the first floating-point parameter."""
+    floating = (str(one.dtype) for one in parameters if jnp.issubdtype(one.dtype, jnp.floating))
+    default = next(floating, "float32")
+    return [dtype or default for dtype in call.dtypes]
+
+
+def abstract(call: ModelCall, dtypes: Sequence[str]) -> list[jax.ShapeDtypeStruct]:
+    """Return abstract inputs."""
+    return [
+        jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+        for shape, dtype in zip(call.shapes, dtypes, strict=True)
+    ]
+
+
+def shapes_in(tree: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays in a tree, without random keys."""
+    return [
+        tuple(leaf.shape)
+        for leaf in leaves(tree)
+        if leaf.shape and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    ]
+
+
+def refused(call: ModelCall, error: Exception) -> BadModelError:
+    """Return the error for a model that does not run on these inputs."""
+    shapes = ", ".join(map(str, call.shapes))
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return BadModelError(
+        f"the model does not run on inputs of shape {shapes}: {reason}; give the shape and dtype "
+        "that it takes, with the batch first"
+    )

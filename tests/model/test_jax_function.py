@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traceana.describe import describe
 from traceana.errors import BadModelError
+from traceana.model import describe
 
 
 def test_parameters_by_name_and_what_is_between_scopes() -> None:
@@ -185,7 +185,7 @@ def test_types_by_scope() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(BadModelError, match="names no layers: put each under"):
+    with pytest.raises(BadModelError, match="has no named scopes: put each layer under"):
         describe(lambda x: x + 1, (2, 3))
     with pytest.raises(BadModelError, match="does not run on inputs of shape"):
         describe(lambda x: x @ jnp.zeros((4, 4)), (2, 3))

@@ -1,26 +1,137 @@
-"""Floating-point operations of one call of a layer, by the formulas of :mod:`traceana.flops`."""
+"""From a layer's recorded calls to its row of the manifest: shapes, padding, FLOPs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isqrt, prod
 from typing import Final
 
-from traceana.describe.manifest import Shape
 from traceana.flops import attention, convolution, normalization, pooling
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, UncountableError
 from traceana.flops.matmul import matmul
 from traceana.flops.reduction import softmax
 from traceana.flops.registry import cost, total_flops
+from traceana.model.manifest import Input, Layer, Layout, Shape
+from traceana.model.recorded_calls import (
+    ModelCall,
+    Pads,
+    Recorded,
+    channels_first,
+    layout_of,
+    pads_as_run,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """A layer's type and arguments, in the manifest's terms.
+
+    ``parameters`` have PyTorch's shapes: (K, C / groups, R, S) and (out, in). ``neighbours`` is
+    the number of channels over which LRN sums. ``flops`` are those of one call where no formula
+    applies. With ``by_operators`` FLOPs are counted by operator, not by formula.
+    """
+
+    type: str
+    framework_type: str
+    kernel: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    padding: Pads | None = None
+    dilation: tuple[int, ...] | None = None
+    groups: int | None = None
+    parameters: Mapping[str, Shape] = field(default_factory=dict)
+    neighbours: int | None = None
+    flops: int | None = None
+    by_operators: bool = False
+
+
+def finished(recorded: Recorded, position: int, found: Details) -> Layer:
+    """Return the manifest's row of a layer: shapes in one convention, padding as run, FLOPs."""
+    calls = [
+        LayerCall(
+            tuple(channels_first(shape, found.type, recorded.axes) for shape in inputs),
+            tuple(channels_first(shape, found.type, recorded.axes) for shape in outputs),
+        )
+        for inputs, outputs in recorded.calls
+    ]
+    first = calls[0]
+    type_ = "Flatten" if _flattens(first, found) else found.type
+    counts = [_flops(type_, call, found) for call in calls]
+    known = [count for count in counts if count is not None]
+    total = sum(known) * recorded.times if len(known) == len(counts) else recorded.flops
+    return Layer(
+        path=recorded.path,
+        type=type_,
+        framework_type=found.framework_type,
+        position=position,
+        calls=len(calls) * recorded.times,
+        inputs=first.inputs,
+        outputs=first.outputs,
+        layout=layout_of((*first.inputs, *first.outputs), type_, recorded.layout),
+        kernel=found.kernel,
+        stride=found.stride,
+        padding=_pads(found, first),
+        dilation=found.dilation,
+        groups=found.groups,
+        parameters=dict(found.parameters),
+        parameter_count=sum(prod(shape) for shape in found.parameters.values()),
+        flops=recorded.flops if found.by_operators else total,
+        order=tuple(recorded.order) if len(recorded.order) > 1 else (),
+    )
+
+
+def _flops(type_: str, call: LayerCall, found: Details) -> int | None:
+    if found.flops is not None:
+        return found.flops
+    return flops(type_, call, found.parameters, found.kernel, found.groups, found.neighbours)
+
+
+def _flattens(call: LayerCall, found: Details) -> bool:
+    """Return whether a layer of a custom class is a Flatten."""
+    if found.parameters or len(call.inputs) != 1 or len(call.outputs) != 1:
+        return False
+    (given,), (made,) = call.inputs, call.outputs
+    return len(given) > 2 and made == (given[0], prod(given[1:]))
+
+
+def _pads(found: Details, call: LayerCall) -> Pads | None:
+    if found.kernel is None or found.stride is None or found.padding is None:
+        return found.padding
+    given, made = call.inputs[0], call.outputs[0]
+    images = len(given) == len(made) == len(found.kernel) + 2
+    if not images or found.type.startswith("ConvTranspose"):
+        return found.padding
+    dilation = found.dilation or (1,) * len(found.kernel)
+    return pads_as_run(given, made, found.kernel, found.stride, found.padding, dilation)
+
+
+def model_inputs(
+    call: ModelCall, dtypes: Sequence[str], layers: Sequence[Layer], axes: Layout
+) -> tuple[Input, ...]:
+    """Return the model's inputs in the manifest's convention.
+
+    They are images where the first layer has images of this rank; ``axes`` is their order of axes.
+    """
+    layout = next((layer.layout for layer in layers if layer.layout is not None), None)
+    kind = layers[0].type if layers else ""
+    return tuple(
+        Input(
+            shape=channels_first(shape, kind, axes),
+            dtype=dtype,
+            layout=None if layout is None else layout_of([shape], kind, layout),
+            name=name,
+        )
+        for shape, dtype, name in zip(call.shapes, dtypes, call.names, strict=True)
+    )
+
 
 Parameters = Mapping[str, Shape]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """What one call took and gave: shapes in the manifest's convention."""
+    """The inputs and outputs of one call: shapes in the manifest's convention."""
 
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
@@ -30,7 +141,7 @@ _NOTHING: Final = (
     *("Flatten", "Unflatten", "Identity", "Embedding", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"),
     *("PixelShuffle", "PixelUnshuffle", "ChannelShuffle", "Concatenate", "Reshape", "Permute"),
 )
-"""Types that move elements and compute nothing."""
+"""Types that move elements without FLOPs."""
 
 _POINTWISE: Final = {
     "ReLU": "aten::relu",
@@ -48,10 +159,10 @@ _POINTWISE: Final = {
     "Softplus": "aten::softplus",
     "Dropout": "aten::native_dropout",
 }
-"""Types that are one operator of ATen an element, whose formula counts them."""
+"""Elementwise types, by the ATen operator whose formula counts them."""
 
 _COMBINING: Final = {"Add": "aten::add", "Subtract": "aten::sub", "Multiply": "aten::mul"}
-"""Types that combine their inputs two by two."""
+"""Types that combine their inputs pairwise."""
 
 
 def flops(
@@ -62,11 +173,11 @@ def flops(
     groups: int | None,
     neighbours: int | None,
 ) -> int | None:
-    """Return the operations of one forward call, None where they are not known.
+    """Return the FLOPs of one forward call, None where unknown.
 
-    ``parameters`` are shaped as PyTorch has them. Batch normalization counts with the statistics of
-    the batch, as in training; of a recurrent layer only its matrix products count, and of an
-    attention its projections and products.
+    ``parameters`` have PyTorch's shapes. Batch normalization counts with the statistics of
+    the batch, as in training; a recurrent layer counts its GEMMs only, attention its
+    projections and batched GEMMs.
     """
     if type_ in _NOTHING:
         return 0
@@ -153,7 +264,7 @@ def _linear(given: Shape, made: Shape, weight: Shape | None) -> Cost:
         # Several axes may be contracted or made: rows x k inputs, rows x n outputs, k x n weights.
         rows = isqrt(prod(given) * prod(made) // prod(weight))
         if rows * rows * prod(weight) != prod(given) * prod(made):
-            raise UncountableError("inputs, outputs and weights do not go together")
+            raise UncountableError("inputs, outputs and weights do not match")
     return matmul(rows, prod(made) // rows, prod(given) // rows, None)
 
 

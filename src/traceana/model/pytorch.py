@@ -1,8 +1,15 @@
-"""What the modules of a PyTorch model call and compute, seen at ATen's operators."""
+"""Layers of a PyTorch module, by hooks in one forward pass over fake tensors.
+
+Functions that a ``forward`` computes (``F.scaled_dot_product_attention``, a residual sum) are a
+row of the innermost module; functions that only move data (``torch.flatten``) are not.
+"""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from types import TracebackType
@@ -10,20 +17,145 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from traceana.describe.manifest import Layout
-from traceana.describe.pytorch_layers import batch_first, is_layer
-from traceana.describe.recording import Recorded
+from traceana.errors import BadModelError
 from traceana.flops.call import Call, Entry
 from traceana.flops.cost import Refusal
 from traceana.flops.passive import PASSIVE
 from traceana.flops.registry import NO_FORMULA, cost, total_flops
+from traceana.model.layer_rows import finished, model_inputs
+from traceana.model.manifest import Layout, Manifest, manifest
+from traceana.model.pytorch_layers import batch_first, details, is_layer
+from traceana.model.recorded_calls import ModelCall, Recorded
+
+
+def describe_pytorch(
+    model: nn.Module, call: ModelCall, name: str | None, types: Mapping[str, str]
+) -> Manifest:
+    """Describe ``model`` as it is, in training or evaluation; see :func:`traceana.describe`."""
+    model = _unwrapped(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise BadModelError("TorchScript runs no hooks: describe the module before scripting it")
+    tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    if any(map(is_lazy, tensors.values())):
+        raise BadModelError("the model has lazy parameters: call it once, then describe it")
+    recorded, inputs = _dry_run(model, call, tensors)
+    layers = tuple(
+        finished(one, position, details(one, types)) for position, one in enumerate(recorded)
+    )
+    return manifest(
+        network=name or type(model).__name__,
+        framework="PyTorch",
+        inputs=model_inputs(
+            call,
+            [str(tensor.dtype).removeprefix("torch.") for tensor in inputs],
+            layers,
+            "channels_first",
+        ),
+        layers=layers,
+        parameter_count=sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def _unwrapped(model: Any) -> nn.Module:
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(model, wrappers):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):  # torch.compile
+            model = model._orig_mod
+        else:
+            found: nn.Module = model
+            return found
+
+
+def _dry_run(
+    model: nn.Module, call: ModelCall, tensors: Mapping[int, torch.Tensor]
+) -> tuple[list[Recorded], list[torch.Tensor]]:
+    """Run a copy of ``model`` on fake tensors, or with a warning the model itself."""
+    try:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        memo: dict[int, Any] = {key: mode.from_tensor(t) for key, t in tensors.items()}
+        twin = copy.deepcopy(model, memo)
+        with mode, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _run(twin, call)
+    except Exception as error:  # noqa: BLE001  # the run below decides
+        failed = _first_line(error)
+    try:
+        with _kept(model):
+            found = _run(model, call)
+    except Exception as error:  # a model's forward may raise anything
+        shapes = ", ".join(map(str, call.shapes))
+        raise BadModelError(
+            f"the model does not run on inputs of shape {shapes}: {_first_line(error)}; give the "
+            "shape and dtype that its forward takes"
+        ) from error
+    warnings.warn(
+        f"traceana.describe ran the model itself on zeros: it does not run on fake tensors "
+        f"({failed})",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _run(model: nn.Module, call: ModelCall) -> tuple[list[Recorded], list[torch.Tensor]]:
+    inputs = _zeros(model, call)
+    watch = _OperatorCounts(model)
+    with _every_module_called(), torch.no_grad(), watch:
+        arguments, named = call.arguments(inputs)
+        model(*arguments, **named)
+    return watch.layers(), inputs
+
+
+def _zeros(model: nn.Module, call: ModelCall) -> list[torch.Tensor]:
+    of_model = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
+    return [
+        torch.zeros(
+            shape,
+            dtype=of_model.dtype if dtype is None else getattr(torch, dtype),
+            device=of_model.device,
+        )
+        for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
+    ]
+
+
+@contextmanager
+def _kept(model: nn.Module) -> Iterator[None]:
+    """Restore buffers and random state at the end."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, values in before:
+                buffer.copy_(values)
+
+
+@contextmanager
+def _every_module_called() -> Iterator[None]:
+    """Switch off the fast path of TransformerEncoderLayer, which calls no modules."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 @dataclass(slots=True)
 class _Row:
-    """One module: its calls, and what its own operators compute beside those of its modules."""
+    """One module: its calls, and the operators that it calls outside of its submodules."""
 
     path: str
     module: nn.Module
@@ -37,10 +169,10 @@ class _Row:
     products: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-class Watch(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra
-    """Counts every operator of a forward pass at the innermost module that is being called.
+class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra
+    """Counts every operator of a forward pass for the innermost running module.
 
-    A shared module is known by its first path. Within a layer no modules are told apart.
+    A shared module has its first path. Modules inside a layer belong to the layer.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -52,7 +184,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra
         self._sequence = 0
         self._handles: list[Any] = []
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> _OperatorCounts:
         """Put the hooks in place."""
         for row in self._rows.values():
             self._handles += [
@@ -74,7 +206,7 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra
             handle.remove()
 
     def layers(self) -> list[Recorded]:
-        """Return the layers in order of their first work."""
+        """Return the layers in order of their first operator."""
         ran = [row for row in self._rows.values() if row.order and row.calls]
         return [_recorded(row) for row in sorted(ran, key=lambda row: row.order[0])]
 
@@ -170,7 +302,7 @@ def _recorded(row: _Row) -> Recorded:
 
 
 def _only_product(row: _Row) -> tuple[int, int] | None:
-    """Return (made, taken) features of a module that multiplies by its matrix and does no more."""
+    """Return (out, in) features of a module that is a product with its one matrix."""
     matrices = [tuple(one.shape) for one in row.module.parameters(recurse=False) if one.ndim == 2]
     if not row.layer or len(matrices) != 1 or len(row.products) != len(row.calls):
         return None
@@ -180,7 +312,7 @@ def _only_product(row: _Row) -> tuple[int, int] | None:
 
 
 def _product(call: Call) -> list[tuple[int, int, int]]:
-    """Return (rows, taken, made) of the product of two matrices, nothing of another operator."""
+    """Return (rows, in, out) of a matrix product; empty for another operator."""
     at = _PRODUCTS.get(call.name)
     if at is None:
         return []
@@ -193,9 +325,9 @@ _PRODUCTS: Final = {"aten::mm": 0, "aten::addmm": 1}
 
 
 def _computes(call: Call, result: Any) -> bool:
-    """Tell whether an operator without a formula computes: with numbers that are no integers.
+    """Return whether an operator without a formula computes floating-point numbers.
 
-    Filling, copying and picking elements computes nothing.
+    Filling, copying and gathering elements does not.
     """
     made = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
     given = [one for one in call.types if "float" in one or "complex" in one]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from traceana.describe import Manifest, describe, read
+from traceana.model import Manifest, describe, read
 from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions, parse_run_options

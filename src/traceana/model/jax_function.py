@@ -1,20 +1,189 @@
-"""What the equations of one name scope are in the manifest's terms: a scope has no class."""
+"""Layers of a JAX function, from its equations grouped by ``jax.named_scope``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final
 
-from traceana.describe.finish import Details
-from traceana.describe.geometry import Pads, renamed
-from traceana.describe.jaxpr import Equation, Program
-from traceana.describe.manifest import Layout, Shape
-from traceana.describe.recording import Recorded
-from traceana.describe.vocabulary import PARAMETERS
+import jax
+import jax.numpy as jnp
+
+from traceana.errors import BadModelError
 from traceana.flops import convolution
 from traceana.flops.matmul import matmul
+from traceana.model.jaxpr import (
+    Equation,
+    Program,
+    abstract,
+    dtypes_of,
+    inline,
+    leaves,
+    live,
+    refused,
+)
+from traceana.model.layer_rows import Details, finished, model_inputs
+from traceana.model.manifest import Layout, Manifest, Shape, manifest
+from traceana.model.recorded_calls import PARAMETERS, ModelCall, Pads, Recorded, Recording, renamed
+
+
+def describe_function(
+    function: Callable[..., Any],
+    call: ModelCall,
+    name: str | None,
+    types: Mapping[str, str],
+    parameters: Any,
+) -> Manifest:
+    """Describe a JAX function; see :func:`traceana.describe`.
+
+    Layers are the innermost scopes, and others with a convolution or a matrix product. Parameters
+    are the floating-point arrays in ``parameters``, or those that the function closes over.
+    """
+    dtypes = dtypes_of(call, leaves(parameters))
+    arguments, named = call.arguments(abstract(call, dtypes))
+
+    def run(parameters: Any, *inputs: Any, **options: Any) -> Any:
+        taken = inputs if parameters is None else (parameters, *inputs)
+        return function(*taken, **options)
+
+    try:
+        closed = jax.make_jaxpr(run)(parameters, *arguments, **named)
+    except Exception as error:  # a function may raise anything
+        raise refused(call, error) from error
+    program = live(inline(closed))
+    trained = _parameters(program, parameters)
+    layout = layout_of_program(program)
+    recording = _recorded(program, trained, layout)
+    if not recording.layers:
+        raise BadModelError(
+            "the function has no named scopes: put each layer under jax.named_scope('its name')"
+        )
+    layers = tuple(
+        finished(recorded, position, details(recorded.layer, recorded, types))
+        for position, recorded in enumerate(recording.layers)
+    )
+    own = getattr(function, "__name__", "<lambda>")
+    return manifest(
+        network=name or ("function" if own == "<lambda>" else own),
+        framework="JAX",
+        inputs=model_inputs(call, dtypes, layers, layout),
+        layers=layers,
+        parameter_count=sum(prod(program.values[number].shape) for number in trained),
+    )
+
+
+def _parameters(program: Program, tree: Any) -> dict[int, str | None]:
+    """Return the values that are parameters, with their names if any."""
+    if tree is None:
+        return {number: None for number in program.constants.values() if _floating(program, number)}
+    flat = jax.tree_util.tree_leaves_with_path(tree)
+    named = zip(program.arguments, flat, strict=False)
+    return {
+        number: str(getattr(path[-1], "key", getattr(path[-1], "name", ""))) or None
+        for number, (path, _) in named
+        if path and _floating(program, number)
+    }
+
+
+def _floating(program: Program, number: int) -> bool:
+    value = program.values[number]
+    return bool(value.shape) and bool(jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def _recorded(program: Program, trained: Mapping[int, str | None], layout: Layout) -> Recording:
+    roots = _roots(program, trained)
+    scopes = {equation.scope for equation in program.equations}
+    outer = {scope[:depth] for scope in scopes for depth in range(len(scope))}
+    users = _users(program)
+    recording = Recording()
+    for call in _calls(program, outer):
+        scope = call[0].scope
+        given, made = _boundary(program, call, roots, users)
+        if not made:
+            continue
+        recording.add(
+            Recorded(
+                key=scope,
+                path="/".join(scope),
+                layer=Scope(program, call, roots, trained),
+                inputs=[tuple(program.values[number].shape) for number in given],
+                outputs=[tuple(program.values[number].shape) for number in made],
+                axes=layout,
+                layout=layout,
+                times=call[0].times,
+            )
+        )
+    return recording
+
+
+def _calls(program: Program, outer: set[tuple[str, ...]]) -> Iterator[list[Equation]]:
+    """Yield the calls of layers in order: consecutive equations of one scope."""
+    current: list[Equation] = []
+    for equation in program.equations:
+        scope = equation.scope
+        if not scope or (scope in outer and equation.primitive not in WEIGHTED):
+            continue
+        if current and current[0].scope != scope:
+            yield current
+            current = []
+        current.append(equation)
+    if current:
+        yield current
+
+
+def _roots(program: Program, trained: Mapping[int, str | None]) -> dict[int, int]:
+    """Return the first parameter of every value that depends on parameters only."""
+    roots = {number: number for number in trained}
+    roots |= {part: whole for part, whole in program.part_of.items() if whole in trained}
+    for equation in program.equations:
+        inputs = [number for number in equation.inputs if number is not None]
+        if inputs and all(number in roots for number in inputs):
+            for number in equation.outputs:
+                roots[number] = roots[inputs[0]]
+    return roots
+
+
+def _boundary(
+    program: Program,
+    call: list[Equation],
+    roots: Mapping[int, int],
+    users: Mapping[int | None, int],
+) -> tuple[list[int], list[int]]:
+    """Return the input and output values of a call."""
+    within = Counter(number for equation in call for number in equation.inputs)
+    made = {number for equation in call for number in equation.outputs}
+    given = dict.fromkeys(
+        number
+        for equation in call
+        for number in equation.inputs
+        if number is not None and number not in made and number not in roots
+    )
+    out = [number for number in sorted(made) if users[number] > within[number]]
+    return (
+        [
+            number
+            for number in given
+            if program.values[number].shape and not _is_key(program, number)
+        ],
+        [number for number in out if not _is_key(program, number)],
+    )
+
+
+def _users(program: Program) -> Counter[int | None]:
+    """Return the number of uses of each value; a result is one use."""
+    users: Counter[int | None] = Counter(program.results)
+    for equation in program.equations:
+        users.update(equation.inputs)
+    return users
+
+
+def _is_key(program: Program, number: int) -> bool:
+    # Random keys have their own dtype, or are uint32.
+    dtype = program.values[number].dtype
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32)
+
 
 WEIGHTED: Final = ("conv_general_dilated", "dot_general")
 _MOVES: Final = frozenset(("transpose", "reshape", "squeeze", "broadcast_in_dim", "copy", "rev"))
@@ -23,7 +192,7 @@ _WITHOUT_WORK: Final = _MOVES | {"convert_element_type", "stop_gradient", "stack
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One call of a scope. ``roots`` leads from values made of parameters to the parameter."""
+    """One call of a scope. ``roots`` maps values that depend on parameters only to the first."""
 
     program: Program
     equations: Sequence[Equation]
@@ -35,7 +204,7 @@ class Scope:
         return () if number is None else tuple(self.program.values[number].shape)
 
     def is_parameter(self, number: int | None) -> bool:
-        """Tell whether a value is made of parameters alone."""
+        """Return whether a value depends on parameters only."""
         return number in self.roots
 
     def all(self, *primitives: str) -> list[Equation]:
@@ -44,7 +213,7 @@ class Scope:
 
 
 def layout_of_program(program: Program) -> Layout:
-    """Return where images have their channels: as the first convolution says, else last."""
+    """Return the layout of images: that of the first convolution, else channels last."""
     for equation in program.equations:
         if equation.primitive == "conv_general_dilated":
             first = equation.params["dimension_numbers"].lhs_spec[1] == 1
@@ -53,11 +222,11 @@ def layout_of_program(program: Program) -> Layout:
 
 
 def details(scope: Scope, recorded: Recorded, types: Mapping[str, str]) -> Details:
-    """Return what a scope is; ``types`` is by the scope's path or its last name."""
+    """Return type and arguments of a scope; ``types`` is by its path or last name."""
     last = recorded.path.rpartition("/")[2]
     found = _found(scope, recorded, last)
-    told = types.get(recorded.path) or types.get(last)
-    return found if told is None else replace(found, type=told)
+    given_type = types.get(recorded.path) or types.get(last)
+    return found if given_type is None else replace(found, type=given_type)
 
 
 def _found(scope: Scope, recorded: Recorded, last: str) -> Details:
@@ -83,7 +252,7 @@ def _found(scope: Scope, recorded: Recorded, last: str) -> Details:
 
 
 def _without_weights(scope: Scope, last: str) -> tuple[str, str]:
-    """Return the type of a scope without products and windows, and what told it."""
+    """Return the type of a scope without weights and windows, and the deciding primitive."""
     has = {each.primitive for each in scope.equations}
     work = has - _WITHOUT_WORK
     if "random_bits" in has:

@@ -1,4 +1,4 @@
-"""What PyTorch's modules are in the manifest's terms."""
+"""PyTorch's modules in the manifest's terms: type, kernel, stride, padding, parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from torch import nn
 
-from traceana.describe.finish import Details
-from traceana.describe.geometry import Pads, missing, per_axis, same_pads
-from traceana.describe.manifest import Shape
-from traceana.describe.recording import Recorded
+from traceana.model.layer_rows import Details
+from traceana.model.manifest import Shape
+from traceana.model.recorded_calls import Pads, Recorded, missing, per_axis, same_pads
 
 _OWN: Final = "torch.nn.modules."
 _CONTAINERS: Final = ("module", "container", "transformer")
@@ -18,24 +17,24 @@ _RENAMED: Final = {"LocalResponseNorm": "LRN"}
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Tell whether the module is a layer: one of PyTorch's own, or one without modules in it.
+    """Return whether the module is a layer: one of PyTorch's own, or one without submodules.
 
-    PyTorch's containers and transformer blocks are made of layers; its attention, which has a
-    module for its projection, is one.
+    PyTorch's containers and transformer blocks consist of layers; its attention, with a submodule
+    for the projection, is one layer.
     """
     return _own_type(module) is not None or next(module.children(), None) is None
 
 
 def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
-    """Return what the module of a recorded call is."""
+    """Return type and arguments of a recorded module."""
     module: nn.Module = recorded.layer
     name = type(module).__name__
-    told = types.get(name) or _own_type(module)
+    given_type = types.get(name) or _own_type(module)
     # Modules inside a layer are part of it, those inside another module have rows of their own.
     parameters = module.named_parameters(recurse=is_layer(module))
     shapes = {key: tuple(p.shape) for key, p in parameters}
-    type_ = told or name
-    if told is None and recorded.product is not None:
+    type_ = given_type or name
+    if given_type is None and recorded.product is not None:
         type_ = "Linear"
         shapes = {
             key: recorded.product if len(shape) == 2 else shape for key, shape in shapes.items()
@@ -45,7 +44,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
         framework_type=f"{type(module).__module__}.{type(module).__qualname__}",
         parameters=_attention(shapes) if isinstance(module, nn.MultiheadAttention) else shapes,
         neighbours=module.size if isinstance(module, nn.LocalResponseNorm) else None,
-        by_operators=told is None or isinstance(module, nn.MultiheadAttention),
+        by_operators=given_type is None or isinstance(module, nn.MultiheadAttention),
     )
     given, made = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
     if isinstance(module, nn.modules.conv._ConvNd):
@@ -56,7 +55,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
 
 
 def batch_first(module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a tensor's shape with the batch first, also of sequences that have the time first."""
+    """Return a tensor's shape with the batch first, also for time-first sequences."""
     sizes = tuple(int(size) for size in shape)
     kinds = (nn.MultiheadAttention, nn.RNNBase)
     if isinstance(module, kinds) and not module.batch_first and len(sizes) == 3:
@@ -108,7 +107,7 @@ def _pool(found: Details, module: Any, given: Shape, made: Shape) -> Details:
     padding: list[tuple[int, int]] = []
     windows = zip(given[2:], made[2:], kernel, stride, dilation, zeros, strict=True)
     for size, out, window, step, spread, before in windows:
-        # ceil_mode lets the last window reach beyond the padding behind.
+        # With ceil_mode the last window may exceed the padding.
         beyond = missing(size, out, window, step, spread) - before
         padding.append((before, max(before, beyond)))
     return Details(
@@ -122,7 +121,7 @@ def _pool(found: Details, module: Any, given: Shape, made: Shape) -> Details:
 
 
 def _attention(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Name the projections apart: query, key and value are one parameter where they are alike."""
+    """Split the joint projection of query, key and value into three parameters."""
     found: dict[str, Shape] = {}
     for key, shape in shapes.items():
         kind = "bias" if key.endswith("bias") else "weight"

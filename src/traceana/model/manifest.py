@@ -1,4 +1,4 @@
-"""The layers of a model as data, and the file that holds them. See ``docs/manifest.md``."""
+"""The layer manifest: its schema, its file, and how the manifest of a trace is found."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from traceana.errors import (
-    BadModelError,
-    CannotWriteError,
-)
+from traceana.errors import BadModelError, CannotWriteError
 from traceana.files import content, lined, write_whole
 
 FORMAT: Final = "traceana-layers"
@@ -28,14 +25,15 @@ Layout = Literal["channels_first", "channels_last"]
 class Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One layer. Shapes have the batch first and the channels before the spatial axes.
 
-    ``type`` is of :mod:`traceana.describe.vocabulary`, or the framework's own name where that has
-    none; ``framework_type`` is always the framework's own. ``layout`` is how the framework holds
-    the channels of the layer's images in memory, None for layers without images. ``kernel``,
-    ``stride``, ``padding`` and ``dilation`` have one entry a spatial axis, ``padding`` one pair
+    ``type`` is PyTorch's class name for the layer (``Conv2d``) in all frameworks; ``LRN`` for local
+    response normalization; the framework's own name where PyTorch has no such layer
+    (``SeparableConv2d``, ``Add``). ``framework_type`` is always the framework's own. ``layout`` is
+    the memory layout of the layer's images, None for layers without images. ``kernel``,
+    ``stride``, ``padding`` and ``dilation`` have one entry per spatial axis, ``padding`` a pair
     (before, after). ``inputs`` and ``outputs`` are those of the first call; ``flops`` counts all
-    ``calls`` of one forward pass, a multiply-accumulate as 2, and is None where nobody knows.
-    ``order`` are the places of a layer that ran several times in the sequence of all calls of a
-    forward pass, empty where that is not known; layers that ran once have the places between.
+    ``calls`` of one forward pass, a multiply-accumulate as 2, and is None where unknown. ``order``
+    are the positions of a layer with several calls in the sequence of all calls of a forward pass,
+    empty where unknown; layers with one call have the positions in between.
     """
 
     path: str
@@ -69,9 +67,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A model's layers in order of execution.
 
-    ``framework`` is None for a description that is of no framework. ``parameter_count`` is the
-    whole model's, also of what belongs to no layer; ``flops`` is the sum over the layers of which
-    it is known.
+    ``framework`` is None for a description without one. ``parameter_count`` is the whole model's,
+    including parameters outside of layers; ``flops`` is the sum over the layers with known FLOPs.
     """
 
     format: Literal["traceana-layers"] = FORMAT
@@ -84,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
 
     def around(self) -> frozenset[str]:
-        """Return the paths of rows that are the functions of a module around other layers."""
+        """Return the paths of rows for the functions of a module that contains other layers."""
         parts = [layer.path.split(".") for layer in self.layers]
         inside = {".".join(one[:depth]) for one in parts for depth in range(1, len(one))}
         whole = {
@@ -119,7 +116,7 @@ def manifest(
     layers: tuple[Layer, ...],
     parameter_count: int | None = None,
 ) -> Manifest:
-    """Return the manifest of ``layers``; ``parameter_count`` is the sum over them unless told."""
+    """Return the manifest of ``layers``; ``parameter_count`` is their sum unless given."""
     total = sum(layer.parameter_count for layer in layers)
     return Manifest(
         network=network,
@@ -137,9 +134,9 @@ class _Header(msgspec.Struct):
 
 
 def read(path: str | os.PathLike[str]) -> Manifest:
-    """Read a layer manifest.
+    """Return the manifest in a file.
 
-    Raises :class:`BadModelError` where the file is none or of another version, and
+    Raises :class:`BadModelError` where the file is not a manifest or of another version, and
     ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` where it cannot be read.
     """
     source = Path(path)
@@ -147,20 +144,60 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     try:
         header = msgspec.json.decode(text, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _bad(source, "is no layer manifest", "write one with traceana.describe") from None
+        raise _bad(source, "is not a layer manifest", "write one with traceana.describe") from None
     if header.format != FORMAT:
-        raise _bad(source, "is no layer manifest", "write one with traceana.describe")
+        raise _bad(source, "is not a layer manifest", "write one with traceana.describe")
     if header.version != VERSION:
         raise _bad(
             source,
             f"is a layer manifest of version {header.version}, not {VERSION}",
-            "write it anew with traceana.describe",
+            "write it again with traceana.describe",
         )
     try:
         return msgspec.json.decode(text, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _bad(source, f"is a damaged layer manifest: {error}", "write it anew") from None
+        raise _bad(source, f"is a damaged layer manifest: {error}", "write it again") from None
 
 
 def _bad(source: Path, what: str, todo: str) -> BadModelError:
     return BadModelError(f"{source} {what}; {todo}")
+
+
+SUFFIX: Final = ".layers.json"
+_ALONE: Final = "layers.json"
+_NO_TRACE: Final = (SUFFIX, ".provenance.json")
+
+
+def find(trace_path: str | os.PathLike[str]) -> Path | None:
+    """Return the layer manifest of the trace, None where there is none or more than one.
+
+    It is ``STEM.layers.json`` next to a trace ``STEM.…`` with any suffixes
+    (``.json.gz``, ``.pt.trace.json``), or the only ``*.layers.json`` or ``layers.json`` of its
+    folder, unless another trace there has that stem. For a folder of traces it is the one within.
+    The file is not read.
+    """
+    trace = Path(trace_path)
+    stem = trace.name
+    while stem:
+        beside = trace.with_name(stem + SUFFIX)
+        if beside.is_file():
+            return beside
+        shorter = stem.rpartition(".")[0]
+        stem = "" if shorter == stem else shorter
+    return _alone_in(trace if trace.is_dir() else trace.parent)
+
+
+def _alone_in(folder: Path) -> Path | None:
+    try:
+        files = [path for path in folder.iterdir() if path.is_file()]
+    except OSError:
+        return None
+    found = [path for path in files if path.name.endswith(SUFFIX) or path.name == _ALONE]
+    if len(found) != 1:
+        return None
+    (manifest,) = found
+    stem = manifest.name.removesuffix(SUFFIX) if manifest.name != _ALONE else None
+    taken = stem is not None and any(
+        path.name.startswith(f"{stem}.") and not path.name.endswith(_NO_TRACE) for path in files
+    )
+    return None if taken else manifest

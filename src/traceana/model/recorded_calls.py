@@ -1,0 +1,269 @@
+"""The calls of a model and its layers, as the adapters of all frameworks record them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from traceana.errors import BadModelError
+from traceana.model.manifest import Layout, Shape
+
+_IMAGES: Final = re.compile(
+    r"^(?:Lazy)?(?:Separable)?(?:Conv|ConvTranspose|MaxPool|AvgPool|LPPool|FractionalMaxPool|"
+    r"AdaptiveAvgPool|AdaptiveMaxPool|MaxUnpool|BatchNorm|InstanceNorm|Dropout|ZeroPad|"
+    r"ConstantPad|ReflectionPad|ReplicationPad|CircularPad|Crop)[123]d$|"
+    r"^(?:LRN|GroupNorm|SyncBatchNorm|Flatten|Upsample|PixelShuffle|PixelUnshuffle)$"
+)
+"""Types whose inputs from rank 3 on are images: batch, channels, spatial axes."""
+
+_FEATURES_LAST: Final = frozenset(
+    (
+        *("Linear", "Bilinear", "Matmul", "EinsumDense", "Embedding", "MultiheadAttention"),
+        *("LayerNorm", "RMSNorm", "Softmax", "LSTM", "GRU", "RNN"),
+    )
+)
+"""Types that every framework applies to the last axis, or to sequences with features last."""
+
+
+def has_images(type_: str, rank: int) -> bool:
+    """Return whether a tensor of ``rank`` at a layer of this type is an image.
+
+    Layers for any tensor, such as activations, are assumed to have images from rank 4 on.
+    """
+    if _IMAGES.match(type_):
+        return rank >= 3
+    return type_ not in _FEATURES_LAST and rank >= 4
+
+
+ACTIVATIONS: Final = {
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "leaky_relu": "LeakyReLU",
+    "elu": "ELU",
+    "selu": "SELU",
+    "celu": "CELU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "swish": "SiLU",
+    "mish": "Mish",
+    "sigmoid": "Sigmoid",
+    "hard_sigmoid": "Hardsigmoid",
+    "hard_silu": "Hardswish",
+    "hard_swish": "Hardswish",
+    "tanh": "Tanh",
+    "hard_tanh": "Hardtanh",
+    "softplus": "Softplus",
+    "soft_sign": "Softsign",
+    "softsign": "Softsign",
+    "softmax": "Softmax",
+    "log_softmax": "LogSoftmax",
+    "linear": "Identity",
+}
+"""Layer types by the names of activation functions in Keras and JAX."""
+
+PARAMETERS: Final = {
+    "kernel": "weight",
+    "depthwise_kernel": "weight",
+    "embeddings": "weight",
+    "embedding": "weight",
+    "gamma": "weight",
+    "scale": "weight",
+    "beta": "bias",
+}
+"""PyTorch's names of parameters by those of Keras and Flax."""
+
+
+DTYPES: Final = (
+    *("float16", "bfloat16", "float32", "float64"),
+    *("int8", "int16", "int32", "int64", "uint8", "bool"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """The inputs: shapes in the framework's own order of axes, ``names`` for keyword arguments.
+
+    A dtype of None stands for that of the model.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str | None, ...]
+    names: tuple[str | None, ...]
+
+    def arguments(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return one value per input as positional and keyword arguments."""
+        named = list(zip(self.names, values, strict=True))
+        return (
+            [value for name, value in named if name is None],
+            {name: value for name, value in named if name is not None},
+        )
+
+
+def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
+    """Return the arguments of :func:`traceana.describe`, checked; raises :class:`BadModelError`."""
+    names: tuple[str | None, ...]
+    if isinstance(input_shape, Mapping):
+        names, shapes = tuple(map(str, input_shape)), list(input_shape.values())
+    else:
+        several = _is_list(input_shape) and all(_is_list(one) for one in input_shape)
+        shapes = list(input_shape) if several else [input_shape]
+        names = (None,) * len(shapes)
+    if not shapes:
+        raise BadModelError("no input shape: give one with the batch first, e.g. (8, 3, 224, 224)")
+    dtypes = list(dtype) if _is_list(dtype) else [dtype] * len(shapes)
+    if len(dtypes) != len(shapes):
+        raise BadModelError(f"{len(dtypes)} dtypes for {len(shapes)} inputs: give one or as many")
+    return ModelCall(tuple(map(_shape, shapes)), tuple(map(_dtype, dtypes)), names)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(shape) if _is_list(shape) else ()
+    if not sizes or not all(type(size) is int and size > 0 for size in sizes):
+        raise BadModelError(
+            f"{shape!r} is not an input shape: give positive integers with the batch first, e.g. "
+            "(8, 3, 224, 224), or a list of shapes"
+        )
+    return sizes
+
+
+def _dtype(dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if name not in DTYPES:
+        raise BadModelError(f"unknown dtype {name!r}; dtypes: {', '.join(DTYPES)}")
+    return name
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One layer: the shapes of every call, in the framework's own order of axes.
+
+    ``key`` identifies the layer; ``layer`` is the framework's own object. ``axes`` is the order of
+    the axes in these shapes, ``layout`` that in memory: PyTorch's shapes have the channels first
+    with either memory format.
+    """
+
+    key: object
+    path: str
+    layer: Any
+    inputs: list[tuple[int, ...]]
+    outputs: list[tuple[int, ...]]
+    axes: Layout
+    layout: Layout
+    later: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = field(default_factory=list)
+    """Inputs and outputs of the calls after the first."""
+    times: int = 1
+    """Repetitions of all these calls: the iterations of a scan."""
+    flops: int | None = None
+    """FLOPs of all calls, counted by operator; None where one has no formula."""
+    product: tuple[int, int] | None = None
+    """(out, in) features of a layer that is a product with its one matrix."""
+    order: list[int] = field(default_factory=list)
+    """Positions in the sequence of all calls, where known."""
+
+    @property
+    def calls(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
+        """Inputs and outputs of every call."""
+        return [(self.inputs, self.outputs), *self.later]
+
+
+class Recording:
+    """Layers in order of their first call."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._layers: dict[object, Recorded] = {}
+
+    @property
+    def layers(self) -> list[Recorded]:
+        """The layers, each once."""
+        return list(self._layers.values())
+
+    def add(self, recorded: Recorded) -> None:
+        """Add one call."""
+        known = self._layers.setdefault(recorded.key, recorded)
+        if known is not recorded:
+            known.later.append((recorded.inputs, recorded.outputs))
+
+
+Pads = tuple[tuple[int, int], ...]
+_Item = TypeVar("_Item")
+
+
+def channels_first(shape: Sequence[int], type_: str, layout: Layout | None) -> Shape:
+    """Return the shape with the channels as second axis where it is an image's."""
+    sizes = tuple(int(size) for size in shape)
+    if layout == "channels_last" and has_images(type_, len(sizes)):
+        return (sizes[0], sizes[-1], *sizes[1:-1])
+    return sizes
+
+
+def layout_of(shapes: Iterable[Sequence[int]], type_: str, layout: Layout) -> Layout | None:
+    """Return ``layout`` where one of the shapes is an image's."""
+    return layout if any(has_images(type_, len(shape)) for shape in shapes) else None
+
+
+def per_axis(value: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """Return one number per spatial axis; a single one applies to all."""
+    numbers = (value,) if isinstance(value, int) else tuple(int(one) for one in value)
+    return numbers * axes if len(numbers) == 1 else numbers
+
+
+def output_size(
+    size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int = 1
+) -> int:
+    """Return the output size: Dumoulin, Visin 2016, relationship 15."""
+    return (size + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def missing(size: int, out: int, kernel: int, stride: int, dilation: int) -> int:
+    """Return the elements of ``out`` windows beyond ``size`` (negative: unused elements)."""
+    return (out - 1) * stride + dilation * (kernel - 1) + 1 - size
+
+
+def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Return the zeros before and after that padding 'same' adds in TensorFlow, Keras and JAX.
+
+    The output has ceil(size / stride) elements; of an odd number of zeros one more is after.
+    """
+    total = max(missing(size, -(-size // stride), kernel, stride, dilation), 0)
+    return total // 2, total - total // 2
+
+
+def pads_as_run(
+    inputs: Shape,
+    outputs: Shape,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    declared: Pads,
+    dilation: Sequence[int],
+) -> Pads:
+    """Return ``declared``, or the padding that a layer adds itself before its convolution.
+
+    It is inferred where the declared padding does not give the output's size: the smallest equal
+    padding of both sides that does, else the smallest. ``inputs`` and ``outputs`` are
+    (batch, channels, spatial axes).
+    """
+    found = []
+    axes = zip(inputs[2:], outputs[2:], kernel, stride, declared, dilation, strict=True)
+    for size, out, window, step, pads, spread in axes:
+        if output_size(size, window, step, pads, spread) != out:
+            total = max(missing(size, out, window, step, spread), 0)
+            half = -(-total // 2)
+            equal = output_size(size, window, step, (half, half), spread) == out
+            found.append((half, half) if equal else (total // 2, half))
+        else:
+            found.append(pads)
+    return tuple(found)
+
+
+def renamed(table: Mapping[str, str], name: str) -> str:
+    """Return ``table[name]``, or ``name``."""
+    return table.get(name, name)
