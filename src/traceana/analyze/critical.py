@@ -1,12 +1,14 @@
-"""The critical path of each step: what its end waited for, and what that waited for, and so on."""
+"""The critical path of each step by class, kernel, layer or operator, or segment by segment.
+
+The path itself is found in ``critical_path.py``; here its stretches are named and summed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
@@ -16,18 +18,16 @@ from traceana.analyze.critical_path import (
     LAUNCH,
     SYNC,
     WORK,
-    Stretches,
     ThreadKeys,
-    Walk,
-    of_process,
+    paths,
     windows,
 )
-from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING, device_work, host
+from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
 from traceana.analyze.event_waits import distinct_of
 from traceana.analyze.layers.places import OUTSIDE, places
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
-from traceana.enrich.nesting import NONE, Ints, Nesting, matching, to_rows
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, matching, to_rows
 from traceana.enrich.ranges import Surroundings
 from traceana.result import Result, sums, with_share
 from traceana.trace.schema import DEVICE_WORK
@@ -36,11 +36,15 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 By = Literal["class", "kernel", "layer", "operator", "segment"]
-"""What a row is of: a class of segments and a part of it; a kernel, copy, or else a class; a layer;
-an operator or annotation; each segment by itself, in order."""
+"""What a row is: a class of segments and its part; a kernel or copy, or else a class; a layer; an
+operator or annotation; a segment."""
+
+CLASSES: Final = pl.Enum(
+    ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
+)
 
 GPU_WORK: Final = ("kernel", "collective", "copy", "memset")
-"""Classes of segments in which a device works."""
+"""Classes of segments in which a device is busy."""
 
 NO_OPERATOR: Final = "(no operator)"
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -56,13 +60,12 @@ _SEGMENT: Final = (
 
 
 def critical(trace: Trace, by: By = "class") -> Result:
-    """Return what the critical paths of the measured steps consist of.
+    """Return the time of the critical paths of the measured steps by key.
 
-    Columns: those of :data:`By`, ``count`` (of segments), ``time_ns`` (their sum over the measured
-    steps), ``step_median_ns`` (median over those steps, rounded down; of a trace without steps
-    the same), ``share`` of all paths. Most time first. With ``by="segment"`` one row a segment,
-    in order, with the columns of :data:`_SEGMENT`: see
-    :func:`traceana.analyze.critical.segments`.
+    Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum
+    over the measured steps), ``step_median_ns`` (median over those steps, rounded down), ``share``
+    of all paths. Most time first. With ``by="segment"`` one row a segment, in order, with the
+    columns :data:`_SEGMENT` of :func:`segments`.
     """
     measured = measured_steps(trace)
     path = segments(trace)
@@ -82,175 +85,58 @@ def critical(trace: Trace, by: By = "class") -> Result:
     return Result(frame, sums(frame, "count", "time_ns"), notes)
 
 
-def _named(path: pl.DataFrame) -> pl.DataFrame:
-    is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
-    return path.with_columns(
-        pl.col("operator").fill_null(NO_OPERATOR),
-        pl.col("layer").fill_null(OUTSIDE),
-        pl.when(is_work).then("name").alias("name"),
-    )
-
-
-def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
-    time = pl.col("time_ns")
-    # Steps in which there is nothing of a row count as 0: half of them, and the median is 0.
-    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
-    each = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
-    frame = (
-        each.group_by(keys)
-        .agg(
-            pl.col("count").sum().cast(pl.Int64),
-            time.sum(),
-            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
-        )
-        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
-    )
-    return with_share(frame)
-
-
-def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
-    if path.is_empty():
-        return (why_no_work(trace) if work(trace).is_empty() else "no time passes in the trace",)
-    if trace.steps.is_empty():
-        return (*_gpu_share(trace, path), "no steps: the path is of the whole recording")
-    return (
-        *_gpu_share(trace, path),
-        "a step lasts until its last work is done, from its mark or the end of the step before; "
-        "medians of several rows do not add up to that of a step",
-        *of_steps,
-    )
-
-
-def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
-    """Return the GPU's share of the path, and without what no operator and no call explains.
-
-    The second is what a path from operator to operator has (HolisticTraceAnalysis).
-    """
-    if not trace.activities["kind"].is_in(DEVICE_WORK).any():
-        return ()
-    time, what = pl.col("time_ns"), pl.col("class")
-    unexplained = (what == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(
-        value=False
-    )
-    gpu, whole, recorded = path.select(
-        time.filter(what.is_in(GPU_WORK)).sum(),
-        time.sum().alias("whole"),
-        time.filter(~unexplained).sum().alias("recorded"),
-    ).row(0)
-    share = f"GPU share of the path {gpu / whole:.1%}"
-    if not recorded:
-        return (share,)
-    return (f"{share}, without host time outside operators and calls {gpu / recorded:.1%}",)
-
-
 def segments(trace: Trace) -> pl.DataFrame:
     """Return the critical path of every step of ``trace``, in the order of the steps and of time.
 
-    The path of a step is found from its end: a piece of device work waited for the latest of the
-    work before it on its stream, its launch, and what its stream was told to wait for; a call that
-    returned after device work had ended waited for that; a thread that was at nothing waited for
-    the thread that was last at something. The segments of a step are without gaps, and add up to
-    its window (:func:`traceana.analyze.critical_path.windows`), to the nanosecond.
+    The path is followed from the end of the step: a piece of device work waited for the latest of
+    the work before it on its stream, its launch, and the event that its stream waited for; a call
+    that returned after device work had ended waited for that work; an idle thread waited for the
+    thread that was last active. The segments of a step have no gaps between them, and add up to its
+    window (:func:`traceana.analyze.critical_path.windows`), to the nanosecond.
 
     Columns: ``step_row`` (row of ``steps``; of a trace without steps that of the window), ``step``
-    (its number), ``start_ns``, ``time_ns``, and those of
-    :func:`traceana.analyze.critical.labelled`.
+    (its number), ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
     """
     whole = trace.whole
     own = windows(trace).with_row_index("step_row")
     threads = ThreadKeys.of(whole, own)
-    parts = [path for steps in _processes(own) for path in _paths(trace, steps, threads)]
-    raw = pl.concat(parts) if parts else _frame(0, Stretches())
-    ordered = labelled(whole, raw, threads).sort("step_row", "start_ns", maintain_order=True)
+    ordered = _labelled(whole, paths(trace, own, threads), threads).sort(
+        "step_row", "start_ns", maintain_order=True
+    )
     return ordered.with_columns(own["number"].gather(ordered["step_row"]).alias("step"))
 
 
-def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Return the windows of each process that marked steps; of each rank where one process did."""
-    for rank in own.partition_by("rank", maintain_order=True):
-        yield from rank.partition_by("process", maintain_order=True)
+def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    """Return the stretches of :func:`traceana.analyze.critical_path.paths` with their labels.
 
-
-def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Iterator[pl.DataFrame]:
-    """Return the path of each of ``steps``, the windows of one process, last stretch first."""
-    whole = trace.whole
-    rank = steps["rank"][0]
-    alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
-    process = None if alone else steps["process"][0]
-    op_key = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
-    call_key = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
-    window_key = threads.windows[steps["step_row"].to_numpy()]
-    activities = whole.activities.with_row_index("row").filter(
-        of_process(whole.activities, rank, process)
-    )
-    syncs = activities.filter(pl.col("kind") == "sync")
-    work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
-    device = device_work(trace, work, syncs, call_key)
-    walk = Walk(device, host(trace, device, syncs, op_key, call_key, window_key))
-    columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
-    for (row, begin, end, host_end), thread in zip(columns, window_key.tolist(), strict=True):
-        path = _frame(row, walk.window(begin, end, host_end, thread))
-        at_work = pl.col("what").is_in([WORK, GAP, LAUNCH])
-        place = pl.when(at_work).then("of").otherwise(None)
-        rows = pl.Series(device.activity, dtype=pl.Int64)
-        why = pl.Series(device.why, dtype=pl.Int64)
-        places = path.select(place).to_series()
-        yield path.with_columns(
-            pl.when(at_work).then(rows.gather(places)).otherwise("of").alias("of"),
-            why.gather(places).alias("why"),
-        )
-
-
-def _frame(row: int, path: Stretches) -> pl.DataFrame:
-    """Return a path as a frame: ``why`` is still to be told of work."""
-    return pl.DataFrame(
-        {
-            "step_row": pl.Series([row] * len(path.begin), dtype=pl.UInt32),
-            "begin": pl.Series(path.begin, dtype=pl.Int64),
-            "end": pl.Series(path.end, dtype=pl.Int64),
-            "what": pl.Series(path.what, dtype=pl.Int64),
-            "of": pl.Series(path.of, dtype=pl.Int64),
-            "why": pl.Series([None] * len(path.begin), dtype=pl.Int64),
-        }
-    )
-
-
-CLASSES: Final = pl.Enum(
-    ["kernel", "collective", "copy", "memset", "launch", "sync", "host", "gap"]
-)
-
-
-def labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
-    """Return the stretches of :mod:`traceana.analyze.critical_path`, told what they are.
-
-    ``raw`` has ``step_row``, ``begin``, ``end``, ``what``, ``of`` (row of an activity or a call,
-    key of a thread) and ``why`` (of what a piece of work waited for). A thread's time is cut where
-    what it is at changes. Columns: ``step_row``, ``start_ns``, ``time_ns``, and:
+    A stretch of a thread is cut where the thread's call, operator or annotation changes. Columns:
+    ``step_row``, ``start_ns``, ``time_ns``, and:
 
     ``class``, ``part``
         ``kernel`` (by category), ``collective`` (by function), ``copy`` (by direction), ``memset``;
-        ``launch``: from the return of the launching call to the begin of the work; ``sync``: in a
-        call that waits, when what it waits for has ended or nothing is to be waited for; ``host``
-        in a runtime ``call``, an ``operator``, a ``range``, or else null; ``gap``: the device at
-        nothing that is on the path, between work in order on a ``stream`` or by an ``event``; null
-        where it is not recorded why, or when the work was launched.
+        ``launch``: from the return of the launching call to the start of the work; ``sync``: in a
+        call that blocks, after the work it waits for has ended, or without such work; ``host``: in
+        a runtime ``call``, an ``operator``, a ``range``, or else null; ``gap``: idle time of the
+        device between dependent work, in order on a ``stream`` or by an ``event``; null where the
+        reason or the launch is not recorded.
     ``name``
-        The kernel's or copy's; of launch, sync and host the call's.
+        The kernel or copy; of launch, sync and host the call.
     ``operator``, ``layer_row``
-        Operator, or where none is the innermost annotation, and row of ``layers``; of launch and
-        gap, of the work that follows.
+        Operator, or else the innermost annotation, and row of ``layers``; of launch and gap, of the
+        work that follows.
     ``device``, ``stream``, ``thread``
-        Where it was; ``thread`` of launch, sync and host.
+        Where it ran; ``thread`` of launch, sync and host.
     """
     on_device = raw.filter(pl.col("what").is_in([WORK, GAP, LAUNCH]))
     on_host = raw.filter(pl.col("what").is_in([SYNC, HOST]) & (pl.col("of") != NONE))
     nothing = raw.filter((pl.col("what") == HOST) & (pl.col("of") == NONE))
     return pl.concat(
-        [_of_work(trace, on_device), _of_threads(trace, on_host, threads), _of_nothing(nothing)]
+        [_of_work(trace, on_device), _of_threads(trace, on_host, threads), _unknown(nothing)]
     )
 
 
 def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
+    """Return the labels of device work, of launches and of gaps before work."""
     columns = (*SOURCE, "op", "call", "layer", "device", "stream", "range")
     work = trace.activities.select(pl.col(columns).gather(raw["of"]))
     found = classified(raw.hstack(work), trace)
@@ -297,6 +183,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    """Return the labels of calls that block and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == SYNC).to_numpy()
     of = raw["of"].to_numpy()
     key = of.copy()
@@ -351,7 +238,8 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
     )
 
 
-def _of_nothing(raw: pl.DataFrame) -> pl.DataFrame:
+def _unknown(raw: pl.DataFrame) -> pl.DataFrame:
+    """Return the labels of stretches without a known thread."""
     unknown = {name: pl.lit(None, dtype).alias(name) for name, dtype in _UNKNOWN.items()}
     return raw.select(
         *_times(),
@@ -389,7 +277,7 @@ def _operator(trace: Trace, rows: pl.Series) -> pl.Series:
 
 
 def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
-    """Return the text of each range; one that marks a step says nothing, and is null."""
+    """Return the text of each range; null for ranges that mark a step."""
     mark = ("start", "duration", "process", "rank")
     steps = trace.steps.select(*mark, pl.lit(value=True).alias("marks")).unique()
     marks = trace.ranges.select(mark).join(
@@ -400,12 +288,12 @@ def _annotation(trace: Trace, rows: pl.Series) -> pl.Series:
 
 
 def cut(
-    key: Ints, begin: Ints, end: Ints, whole: npt.NDArray[np.bool_], nests: Sequence[Nesting]
+    key: Ints, begin: Ints, end: Ints, whole: Flags, nests: Sequence[Nesting]
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the pieces of intervals of threads: the interval that each is of, its begin and end.
+    """Return the pieces of intervals of threads: the interval of each, its begin and end.
 
-    An interval is cut wherever something of ``nests`` begins or ends on its thread (``key``), but
-    for those that are to stay ``whole``. The pieces of an interval are in order, without gaps.
+    An interval is cut wherever an interval of ``nests`` begins or ends on its thread (``key``),
+    unless it stays ``whole``. The pieces of an interval are in order, without gaps.
     """
     of = np.unique(key)
     here = [np.isin(nest.key, of) for nest in nests]
@@ -413,21 +301,84 @@ def cut(
     mark = np.concatenate(
         [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
     )
-    # Ranks of the moments: threads can be laid end to end whatever the times are.
-    moments = distinct_of(np.sort(np.concatenate((mark, begin, end))))
-    of_mark, of_begin, of_end = (np.searchsorted(moments, part) for part in (mark, begin, end))
-    width = len(moments)
+    # With ranks in place of times, threads can be laid end to end.
+    times = distinct_of(np.sort(np.concatenate((mark, begin, end))))
+    of_mark, of_begin, of_end = (np.searchsorted(times, part) for part in (mark, begin, end))
+    width = len(times)
     marks = distinct_of(np.sort(mark_key * width + of_mark))
     first = np.searchsorted(marks, key * width + of_begin, side="right")
-    behind = np.searchsorted(marks, key * width + of_end, side="left")
-    inside = np.where(whole, 0, np.maximum(behind - first, 0))
+    after = np.searchsorted(marks, key * width + of_end, side="left")
+    inside = np.where(whole, 0, np.maximum(after - first, 0))
     interval = np.repeat(np.arange(len(key)), inside + 1)
     place = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
     at = first[interval] + place
-    moment = np.append(moments[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
+    mark_time = np.append(times[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
     from_mark, to_mark = place > 0, place < inside[interval]
     return (
         interval,
-        np.where(from_mark, moment[np.where(from_mark, at - 1, 0)], begin[interval]),
-        np.where(to_mark, moment[np.where(to_mark, at, 0)], end[interval]),
+        np.where(from_mark, mark_time[np.where(from_mark, at - 1, 0)], begin[interval]),
+        np.where(to_mark, mark_time[np.where(to_mark, at, 0)], end[interval]),
     )
+
+
+def _named(path: pl.DataFrame) -> pl.DataFrame:
+    """Return ``path`` with a label where the operator or layer is null; names of work alone."""
+    is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
+    return path.with_columns(
+        pl.col("operator").fill_null(NO_OPERATOR),
+        pl.col("layer").fill_null(OUTSIDE),
+        pl.when(is_work).then("name").alias("name"),
+    )
+
+
+def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
+    """Return count, sum, median over the steps and share of the segments of each key."""
+    time = pl.col("time_ns")
+    # Steps without a row count as 0: with half of them, the median is 0.
+    padded = time.append(pl.lit(0, pl.Int64).repeat_by(steps - pl.len()).explode())
+    each = path.group_by(*keys, "step_row").agg(pl.len().alias("count"), time.sum())
+    frame = (
+        each.group_by(keys)
+        .agg(
+            pl.col("count").sum().cast(pl.Int64),
+            time.sum(),
+            padded.drop_nulls().median().floor().cast(pl.Int64).alias("step_median_ns"),
+        )
+        .sort(["time_ns", *keys], descending=[True, *[False] * len(keys)], nulls_last=True)
+    )
+    return with_share(frame)
+
+
+def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
+    if path.is_empty():
+        return (why_no_work(trace) if work(trace).is_empty() else "no time passes in the trace",)
+    if trace.steps.is_empty():
+        return (*_gpu_share(trace, path), "no steps: the path is of the whole recording")
+    return (
+        *_gpu_share(trace, path),
+        "a step lasts until its last work is done, from its mark or the end of the step before; "
+        "medians of several rows do not add up to that of a step",
+        *of_steps,
+    )
+
+
+def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
+    """Return the GPU's share of the path, also without host time outside operators and calls.
+
+    The second is comparable with HolisticTraceAnalysis, whose path goes from operator to operator.
+    """
+    if not trace.activities["kind"].is_in(DEVICE_WORK).any():
+        return ()
+    time, what = pl.col("time_ns"), pl.col("class")
+    unexplained = (what == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(
+        value=False
+    )
+    gpu, whole, recorded = path.select(
+        time.filter(what.is_in(GPU_WORK)).sum(),
+        time.sum().alias("whole"),
+        time.filter(~unexplained).sum().alias("recorded"),
+    ).row(0)
+    share = f"GPU share of the path {gpu / whole:.1%}"
+    if not recorded:
+        return (share,)
+    return (f"{share}, without host time outside operators and calls {gpu / recorded:.1%}",)

@@ -1,36 +1,56 @@
-"""From when to when the path of each step is followed, and where it ends."""
+"""The critical path of each step, followed backwards: its window, and the walk through it.
+
+The walk goes from the end of a window to its begin, along what each piece of work and each thread
+waited for (``critical_waits.py``). ``critical.py`` names the stretches that it finds.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from traceana.analyze.critical_waits import BY_LAUNCH, UNKNOWN, Device, Host
+from traceana.analyze.critical_waits import (
+    BY_LAUNCH,
+    UNKNOWN,
+    HostWaits,
+    WorkWaits,
+    host_waits,
+    work_waits,
+)
 from traceana.analyze.numbering import thread_numbers
-from traceana.enrich.nesting import Ints
+from traceana.enrich.nesting import NONE, Flags, Ints
 from traceana.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-KEYS: Final = ("rank", "process")
-_SAME: Final = ("number", "start", "duration", *KEYS)
+WORK, GAP, LAUNCH, SYNC, HOST = range(5)
+"""Kinds of stretches of the path: device work; the time before work since what it waited for ended;
+the time before work since its launch; the rest of a call after what it waited for ended; time of a
+thread."""
+
+_PROCESS: Final = ("rank", "process")
+_SAME: Final = ("number", "start", "duration", *_PROCESS)
+_MARK: Final = ("start", "duration", *_PROCESS)
+
+_NOBODY: Final = -1
+_NOWHERE: Final[tuple[list[int], list[int]]] = ([], [])
 
 
 def windows(trace: Trace) -> pl.DataFrame:
-    """Return one row a step of ``trace``, in their order; one a rank where no step is marked.
+    """Return the window of each step of ``trace``, in their order; one a rank without steps.
 
-    A step is complete when the host has left it and the last work that it launched has ended, on
-    whatever device. Its window is from its mark, or where the step before it was not complete by
-    then from that one's completion, to its own: no moment is in two windows of a process, and where
-    the host runs ahead the windows are as long as the device takes. Columns: ``number``, ``rank``,
-    ``process``, ``thread`` (that marked it), ``begin``, ``end``, ``host_end`` (when the host left
-    it). Without steps the window spans all work, calls and operators.
+    A step is complete when its mark has ended and the last work that it launched has ended, on any
+    device. Its window begins with its mark, or when the step before was complete if that is later,
+    and ends when it is complete: the windows of a process do not overlap, and where the host runs
+    ahead they are as long as the device takes. Columns: ``number``, ``rank``, ``process``,
+    ``thread`` (of the mark), ``begin``, ``end``, ``host_end`` (of the mark). Without steps the
+    window spans all work, calls and operators.
     """
     if trace.steps.is_empty():
         return _spans(trace)
@@ -42,7 +62,7 @@ def windows(trace: Trace) -> pl.DataFrame:
         .agg(end.max().alias("device_end"))
     )
     complete = pl.max_horizontal("host_end", "device_end")
-    earlier = pl.col("complete").cum_max().shift(1).over(KEYS)
+    earlier = pl.col("complete").cum_max().shift(1).over(_PROCESS)
     every = (
         whole.steps.with_row_index("step")
         .join(ended, on="step", how="left", maintain_order="left")
@@ -59,10 +79,7 @@ def windows(trace: Trace) -> pl.DataFrame:
         how="left",
         nulls_equal=True,
         maintain_order="left",
-    ).select("number", *KEYS, "thread", "begin", "end", "host_end")
-
-
-_MARK: Final = ("start", "duration", *KEYS)
+    ).select("number", *_PROCESS, "thread", "begin", "end", "host_end")
 
 
 def _threads(trace: Trace) -> pl.DataFrame:
@@ -72,6 +89,7 @@ def _threads(trace: Trace) -> pl.DataFrame:
 
 
 def _spans(trace: Trace) -> pl.DataFrame:
+    """Return one window a rank, of a trace without steps."""
     tables = [trace.activities, trace.whole.calls, trace.whole.ops]
     begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
     spans = pl.concat(
@@ -108,7 +126,7 @@ def _spans(trace: Trace) -> pl.DataFrame:
 class ThreadKeys:
     """The key of the thread of each operator, call, range and window; threads of two ranks differ.
 
-    The key of a window without a thread is that of none.
+    A window without a thread has a key that no operator, call or range has.
     """
 
     ops: Ints
@@ -120,7 +138,7 @@ class ThreadKeys:
 
     @classmethod
     def of(cls, trace: Trace, windows: pl.DataFrame) -> ThreadKeys:
-        """Number the threads of ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
+        """Return the keys for ``trace``; ``windows`` have ``rank``, ``process``, ``thread``."""
         frames = [trace.ops, trace.calls, trace.ranges, windows]
         ops, calls, ranges, own = thread_numbers(*frames)
         threads = pl.concat([frame["thread"].cast(pl.Int64) for frame in frames])
@@ -129,29 +147,79 @@ class ThreadKeys:
         return cls(ops, calls, ranges, own, numbers)
 
 
-def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> npt.NDArray[np.bool_]:
-    """Tell which rows are of ``rank`` and, where one is given, of ``process`` or of none known."""
+def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Flags:
+    """Return which rows are of ``rank`` and, if given, of ``process`` or without a process."""
     here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
     if process is not None:
         here &= (pl.col("process") == process).fill_null(value=True)
     return frame.select(here).to_series().to_numpy()
 
 
-WORK, GAP, LAUNCH, SYNC, HOST = range(5)
-"""What a stretch of the path is: device work; the time before work, since what it waited for had
-ended; the time before work since its launch; the rest of a call after what it waited for had ended;
-time of a thread."""
+def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    """Return the path of each step, as stretches: the last stretch of a step first.
 
-_NOBODY: Final = -1
-_NOWHERE: Final[tuple[list[int], list[int]]] = ([], [])
+    ``steps`` are :func:`windows` with ``step_row``. Columns: ``step_row``, ``begin``, ``end``,
+    ``what`` (WORK, GAP, LAUNCH, SYNC, HOST), ``of`` (row of the activity, for SYNC of the call, for
+    HOST the key of the thread, -1 where none is known) and ``why`` (the kind of wait of work).
+    """
+    parts = [path for own in _processes(steps) for path in _paths(trace, own, threads)]
+    return pl.concat(parts) if parts else _frame(0, Stretches())
+
+
+def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the windows of each process that marked steps."""
+    for rank in own.partition_by("rank", maintain_order=True):
+        yield from rank.partition_by("process", maintain_order=True)
+
+
+def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Iterator[pl.DataFrame]:
+    """Yield the path of each of ``steps``, the windows of one process, last stretch first."""
+    whole = trace.whole
+    rank = steps["rank"][0]
+    alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
+    process = None if alone else steps["process"][0]
+    op_key = np.where(of_process(whole.ops, rank, process), threads.ops, NONE)
+    call_key = np.where(of_process(whole.calls, rank, process), threads.calls, NONE)
+    window_key = threads.windows[steps["step_row"].to_numpy()]
+    activities = whole.activities.with_row_index("row").filter(
+        of_process(whole.activities, rank, process)
+    )
+    syncs = activities.filter(pl.col("kind") == "sync")
+    work = activities.filter(pl.col("kind").is_in(DEVICE_WORK))
+    device = work_waits(trace, work, syncs, call_key)
+    walk = Walk(device, host_waits(trace, device, syncs, op_key, call_key, window_key))
+    columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
+    for (row, begin, end, host_end), thread in zip(columns, window_key.tolist(), strict=True):
+        path = _frame(row, walk.window(begin, end, host_end, thread))
+        on_device = pl.col("what").is_in([WORK, GAP, LAUNCH])
+        of_work = path.select(pl.when(on_device).then("of").otherwise(None)).to_series()
+        activity = pl.Series(device.activity, dtype=pl.Int64).gather(of_work)
+        why = pl.Series(device.why, dtype=pl.Int64).gather(of_work)
+        yield path.with_columns(
+            pl.when(on_device).then(activity).otherwise("of").alias("of"), why.alias("why")
+        )
+
+
+def _frame(row: int, path: Stretches) -> pl.DataFrame:
+    """Return a path as a frame, without ``why``."""
+    return pl.DataFrame(
+        {
+            "step_row": pl.Series([row] * len(path.begin), dtype=pl.UInt32),
+            "begin": pl.Series(path.begin, dtype=pl.Int64),
+            "end": pl.Series(path.end, dtype=pl.Int64),
+            "what": pl.Series(path.what, dtype=pl.Int64),
+            "of": pl.Series(path.of, dtype=pl.Int64),
+            "why": pl.Series([None] * len(path.begin), dtype=pl.Int64),
+        }
+    )
 
 
 @dataclass(slots=True)
 class Stretches:
     """The path of one window, last stretch first, as columns.
 
-    ``of`` is the row in :class:`Device` of the work (WORK, GAP, LAUNCH), the row of the call (SYNC)
-    or the key of the thread (HOST; -1 where none is known).
+    ``of`` is the row in :class:`WorkWaits` of the work (WORK, GAP, LAUNCH), the row of the call
+    (SYNC) or the key of the thread (HOST; -1 where none is known).
     """
 
     begin: list[int] = field(default_factory=list)
@@ -160,7 +228,7 @@ class Stretches:
     of: list[int] = field(default_factory=list)
 
     def add(self, begin: int, end: int, what: int, of: int) -> None:
-        """Append a stretch, unless it lasts no time."""
+        """Append a stretch, unless it is empty."""
         if begin < end:
             self.begin.append(begin)
             self.end.append(end)
@@ -171,8 +239,8 @@ class Stretches:
 class Walk:
     """The paths of one process."""
 
-    def __init__(self, device: Device, host: Host) -> None:
-        """Take what both sides waited for."""
+    def __init__(self, device: WorkWaits, host: HostWaits) -> None:
+        """Prepare the walk through what device work and threads waited for."""
         self._start = device.start.tolist()
         self._end = device.end.tolist()
         self._before = device.before.tolist()
@@ -185,8 +253,8 @@ class Walk:
         """Return the path of a window: stretches without gaps from ``end`` back to ``begin``.
 
         It ends with the last work of a device, where that ended when the window does, else on
-        ``thread``. Each stretch of work is in front of the one before it in the order of
-        :class:`Device`, and each stretch of a thread is not empty: the walk ends.
+        ``thread``. Each stretch of work is an earlier row of :class:`WorkWaits` than the one before
+        it, and no stretch of a thread is empty: the walk ends.
         """
         path = Stretches()
         last = bisect_right(self._end, end) - 1
@@ -204,7 +272,7 @@ class Walk:
     def _along_device(self, path: Stretches, begin: int, work: int) -> tuple[int, int, int]:
         """Follow the device from the end of ``work`` back to a launch or to ``begin``.
 
-        Returns the moment, the thread that launched, and the work that was launched.
+        Returns the time, the thread that launched, and the work that was launched.
         """
         while True:
             start = self._start[work]
@@ -228,7 +296,7 @@ class Walk:
     def _along_host(self, path: Stretches, begin: int, at: int, thread: int, limit: int) -> int:
         """Follow the host from ``at`` back to where a thread waited for the device.
 
-        Returns the work that it waited for, in front of ``limit``, or -1 when ``begin`` is reached.
+        Returns the work that it waited for, before row ``limit``, or -1 when ``begin`` is reached.
         """
         left = at
         while at > begin:
@@ -244,7 +312,7 @@ class Walk:
                 ended = self._end[work]
                 path.add(max(ended, begin), min(returned, left), SYNC, call)
                 return work if ended > begin else _NOBODY
-            # The thread was at nothing. It may have waited for another that ended meanwhile.
+            # The thread was idle: it may have waited for another thread that was active meanwhile.
             idle_since = ends[place] if place >= 0 else begin
             other = bisect_right(self._host.handing_end, at) - 1
             if other >= 0 and self._host.handing_end[other] > idle_since:
@@ -263,7 +331,7 @@ class Walk:
 
     def _waited(self, thread: int, since: int, at: int, limit: int) -> tuple[int, int, int] | None:
         """Return the last wait of a thread that ended in (``since``, ``at``]: when its call
-        returned, the call, and the work in front of ``limit`` that it waited for."""
+        returned, the call, and the work that it waited for, before row ``limit``."""
         waits = self._host.waits.get(thread)
         if waits is None:
             return None
