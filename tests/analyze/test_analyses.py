@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.breakdown import breakdown
-from traceana.analyze.condensed import condensed
+from traceana.analyze.breakdown import breakdown, condensed
 from traceana.analyze.devices import busy, devices
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels

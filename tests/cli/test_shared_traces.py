@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.analyze.breakdown import breakdown
-from traceana.analyze.condensed import condensed
+from traceana.analyze.breakdown import breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.kernels import kernels

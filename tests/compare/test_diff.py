@@ -12,7 +12,7 @@ import pytest
 import traceana
 from tests.support.traces import cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
-from traceana.analyze.layers.operands import operands
+from traceana.analyze.layer_operands import operands
 from traceana.comparison.diff import Diff, diff
 from traceana.comparison.diff_rows import IDLE, REMAINDER, VIEWS, By
 from traceana.trace import Trace

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.analyze.costs.pairing import paired, with_names_of
 from traceana.analyze.layers import layers
+from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.comparison.diff import Diff
 from traceana.model import Manifest, find, read
 from traceana.model.manifest import Layer

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.analyze.costs.pairing import paired
+from traceana.analyze.manifest_pairing import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.model import Manifest, find, read

@@ -52,7 +52,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     plain, cores = peak_for(peaks, "fp32", False), peak_for(peaks, precision, True)
     if plain is None or cores is None or cores <= plain:
         return None
-    rows = figures.plain_products
+    rows = figures.fp32_products
     halved = 1.0 if precision == "tf32" else 0.5
     per_byte = None if peaks.bandwidth is None else halved * 1e9 / peaks.bandwidth
     time = pl.col("time_ns")

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.advise.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
-from traceana.analyze.costs.machine import machine
 from traceana.analyze.devices import busy, devices
 from traceana.analyze.idle import idle, idle_time
 from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
-from traceana.analyze.kernels import kernels
+from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
-from traceana.analyze.occupancy import occupancy
-from traceana.analyze.plain_products import plain_products
-from traceana.analyze.products import products
-from traceana.analyze.roofline import roofline, units
+from traceana.analyze.rates import machine
+from traceana.analyze.repeated_gemms import products
+from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, step_windows, steps
-from traceana.analyze.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
 from traceana.settings import WORTH
@@ -151,9 +149,9 @@ class Figures:
         return tries_algorithms(self._trace)
 
     @cached_property
-    def plain_products(self) -> pl.DataFrame:
+    def fp32_products(self) -> pl.DataFrame:
         """FP32 convolutions and GEMMs without tensor cores, call by call."""
-        return plain_products(self._units)
+        return fp32_products(self._units)
 
     @cached_property
     def products(self) -> pl.DataFrame:

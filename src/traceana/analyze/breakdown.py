@@ -1,8 +1,9 @@
-"""Time by class: the rows add up to the work of the trace, to the nanosecond."""
+"""Time by class, and its lines on one screen: both add up to all work, to the nanosecond."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -59,4 +60,76 @@ def breakdown(trace: Trace) -> Result:
         frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
         sums(frame, "calls", "time_ns"),
         tuple(notes),
+    )
+
+
+LEAST_SHARE: Final = 0.01
+"""Rows below this share of all work are added up in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A category, a part of the one before it (``depth`` 1), or the rest of either.
+
+    ``category`` and ``part`` are null in a line of the rest, where ``folded`` is the number of
+    rows in it.
+    """
+
+    depth: int
+    category: str | None
+    part: str | None
+    calls: int
+    time_ns: int
+    step_ns: int | None
+    share: float
+    folded: int = 0
+
+
+def condensed(breakdown: pl.DataFrame) -> list[Line]:
+    """Return the lines of ``breakdown``: those of depth 0 add up to it, those of depth 1 to the
+    line of depth 0 before them.
+
+    A category of one part is one line; parts and categories with less than 1 % of all work are
+    folded, unless they are the only one that would be.
+    """
+    groups = breakdown.partition_by("category", maintain_order=True)
+    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_SHARE]
+    small = groups[len(shown) :]
+    if len(small) == 1:
+        shown, small = groups, []
+    lines: list[Line] = []
+    for group in shown:
+        lines += _of_category(group)
+    if small:
+        lines.append(_line(0, None, None, pl.concat(small), folded=len(small)))
+    return lines
+
+
+def _of_category(group: pl.DataFrame) -> list[Line]:
+    category = group["category"][0]
+    if group.height == 1:
+        return [_line(0, category, group["part"][0], group)]
+    small = group.filter(pl.col("share") < LEAST_SHARE)
+    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_SHARE)
+    lines = [_line(0, category, None, group)]
+    if shown.height:
+        lines += [_line(1, category, row["part"][0], row) for row in shown.iter_slices(1)]
+        if shown.height < group.height:
+            lines.append(_line(1, None, None, small, folded=small.height))
+    return lines
+
+
+def _line(
+    depth: int, category: str | None, part: str | None, rows: pl.DataFrame, folded: int = 0
+) -> Line:
+    in_step = rows["step_ns"]
+    return Line(
+        depth=depth,
+        category=category,
+        part=part,
+        calls=int(rows["calls"].sum()),
+        time_ns=int(rows["time_ns"].sum()),
+        step_ns=None if in_step.null_count() else int(in_step.sum()),
+        share=float(rows["share"].sum() or 0.0),
+        folded=folded,
     )

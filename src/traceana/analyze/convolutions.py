@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import SEARCH, described
-from traceana.analyze.costs.frame import whole_sum
-from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.costs import whole_sum
+from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.work import work
 from traceana.flops.trace_convolutions import SHAPE, executed_by_episode, shapes_of
 from traceana.result import Result, sums, with_share

@@ -24,7 +24,7 @@ from traceana.analyze.critical_path import (
 )
 from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
 from traceana.analyze.event_waits import distinct_of
-from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, matching, to_rows

@@ -1,4 +1,4 @@
-"""What each operator computes, by which formula, and what is left out."""
+"""What each operator computes, by which formula, and which operators have no count."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, described
-from traceana.analyze.costs.charges import Charges, charges, on_flops
-from traceana.analyze.costs.frame import whole_sum
-from traceana.analyze.costs.gaps import BY_MODEL
-from traceana.analyze.costs.instructions import executions
-from traceana.analyze.costs.pairing import with_names_of
+from traceana.analyze.costs import Charges, charges, executions, on_flops, whole_sum
+from traceana.analyze.flop_coverage import BY_MODEL
+from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.work import why_no_work, work
+from traceana.flops.registry import FORMULAS
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
@@ -182,3 +181,33 @@ def _of_model(charged: Charges) -> pl.DataFrame:
         )
         .select(_COLUMNS)
     )
+
+
+def formulas(counted: Result) -> Result:
+    """Return one row a formula that ``counted``, a result of ``analyze.flops``, used.
+
+    Columns: ``formula``, ``operators`` that it served (comma-separated), ``calls``, ``flops`` and
+    ``derivation``. Most FLOPs first.
+    """
+    frame = (
+        counted.frame.filter(pl.col("formula").is_not_null())
+        .with_columns(pl.col("formula").str.split(", "))
+        .explode("formula")
+        .group_by("formula")
+        .agg(
+            pl.col("operator").unique().sort().str.join(", ").alias("operators"),
+            pl.col("calls").sum(),
+            pl.col("flops").sum(),
+        )
+        .with_columns(
+            pl.col("formula")
+            .replace_strict(
+                {name: " ".join(known.text.split()) for name, known in FORMULAS.items()},
+                default=None,
+                return_dtype=pl.String,
+            )
+            .alias("derivation")
+        )
+        .sort(["flops", "formula"], descending=[True, False])
+    )
+    return Result(frame, sums(frame, "flops"), counted.notes)

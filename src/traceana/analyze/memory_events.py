@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.intervals import PER_DEVICE
-from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.numbering import thread_numbers
 from traceana.enrich.nesting import Nesting, to_rows
 

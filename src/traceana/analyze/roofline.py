@@ -8,13 +8,10 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SEARCH, SOURCE, classified, described
-from traceana.analyze.costs.charges import Charges, charges, on_flops
-from traceana.analyze.costs.frame import COUNTS, whole_sum
-from traceana.analyze.costs.gaps import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
-from traceana.analyze.costs.instructions import executions
-from traceana.analyze.costs.machine import machine
-from traceana.analyze.costs.pairing import with_names_of
-from traceana.analyze.layers.rates import rate_columns
+from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
+from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
+from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.rates import machine, rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import to_rows
 from traceana.flops.operators import Tree
@@ -323,4 +320,31 @@ def _chosen(
     return (
         charged.join(first, on=wanted, nulls_equal=True, maintain_order="left"),
         theirs.filter(product | same).select("row", *_CLASS, "duration"),
+    )
+
+
+_PLAIN: Final = ("conv", "gemm")
+_EXACT: Final = ("unit", "gradient")
+
+
+def fp32_products(computed: Units) -> pl.DataFrame:
+    """Return one row a call of an operator, and gradient, that ran products without tensor cores.
+
+    Columns: ``category``; ``calls`` and ``time_ns``, number and summed durations of its kernels in
+    plain fp32; ``bytes``, what it has to move at least, null where shapes or types do not tell.
+    Kernels of no operator that is counted are one row a category, without bytes.
+    """
+    rows, charged = computed.work, computed.charged
+    plain = rows.filter(
+        pl.col("category").is_in(_PLAIN)
+        & (pl.col("precision") == "fp32")
+        & (pl.col("tensor_core") == False)  # noqa: E712
+    )
+    moved = charged.group_by(_EXACT).agg(whole_sum("bytes"))
+    return (
+        plain.group_by("category", *_EXACT)
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
+        .join(moved, on=list(_EXACT), how="left", nulls_equal=True)
+        .with_columns(pl.when(pl.col("unit").is_not_null()).then("bytes").alias("bytes"))
+        .select("category", "calls", "time_ns", "bytes")
     )

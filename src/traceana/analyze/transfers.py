@@ -18,7 +18,7 @@ from traceana.analyze.copies import (
     link_peaks,
 )
 from traceana.analyze.intervals import Busy, computing, exposed
-from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.result import Result, sums, with_share
 

@@ -61,7 +61,7 @@ def flops(
     keeps.
     """
     from traceana.analyze.flops import flops as analysis
-    from traceana.analyze.formulas import formulas
+    from traceana.analyze.flops import formulas
     from traceana.analyze.roofline import roofline
 
     output = Output(tabling, writing, reads=files, screenful=40)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.pairing import with_names_of
 from traceana.analyze.facts import span_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layers import layers
+from traceana.analyze.manifest_pairing import with_names_of
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.work import work

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.analyze.costs.pairing import paired, with_names_of
+from traceana.analyze.layer_operands import operands
+from traceana.analyze.layer_rows import places
 from traceana.analyze.layers import layers
-from traceana.analyze.layers.operands import operands
-from traceana.analyze.layers.places import places
+from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from traceana.analyze.layers.operands import Operands
+    from traceana.analyze.layer_operands import Operands
     from traceana.model import Manifest
     from traceana.model.manifest import Layer as ManifestLayer
     from traceana.trace import Trace
@@ -147,7 +147,7 @@ def _folded(passes: pl.DataFrame) -> pl.DataFrame:
 
 def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
     """Return by layer the category that most of its time is of."""
-    from traceana.analyze.layers.located import located
+    from traceana.analyze.layer_rows import located
 
     named = pl.DataFrame(
         {"layer_row": list(label_of), "label": list(label_of.values())},

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.analyze.layers.located import DIRECTIONS, by_direction
+from traceana.analyze.layer_rows import DIRECTIONS, by_direction
 from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.run_inputs import forced_pairs

@@ -9,8 +9,7 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.copies import copies
-from traceana.analyze.layers.located import PASSES
-from traceana.analyze.layers.places import placed, places
+from traceana.analyze.layer_rows import PASSES, placed, places
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:

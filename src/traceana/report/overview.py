@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.advise import Advice, advise
-from traceana.analyze.breakdown import breakdown
-from traceana.analyze.condensed import Line, condensed
+from traceana.analyze.breakdown import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
 from traceana.analyze.layers import layers

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from traceana.analyze.condensed import Line
-from traceana.analyze.layers.located import DIRECTIONS
+from traceana.analyze.breakdown import Line
+from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.report import human, words
 from traceana.report.bars import PATTERN, bar
 from traceana.report.columns import Shown, show

@@ -11,8 +11,7 @@ import pytest
 
 import traceana
 from tests.support.traces import TraceBuilder
-from traceana.analyze.flops import flops
-from traceana.analyze.formulas import formulas
+from traceana.analyze.flops import flops, formulas
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.enrich import attribute, with_classes

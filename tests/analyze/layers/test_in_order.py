@@ -26,7 +26,7 @@ from traceana.trace import Trace
 
 def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:
     """Return by layer how many forward operators of this name it called."""
-    from traceana.analyze.layers.in_order import named_in_order
+    from traceana.analyze.manifest_order import named_in_order
 
     named = named_in_order(trace, model)
     of_layer = named.layers["role"].gather(named.ops["layer"]) == "layer"

@@ -11,7 +11,7 @@ import pytest
 
 import traceana
 from tests.support.traces import TraceBuilder
-from traceana.analyze.layers.operands import operands
+from traceana.analyze.layer_operands import operands
 from traceana.model import find, read
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

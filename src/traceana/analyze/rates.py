@@ -1,16 +1,25 @@
-"""What the rows of a table of layers compute, how fast, and how far from the machine that is."""
+"""FLOP/s, share of the device's peak, and the roofline of a table's rows.
+
+Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", Communications of the ACM 52(4), 2009.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.frame import COUNTS, whole_sum
-from traceana.analyze.costs.gaps import PRODUCTS
-from traceana.analyze.layers.located import PASSES
-from traceana.flops.peaks import Peaks, peak_for
-from traceana.flops.roofline import attainable_percent, bound, intensity
+from traceana.analyze.costs import COUNTS, whole_sum
+from traceana.analyze.flop_coverage import PRODUCTS
+from traceana.analyze.layer_rows import PASSES
+from traceana.analyze.work import work
+from traceana.flops.cost import Refusal
+from traceana.flops.peaks import Peaks, peak_for, peaks_of
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
 
 COLUMNS: Final = (
     *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),
@@ -40,6 +49,30 @@ _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
 }
 """The rows that a part of the work may be in, the first that there is. What runs forward inside a
 backward pass is computed anew. All rows are there, so that no count is lost."""
+
+
+def machine(trace: Trace) -> tuple[Peaks | None, str]:
+    """Return the peaks that all devices at work share, and a note with their source.
+
+    None for a CPU (its peaks are measured, on request), for devices that differ, and for an unknown
+    device; the note gives the reason.
+    """
+    used = work(trace)["device"].drop_nulls().unique()
+    if (used == CPU_DEVICE).any():
+        return None, "no peak: a CPU's is measured on the machine itself, with --calibrate"
+    rows = trace.devices.filter(pl.col("device").is_in(used.implode()))
+    devices = rows.drop("device", "rank").unique(maintain_order=True)
+    if devices.is_empty():
+        return None, "no peak: the trace does not say which device it was"
+    found = [peaks_of(row) for row in devices.iter_rows(named=True)]
+    known = {peak.name: peak for peak in found if isinstance(peak, Peaks)}
+    refused = next((peak for peak in found if isinstance(peak, Refusal)), None)
+    if refused is not None:
+        return None, f"no peak: {refused.reason}"
+    if len(known) > 1:
+        return None, "no peak: the work ran on devices of several kinds (choose with --device)"
+    (peaks,) = known.values()
+    return peaks, f"peaks of {peaks.name}: {peaks.how}, {peaks.source}"
 
 
 def with_costs(
@@ -117,11 +150,11 @@ def _peaks(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataF
         )
         .unique(keys, keep="first", maintain_order=True)
     )
-    told = {
+    highest = {
         (precision, cores): _highest(peaks, precision, cores)
         for precision, cores in most.select("precision", "tensor_core").unique().iter_rows()
     }
-    values = [told[pair] for pair in most.select("precision", "tensor_core").iter_rows()]
+    values = [highest[pair] for pair in most.select("precision", "tensor_core").iter_rows()]
     bandwidth = None if peaks is None else peaks.bandwidth
     return most.select(
         *keys,
@@ -151,3 +184,57 @@ def _with_pass(charged: pl.DataFrame, frame: pl.DataFrame, keys: list[str]) -> p
         taken.append(tried.filter(pl.col("there")).drop("there"))
         waiting = tried.filter(pl.col("there").is_null()).drop("there", "direction")
     return pl.concat(taken).with_columns(pl.col("direction").cast(PASSES))
+
+
+# The roofline, as expressions of the columns: operations, compulsory bytes, time in ns, peak in
+# operations per second and bandwidth in bytes per second. A null among them makes the result null.
+
+BOUNDS: Final = pl.Enum(["compute", "memory"])
+
+
+def intensity(flops: pl.Expr, bytes_: pl.Expr) -> pl.Expr:
+    """Return the arithmetic intensity, operations per byte; null where nothing is moved."""
+    return flops / pl.when(bytes_ > 0).then(bytes_)
+
+
+def bound(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) -> pl.Expr:
+    """Return ``compute`` at the ridge point and beyond, ``memory`` below; null without work."""
+    arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
+    return (
+        pl.when(pl.max_horizontal(arithmetic, moving) <= 0)
+        .then(None)
+        .when(arithmetic >= moving)
+        .then(pl.lit("compute"))
+        .when(arithmetic < moving)
+        .then(pl.lit("memory"))
+        .cast(BOUNDS)
+    )
+
+
+def _attainable_ns(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) -> pl.Expr:
+    """Return the shortest time, in ns: arithmetic and memory both at their peak, overlapped."""
+    arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
+    # max_horizontal passes over nulls: one that is not known would make the other the bound.
+    known = arithmetic.is_not_null() & moving.is_not_null()
+    return pl.when(known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
+
+
+def attainable_percent(
+    flops: pl.Expr, bytes_: pl.Expr, time_ns: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr
+) -> pl.Expr:
+    """Return the percentage of the attainable rate that was reached.
+
+    The shortest time over the time taken, which also holds for copies, which compute nothing.
+    """
+    shortest = _attainable_ns(flops, bytes_, peak, bandwidth)
+    return 100 * shortest / pl.when(time_ns > 0).then(time_ns)
+
+
+def _times(
+    flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr
+) -> tuple[pl.Expr, pl.Expr]:
+    """Return the seconds that arithmetic and memory take at their peaks."""
+    return (
+        flops / pl.when(peak > 0).then(peak),
+        bytes_ / pl.when(bandwidth > 0).then(bandwidth),
+    )

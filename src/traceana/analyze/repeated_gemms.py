@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import described
-from traceana.analyze.layers.places import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.work import kernels_of
 from traceana.result import Result, sums
 

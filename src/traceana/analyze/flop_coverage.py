@@ -1,4 +1,4 @@
-"""Which work has a count of FLOPs, and why the rest has none."""
+"""Which work has a FLOP count, and why the rest has none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
-from traceana.analyze.costs.instructions import holders
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.flops.hlo import instruction_flops
 from traceana.flops.operators import OperatorCosts, Tree
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ HOLDING: Final = "operators inside it have no count"
 
 BY_MODEL: Final = "counted by the layer manifest, in rows of their own"
 MOVES: Final = "copies, memsets, collectives and layout changes compute nothing that is counted"
-NOT_TOLD: Final = "launched by no operator that is in the trace"
+NOT_LAUNCHED: Final = "launched by no operator that is in the trace"
 NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
@@ -70,7 +70,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
 
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
     null where it has one. The only source of these, for every command. ``known`` is of
-    :func:`traceana.analyze.costs.instructions.flops_by_run`.
+    :func:`flops_by_run`.
     """
     rows = work(trace)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
@@ -82,7 +82,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
     instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
     of_operator = (
         pl.when(pl.col("op").is_null())
-        .then(pl.lit(NOT_TOLD))
+        .then(pl.lit(NOT_LAUNCHED))
         .otherwise(pl.lit(reasons(tree, costs).gather(rows["op"])))
     )
     reason = (
@@ -111,30 +111,59 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
 
 
 def counted(reason: pl.Expr) -> pl.Expr:
-    """Tell of which work the FLOPs are counted: rates are over its time."""
+    """Return which work has its FLOPs counted: rates are over its time."""
     return reason.is_null() | reason.is_in([PASSIVE, AROUND, BY_MODEL])
 
 
 def without_count(reason: pl.Expr) -> pl.Expr:
-    """Tell which work has no FLOP count, though it may compute."""
+    """Return which work has no FLOP count, though it may compute."""
     return reason.is_not_null() & ~reason.is_in(COUNTED)
 
 
 def incomplete(reason: pl.Expr) -> pl.Expr:
-    """Tell which work makes the count of the layer around it a partial one.
+    """Return which work makes the count of the layer around it a partial one.
 
-    What the launch is not known of is missing in the count and in its time alike; what holds no
+    Work whose launch is not known is missing in the count and in its time alike; what holds no
     product adds little to the count of the products.
     """
-    return (without_count(reason) & ~reason.is_in([NOT_TOLD, NO_PRODUCT])) | (reason == PARTLY)
+    return (without_count(reason) & ~reason.is_in([NOT_LAUNCHED, NO_PRODUCT])) | (reason == PARTLY)
 
 
-def notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
+def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
     """Return how much of the time has no FLOP count, and how much a partial one."""
     rows, total = pl.DataFrame({"reason": reason, "time": time}), int(time.sum())
-    told = (
+    labels = (
         ("time without FLOP counts", without_count(pl.col("reason"))),
         ("time with partial FLOP counts", pl.col("reason") == PARTLY),
     )
-    found = [(label, int(rows.filter(which)["time"].sum())) for label, which in told]
+    found = [(label, int(rows.filter(which)["time"].sum())) for label, which in labels]
     return tuple(f"{label}: {100 * part / total:.1f} %" for label, part in found if part)
+
+
+def flops_by_run(trace: Trace) -> pl.DataFrame:
+    """Return ``instruction_flops``, without what counts through the instructions inside it.
+
+    See :func:`holders`: the count of a loop and those of its body are of the same work.
+    """
+    known = instruction_flops(trace.instructions)
+    return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
+
+
+def holders(trace: Trace) -> pl.Series:
+    """Return the instructions of which some inside have events of their own.
+
+    On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
+    event, and each instruction of their body has one every time it runs, on any thread, inside the
+    loop's event or behind it. So the body tells exactly what ran, whatever the trip count is. A
+    fusion's instructions have no events.
+    """
+    recorded = trace.whole
+    instructions = pl.concat([recorded.ops["instruction"], recorded.activities["instruction"]])
+    parents = trace.instructions["parent"]
+    found = parents.clear()
+    above = parents.gather(instructions.drop_nulls().unique()).drop_nulls().unique()
+    while len(above):
+        found = pl.concat([found, above])
+        above = parents.gather(above).drop_nulls().unique()
+        above = above.filter(~above.is_in(found.implode()))
+    return found

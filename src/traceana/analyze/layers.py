@@ -1,21 +1,30 @@
-"""The table of layers: one row a layer, or a layer and pass, or layers folded together."""
+"""Time, work and rates by layer: the rows add up to the work of the trace, to the nanosecond."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.costs.charges import charges, on_flops
-from traceana.analyze.costs.machine import machine
-from traceana.analyze.costs.pairing import with_names_of
-from traceana.analyze.layers.located import DIRECTIONS, by_direction, located
-from traceana.analyze.layers.places import KEYS, OUTSIDE, By, placed, places
-from traceana.analyze.layers.rates import COLUMNS as COSTS
-from traceana.analyze.layers.rates import UNEXPLAINED, with_costs
-from traceana.analyze.layers.shapes import COLUMNS as SHAPES
-from traceana.analyze.layers.shapes import shapes
+from traceana.analyze.costs import charges, on_flops
+from traceana.analyze.layer_operands import operands
+from traceana.analyze.layer_rows import (
+    DIRECTIONS,
+    KEYS,
+    OUTSIDE,
+    By,
+    by_direction,
+    located,
+    placed,
+    places,
+)
+from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
+from traceana.analyze.rates import COLUMNS as COSTS
+from traceana.analyze.rates import UNEXPLAINED, machine, with_costs
 from traceana.analyze.work import why_no_work
 from traceana.result import Result, sums, with_share
 
@@ -28,6 +37,8 @@ MEASURED: Final = ("measured", "measured_flops", "measured_flops_per_s", "dram_b
 """Of :data:`traceana.analyze.measured.COLUMNS`."""
 
 _BACKWARD: Final = ("dgrad", "wgrad", "backward")
+
+SHAPES: Final = ("input_shape", "output_shape")
 
 INSIDE: Final = ("layout", "bias", "activation")
 """Categories that have a column of their own: what a layer spends beside its computation."""
@@ -57,10 +68,10 @@ def layers(
     ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
     ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
     ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
-    :data:`traceana.analyze.layers.rates.COLUMNS`. In order of position, roles last.
+    :data:`traceana.analyze.rates.COLUMNS`. In order of position, roles last.
     """
     trace = with_names_of(trace, model)
-    told, on_shapes = shapes(trace, model) if costs else (None, ())
+    told, on_shapes = _shapes_of(trace, model) if costs else (None, ())
     names = places(_described(trace.layers, told), by, depth)
     charged = charges(trace, model) if costs else None
     work = placed(located(trace, None if charged is None else charged.coverage["reason"]), names)
@@ -105,6 +116,57 @@ def layers(
     known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
     totals = sums(frame, "calls", *times, "time_ns", *known, *(("flops",) if costs else ()))
     return Result(frame, totals, (*_notes(trace, frame, work), *notes))
+
+
+_DESCRIBED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "layer_row": pl.UInt32,
+    "described_type": pl.String,
+    "described_position": pl.Int64,
+    "input_shape": pl.String,
+    "output_shape": pl.String,
+}
+
+
+def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return by ``layer_row`` its type and position in the manifest and its shapes, and notes.
+
+    :data:`SHAPES` are JSON lists, batch first; the manifest's have the channels behind the batch.
+    Without a manifest, and for a layer whose input has another number of elements than in it, they
+    are those of the layer's first operator (:func:`traceana.analyze.layer_operands.operands`),
+    which for PyTorch has no output.
+    """
+    partner = {} if model is None else paired(trace, model).layer_of
+    seen = operands(trace)
+    rows: dict[int, tuple[str | None, int | None, str | None, str | None]] = {
+        row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
+    }
+    other: list[str] = []
+    # The first operator of a module's functions need not take what the module takes.
+    around = frozenset() if model is None else model.around()
+    for row, layer in partner.items():
+        first = layer.inputs[0] if layer.inputs else None
+        taken = seen[row].input if row in seen and layer.path not in around else None
+        if first is not None and taken is not None and prod(taken) != prod(first):
+            other.append(layer.path)
+            rows[row] = (layer.type, layer.position, *rows[row][2:])
+            continue
+        output = layer.outputs[0] if layer.outputs else None
+        rows[row] = (layer.type, layer.position, _json(first), _json(output))
+    notes = (_other(other),) if other else ()
+    return pl.DataFrame(
+        [(row, *told) for row, told in rows.items()], schema=_DESCRIBED, orient="row"
+    ), notes
+
+
+def _json(shape: Sequence[int] | None) -> str | None:
+    return None if shape is None else json.dumps(shape)
+
+
+def _other(paths: list[str]) -> str:
+    return (
+        f"the layer manifest is of another batch or model: {len(paths)} of its layers have inputs "
+        f"of other sizes in the trace ({paths[0]} ...)"
+    )
 
 
 def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:

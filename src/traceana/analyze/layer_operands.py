@@ -1,4 +1,4 @@
-"""What a layer's own operator takes, and its weight: as the trace recorded them."""
+"""The input, weight and output of each layer, as the trace recorded them of its operators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from traceana.analyze.layers.instructions import products
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.roles import WEIGHTED
-from traceana.flops.call import Call
+from traceana.flops.call import Call, decoded_instruction
+from traceana.flops.convolution import as_written
 from traceana.flops.cost import Shape, UncountableError
 from traceana.flops.registry import MOST_INPUTS
 
@@ -36,7 +36,7 @@ class Operands(NamedTuple):
     """Of one layer: the shapes of its first input, its weight and its output.
 
     ``weight`` is what stands in the weight's place, also of a product of two activations;
-    ``parameter`` tells that it cannot be one of these. ``memory_format`` is that of the input,
+    ``parameter`` is true where it cannot be one of these. ``memory_format`` is that of the input,
     PyTorch's ``contiguous`` or ``channels_last``. What is not known is None.
     """
 
@@ -54,7 +54,7 @@ def operands(trace: Trace) -> dict[int, Operands]:
     that is a convolution, product, normalization or embedding. An operator without a tensor of one
     dimension or more in front, as the counting of batches in a normalization, is none. Of a
     compiled program it is the layer's first convolution or product
-    (:func:`traceana.analyze.layers.instructions.products`).
+    (:func:`_of_instructions`).
     """
     layers = trace.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)
@@ -71,7 +71,8 @@ def operands(trace: Trace) -> dict[int, Operands]:
         )
     )
     found = {
-        layer: Operands(one.input, one.weight, one.output) for layer, one in products(trace).items()
+        layer: Operands(one.input, one.weight, one.output)
+        for layer, one in _of_instructions(trace).items()
     }
     for row, operator, text, strides in _first(named):
         taken = _shape(operator, text, 0)
@@ -128,3 +129,81 @@ def _shape(operator: str, text: str, which: int, strides: str | None = None) -> 
         return told.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
     except UncountableError:
         return None
+
+
+_PRODUCT: Final = (pl.col("opcode").cast(pl.String).is_in(["convolution", "dot"])) | (
+    pl.col("target").cast(pl.String).str.contains(r"^__(?:cudnn\$convForward|cublas\$|onednn\$)")
+)
+_OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
+"""End of the scope of a convolution, also where XLA made a product of it."""
+
+
+class _Product(NamedTuple):
+    """One convolution or product; shapes are batch, channels, spatial axes. None is not known."""
+
+    input: Shape | None
+    weight: Shape
+    output: Shape | None
+
+
+def _of_instructions(trace: Trace) -> dict[int, _Product]:
+    """Return by row of ``layers`` the first convolution or product that it ran forward.
+
+    It may be inside of what ran: a fusion, a call, a loop. A convolution that XLA made a product
+    of has a weight, and no input and output: batch and positions are one axis there.
+    """
+    if trace.instructions.is_empty():
+        return {}
+    ran = (
+        trace.ops.filter(
+            pl.col("layer").is_not_null()
+            & pl.col("instruction").is_not_null()
+            & (pl.col("direction") == "forward").fill_null(True)
+        )
+        .select("instruction", "layer")
+        .unique("instruction", keep="first", maintain_order=True)
+    )
+    layers = trace.layers["role"].cast(pl.String) == "layer"
+    layer_of = dict(ran.filter(layers.gather(ran["layer"])).iter_rows())
+    parents = trace.instructions["parent"].to_list()
+    chosen = trace.instructions.with_row_index("row").filter(_PRODUCT.fill_null(False))
+    found: dict[int, _Product] = {}
+    columns = ("scope", "target", "input_shapes", "output_shape", "output_type", "attributes")
+    for row, scope, target, *texts in chosen.select(
+        "row", *(pl.col(name).cast(pl.String) for name in columns)
+    ).iter_rows():
+        layer = _holder(row, parents, layer_of)
+        if layer is None or layer in found:
+            continue
+        try:
+            of = as_written(decoded_instruction(target or "", *texts))
+        except UncountableError:
+            continue
+        if (to := of.attributes.dimension_numbers) is not None:
+            taken = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
+            given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
+            found[layer] = _Product(taken, of.right, given)
+        elif _OF_CONVOLUTION.search(scope or ""):
+            found[layer] = _Product(None, of.right, None)
+        else:
+            found[layer] = _Product(of.left, of.right, of.output)
+    return found
+
+
+def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> int | None:
+    """Return the layer of the instruction, or of the innermost around it that ran for one."""
+    at: int | None = row
+    while at is not None:
+        if at in layer_of:
+            return layer_of[at]
+        above = parents[at]
+        # What holds others stands before them; a trace that says otherwise would never end.
+        at = above if above is not None and above < at else None
+    return None
+
+
+def _arranged(shape: Shape, batch: int, feature: int, spatial: list[int]) -> Shape | None:
+    axes = (batch, feature, *spatial)
+    if sorted(axes) != list(range(len(shape))):
+        return None
+    return tuple(shape[axis] for axis in axes)

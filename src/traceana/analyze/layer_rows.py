@@ -1,18 +1,77 @@
-"""The work of a trace, added up by class, layer and pass."""
+"""The rows that layers are shown in, and the work of a trace by these rows, class and pass."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
-from traceana.analyze.costs.gaps import counted, incomplete
+from traceana.analyze.flop_coverage import counted, incomplete
 from traceana.analyze.measured import measured_sums
 from traceana.analyze.work import work
+from traceana.enrich.layers.places import SEPARATOR
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
+
+By = Literal["layer", "type"]
+
+KEYS: Final = ("layer", "type", "role", "position")
+
+OUTSIDE: Final = "(outside all layers)"
+"""The row of work without a layer, as :mod:`traceana.enrich` calls it."""
+
+_ROW: Final = "layer_row"
+
+
+def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
+    """Return for each row of ``layers`` (``layer_row``) the :data:`KEYS` of the row it is shown in.
+
+    ``layer`` is the path, cut to ``depth`` parts if given, or the type; of what is no layer the
+    role, or why it is on none, in parentheses. ``position`` is that of the first layer in it.
+    """
+    path, kind = pl.col("path"), pl.col("type")
+    is_layer = pl.col("role") == "layer"
+    label = (
+        path if depth is None else path.str.split(SEPARATOR).list.head(depth).list.join(SEPARATOR)
+    )
+    if by == "type":
+        label = kind.fill_null("(no type)")
+    named = layers.with_row_index(_ROW).with_columns(pl.col("role").cast(pl.String))
+    types = named.filter(is_layer).select(path.alias("label"), kind.alias("of_label"))
+    known = types.unique("label", keep="first", maintain_order=True)
+    return (
+        named.with_columns(
+            pl.when(is_layer)
+            .then(label)
+            .when(pl.col("role") == "unattributed")
+            .then(path)
+            .otherwise("(" + pl.col("role") + ")")
+            .alias("label")
+        )
+        .join(known, on="label", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(is_layer).then(pl.col("position").min().over("label", "role")).alias("position")
+        )
+        .select(
+            pl.col(_ROW),
+            pl.col("label").alias("layer"),
+            pl.when(is_layer)
+            .then(pl.col("label") if by == "type" else pl.col("of_label"))
+            .alias("type"),
+            "role",
+            "position",
+        )
+    )
+
+
+def placed(rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows``, which have ``layer_row``, with the :data:`KEYS` that ``of`` gives them."""
+    return rows.join(of, on=_ROW, how="left", maintain_order="left").with_columns(
+        pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null(OUTSIDE)
+    )
+
 
 PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
 """``dgrad`` and ``wgrad`` are those of convolutions and products; ``backward`` is all else."""
@@ -46,7 +105,7 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
 
     ``reason`` tells of each row of ``work(trace)`` why its FLOPs are not counted
-    (:func:`traceana.analyze.costs.gaps.coverage`). Columns: ``direction`` (forward, backward,
+    (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
     optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
     ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of what is counted),
     ``incomplete`` (whether some of it has no count) and those of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.layers.operands import operands
+from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.from_order import short_name
 from traceana.enrich.layers.places import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED

@@ -1,21 +1,22 @@
-"""The layers of a manifest that the layers of a trace are.
+"""Layers of a manifest matched with the scopes of a trace by their names.
 
 TensorFlow makes every scope of a graph distinct: a name that is taken gets ``_1``, ``_2`` … behind
 it, and Keras opens the scope of a layer once or twice for a call. So the scope ``conv2d_1`` may be
 of the layer ``conv2d_1`` or of ``conv2d``, and which it is depends on the others. Scopes and layers
-are matched together, level by level, and what fits several layers equally well is left alone.
+are matched together, level by level; what fits several layers equally well stays unmatched.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.layer_operands import operands
 from traceana.analyze.work import work
 from traceana.enrich.layers.places import SEPARATOR
 
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     from traceana.model.manifest import Layer, Manifest
     from traceana.trace import Trace
 
-_SEPARATOR: Final = re.compile(r"[./]")
+SEPARATORS: Final = re.compile(r"[./]")
 _SUFFIXED: Final = re.compile(r"(.+)_[1-9]\d*")
 _SNAKE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
-"""Frameworks that do not append numbers to the paths of their layers."""
 
 _PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
 _DOUBTFUL: Final = ("other", "fused")
@@ -61,130 +60,47 @@ class Pairing:
     another: bool = False
 
 
-def paired(trace: Trace, model: Manifest) -> Pairing:
-    """Return which rows of ``trace.layers`` are which layers of ``model``, where that is certain.
-
-    By name, level by level (:class:`_Matching`). Layers of which the trace has no names, but
-    numbers by type (``Conv2d_2`` is the third convolution), are paired by type and order, where
-    model and trace have equally many.
-    """
-    rows = [
-        (row, path, kind)
-        for row, path, kind, role in trace.layers.with_row_index("row")
-        .select("row", "path", "type", "role")
-        .iter_rows()
-        if role == "layer"
-    ]
-    evidence = _Evidence.of(trace)
-    matching = _Matching(evidence, model.network, suffixes=model.framework not in _UNIQUE_PATHS)
-    found = matching.best(_tree((path, row) for row, path, _ in rows), _tree_of(model))
-    if found.another:
-        return found
-    left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
-    unclear = {*found.unclear}
-    absent = [
-        layer
-        for layer in _absent(model, found)
-        if SEPARATOR.join(_tail(layer.path, None)) not in unclear
-        and not (matching.suffixes and _is_default(layer))
-    ]
-    found.layer_of.update(_by_tail(left, absent, evidence))
-    if trace.ops["scope"].is_null().all():
-        left = [one for one in left if one[0] not in found.layer_of]
-        found.layer_of.update(_by_order(left, _absent(model, found), evidence))
-    return found
-
-
-def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
-    """Return ``trace`` with the manifest's names for scopes with suffixes, and for positions.
-
-    What ran inside a layer of the manifest becomes part of that layer.
-    """
-    # The package imports this module for its table.
-    from traceana.analyze.layers.in_order import named_in_order
-
-    if model is None or not trace.layers.height:
-        return trace
-    trace = named_in_order(trace, model)
-    found = paired(trace, model)
-    if not found.paths and not found.inside:
-        return trace
-    paths = trace.layers["path"].cast(pl.String).to_list()
-    for row, path in found.paths.items():
-        paths[row] = path
-    into = {row: found.inside.get(row, row) for row in range(trace.layers.height)}
-    # Calls of one layer have one path, so that they are one row.
-    first: dict[str, int] = {}
-    for row, path in enumerate(paths):
-        if row in found.layer_of and into[row] == row:
-            into[row] = first.setdefault(path, row)
-    kept = [row for row in range(trace.layers.height) if into[row] == row]
-    number = {row: place for place, row in enumerate(kept)}
-    parents = trace.layers["parent"].to_list()
-    columns = {
-        "path": [paths[row] for row in kept],
-        "parent": [_above(parents, row, into, number) for row in kept],
-    }
-    layers = trace.layers[kept].with_columns(
-        pl.Series(name, values).cast(trace.layers.schema[name]) for name, values in columns.items()
-    )
-    rows = pl.Series([number[into[row]] for row in range(len(paths))], dtype=pl.UInt32)
-    return trace.with_tables(
-        layers=layers,
-        activities=trace.activities.with_columns(rows.gather(trace.activities["layer"])
-                                                 .alias("layer")),
-        ops=trace.ops.with_columns(rows.gather(trace.ops["layer"]).alias("layer")),
-    )  # fmt: skip
-
-
-def _above(
-    parents: list[int | None], row: int, into: dict[int, int], number: dict[int, int]
-) -> int | None:
-    parent = parents[row]
-    return None if parent is None or into[parent] == row else number[into[parent]]
-
-
 @dataclass(slots=True)
-class _Node:
+class Node:
     """A part of the path of layers; ``row`` is of the trace, ``layer`` of the manifest."""
 
     name: str
     path: str
-    children: dict[str, _Node] = field(default_factory=dict)
+    children: dict[str, Node] = field(default_factory=dict)
     row: int | None = None
     layer: Layer | None = None
 
-    def within(self) -> Iterator[_Node]:
+    def within(self) -> Iterator[Node]:
         """Return the node and all below it."""
         yield self
         for child in self.children.values():
             yield from child.within()
 
-    def add(self, path: str) -> _Node:
+    def add(self, path: str) -> Node:
         node = self
-        for part in _SEPARATOR.split(path):
+        for part in SEPARATORS.split(path):
             if part:
                 whole = f"{node.path}{SEPARATOR}{part}" if node.path else part
-                node = node.children.setdefault(part, _Node(part, whole))
+                node = node.children.setdefault(part, Node(part, whole))
         return node
 
 
-def _tree(rows: Iterator[tuple[str, int]]) -> _Node:
-    root = _Node("", "")
+def tree_of_rows(rows: Iterator[tuple[str, int]]) -> Node:
+    root = Node("", "")
     for path, row in rows:
         root.add(path).row = row
     return root
 
 
-def _tree_of(model: Manifest) -> _Node:
-    root = _Node("", "")
+def tree_of_manifest(model: Manifest) -> Node:
+    root = Node("", "")
     for layer in model.layers:
         root.add(layer.path).layer = layer
     return root
 
 
 @dataclass(frozen=True, slots=True)
-class _Evidence:
+class Evidence:
     """By row of ``layers``: what ran, and the number of elements of its weight.
 
     ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
@@ -197,10 +113,7 @@ class _Evidence:
     weights: dict[int, int]
 
     @classmethod
-    def of(cls, trace: Trace) -> _Evidence:
-        # The package imports this module for its table.
-        from traceana.analyze.layers.operands import operands
-
+    def of(cls, trace: Trace) -> Evidence:
         names = trace.names.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
             pl.col("category").cast(pl.String).is_in(_PRODUCTS).fill_null(False).alias("product"),
@@ -226,10 +139,10 @@ class _Evidence:
             {row: prod(one.weight) for row, one in known.items() if one.weight},
         )
 
-    def multiplies_in(self, node: _Node) -> bool:
+    def multiplies_in(self, node: Node) -> bool:
         return any(one.row in self.multiplies for one in node.within())
 
-    def against(self, node: _Node, layer: Layer) -> bool:
+    def against(self, node: Node, layer: Layer) -> bool:
         """Tell whether what ran in ``node`` is not what ``layer`` computes."""
         if node.row is not None and self.against_row(node.row, layer):
             return True
@@ -244,7 +157,7 @@ class _Evidence:
         weight, known = layer.parameters.get("weight"), self.weights.get(row)
         if weight is None or known is None or prod(weight) == known:
             return False
-        return _is_default(layer) or not known or prod(weight) % known != 0
+        return is_default_name(layer) or not known or prod(weight) % known != 0
 
 
 @dataclass(slots=True)
@@ -254,15 +167,15 @@ class _Found:
     ``unclear`` are nodes of the manifest.
     """
 
-    pairs: list[tuple[_Node, _Node]] = field(default_factory=list)
-    unclear: list[_Node] = field(default_factory=list)
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    unclear: list[Node] = field(default_factory=list)
 
     def leaves(self) -> frozenset[int]:
         """Return the positions of the layers found."""
         return frozenset(one.layer.position for _, one in self.pairs if one.layer is not None)
 
 
-class _Matching:
+class Matching:
     """The matching of two trees by the names of their nodes.
 
     A scope is of the layer of its own name or, where suffixes are appended, of that without its
@@ -272,19 +185,19 @@ class _Matching:
     of each, if as many scopes are opened for a call as fits the pairs found so far.
     """
 
-    def __init__(self, evidence: _Evidence, network: str, *, suffixes: bool) -> None:
+    def __init__(self, evidence: Evidence, network: str, *, suffixes: bool) -> None:
         self._evidence = evidence
         self._network = network
         self.suffixes = suffixes
         self._known: dict[tuple[int, int], _Found] = {}
 
-    def best(self, trace: _Node, model: _Node) -> Pairing:
+    def best(self, trace: Node, model: Node) -> Pairing:
         """Return the pairs below the nodes that have most in common.
 
         The scope of the whole model may have any scopes around it, and another name. Others that
         have the same layers are further calls of it.
         """
-        anchors: list[tuple[int, bool, _Node, _Node]] = []
+        anchors: list[tuple[int, bool, Node, Node]] = []
         below = model
         while True:
             for node in trace.within():
@@ -315,17 +228,17 @@ class _Matching:
                     result.inside.update(told.inside)
         return result
 
-    def _names(self, node: _Node) -> tuple[str, ...]:
+    def _names(self, node: Node) -> tuple[str, ...]:
         suffixed = _SUFFIXED.fullmatch(node.name) if self.suffixes else None
         return (node.name, suffixed[1]) if suffixed else (node.name,)
 
-    def _matched(self, node: _Node, model: _Node) -> _Found:
+    def _matched(self, node: Node, model: Node) -> _Found:
         key = (id(node), id(model))
         if key not in self._known:
             self._known[key] = self._match(node, model)
         return self._known[key]
 
-    def _match(self, node: _Node, model: _Node) -> _Found:
+    def _match(self, node: Node, model: Node) -> _Found:
         found = _Found()
         if model.layer is not None and not self._evidence.against(node, model.layer):
             found.pairs.append((node, model))
@@ -351,7 +264,7 @@ class _Matching:
         return found
 
     def _chosen(
-        self, model: _Node, options: dict[str, list[str]]
+        self, model: Node, options: dict[str, list[str]]
     ) -> tuple[dict[str, str], set[str]]:
         """Return the names of the children of ``model`` by those of the trace, and unclear ones."""
         room = {name: _calls(child) for name, child in model.children.items()}
@@ -374,7 +287,7 @@ class _Matching:
         }
         return chosen, unclear
 
-    def _expected(self, model: _Node, chosen: dict[str, str]) -> dict[str, str]:
+    def _expected(self, model: Node, chosen: dict[str, str]) -> dict[str, str]:
         """Return the layers by the names that TensorFlow gives their scopes in the model's order.
 
         Nothing, where the pairs in ``chosen`` do not tell how often a scope is opened.
@@ -390,7 +303,7 @@ class _Matching:
             return {}
         return agreeing[0]
 
-    def _of_another(self, node: _Node, model: _Node, found: _Found) -> bool:
+    def _of_another(self, node: Node, model: Node, found: _Found) -> bool:
         """Tell whether the manifest is of another model.
 
         Names that Keras gave are of any model. Of these all that multiplies has to be in both.
@@ -399,7 +312,7 @@ class _Matching:
         weighted = [one for one in layers if _PRODUCT.match(one.type)]
         positions = found.leaves()
         matched = [one for one in layers if one.position in positions]
-        if 2 * sum(_is_default(one) for one in matched) < len(matched):
+        if 2 * sum(is_default_name(one) for one in matched) < len(matched):
             return False
         unclear = sum(one.layer is not None for one in found.unclear)
         present = sum(one.position in positions for one in weighted)
@@ -411,7 +324,7 @@ class _Matching:
             bool(weighted) and present + unclear < _COVERED * len(weighted)
         ) or inside + unclear < _COVERED * len(ran)
 
-    def _pairing(self, node: _Node, model: _Node, found: _Found, *, named: bool) -> Pairing:
+    def _pairing(self, node: Node, model: Node, found: _Found, *, named: bool) -> Pairing:
         """Return the pairs as rows; paths are the manifest's, behind what is around the model."""
         result = Pairing({}, unclear=tuple(one.path for one in found.unclear))
         keeps_name = bool(model.path) and named
@@ -455,11 +368,11 @@ def _settled(left: dict[str, list[str]], room: dict[str, int]) -> dict[str, str]
             del left[name]
 
 
-def _calls(node: _Node) -> int:
+def _calls(node: Node) -> int:
     return max((one.layer.calls for one in node.within() if one.layer is not None), default=1)
 
 
-def _names_given(model: _Node, opened: int) -> dict[str, str]:
+def _names_given(model: Node, opened: int) -> dict[str, str]:
     """Return the children of ``model`` by the last name given to the scope of their first call.
 
     TensorFlow's ``Graph.unique_name``, for scopes that are opened ``opened`` times each.
@@ -486,67 +399,14 @@ def _names_given(model: _Node, opened: int) -> dict[str, str]:
     return given
 
 
-def _is_default(layer: Layer) -> bool:
+def is_default_name(layer: Layer) -> bool:
     """Tell whether Keras gave the layer its name, after its class."""
-    name = _SEPARATOR.split(layer.path)[-1]
+    name = SEPARATORS.split(layer.path)[-1]
     suffixed = _SUFFIXED.fullmatch(name)
     of_class = _SNAKE.sub("_", layer.framework_type.rpartition(".")[2]).lower()
     plain = {one.replace("_", "") for one in (name, suffixed[1] if suffixed else name)}
     return of_class.replace("_", "") in plain
 
 
-def _holds(node: _Node, rows: frozenset[int] | set[int]) -> bool:
+def _holds(node: Node, rows: frozenset[int] | set[int]) -> bool:
     return any(one.row in rows for one in node.within() if one is not node)
-
-
-_Row = tuple[int, str, str | None]
-"""(row, path, type)"""
-
-
-def _absent(model: Manifest, found: Pairing) -> list[Layer]:
-    present = {layer.position for layer in found.layer_of.values()}
-    return [layer for layer in model.layers if layer.position not in present]
-
-
-def _by_tail(rows: list[_Row], layers: list[Layer], evidence: _Evidence) -> dict[int, Layer]:
-    """Return the pairs whose last parts of the path are of one layer alone on both sides."""
-    found: dict[int, Layer] = {}
-    taken: set[int] = set()
-    for depth in (None, 4, 3, 2, 1):
-        mine, theirs = defaultdict(list), defaultdict(list)
-        for row, path, _ in rows:
-            mine[_tail(path, depth)].append(row)
-        for layer in layers:
-            theirs[_tail(layer.path, depth)].append(layer)
-        for tail, own in mine.items():
-            if len(own) == 1 == len(theirs[tail]) and own[0] not in found:
-                (layer,) = theirs[tail]
-                if layer.position not in taken and not evidence.against_row(own[0], layer):
-                    found[own[0]] = layer
-                    taken.add(layer.position)
-    return found
-
-
-def _by_order(rows: list[_Row], layers: list[Layer], evidence: _Evidence) -> dict[int, Layer]:
-    """Return the pairs by order within a type of which there are equally many on both sides."""
-    found: dict[int, Layer] = {}
-    mine, theirs = defaultdict(list), defaultdict(list)
-    for row, _, kind in rows:
-        mine[_word(kind)].append(row)
-    for layer in layers:
-        theirs[_word(layer.type)].append(layer)
-    for word, own in mine.items():
-        pairs = list(zip(own, theirs[word], strict=False))
-        alike = not any(evidence.against_row(row, layer) for row, layer in pairs)
-        if word and alike and len(own) == len(theirs[word]):
-            found |= dict(pairs)
-    return found
-
-
-def _tail(path: str, depth: int | None) -> tuple[str, ...]:
-    parts = tuple(part for part in _SEPARATOR.split(path) if part)
-    return parts if depth is None else parts[-depth:]
-
-
-def _word(kind: str | None) -> str:
-    return (kind or "").lower().replace("_", "")

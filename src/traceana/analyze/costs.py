@@ -1,0 +1,389 @@
+"""What the selected work computes and must move, charged to layers: FLOPs and compulsory bytes.
+
+The shapes are those of the trace's operators, of a compiled program's instructions (XLA), or of the
+layer manifest; all charges are rows of one frame.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traceana.analyze.classes import SEARCH
+from traceana.analyze.flop_coverage import (
+    BY_MODEL,
+    coverage,
+    coverage_notes,
+    flops_by_run,
+    incomplete,
+)
+from traceana.analyze.manifest_names import Pairing
+from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.work import work
+from traceana.enrich.layers.from_scopes import replica_of
+from traceana.enrich.layers.places import SEPARATOR
+from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.flops.cost import LARGEST, Refusal
+from traceana.flops.layer_formulas import Layer as Shapes
+from traceana.flops.layer_formulas import layer_costs
+from traceana.flops.operators import PART, Flags, OperatorCosts, Tree, operator_costs
+from traceana.flops.trace_convolutions import executed_by_episode
+from traceana.model.manifest import Layer, Manifest
+from traceana.trace.schema import ROW
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "layer": ROW,  # row of `layers`; null for work on none
+    "part": PART,
+    "kind": pl.String,
+    "formula": pl.String,
+    "count": pl.Int64,  # calls
+    "flops": pl.Int64,  # of a direct computation; a multiply-accumulate is two
+    "executed_flops": pl.Int64,  # what the algorithm executes; null where it is not known
+    "bytes": pl.Int64,  # compulsory; null where a shape or a type is not known
+}
+KEYS: Final = ("layer", "part", "kind", "formula")
+COUNTS: Final = ("flops", "executed_flops", "bytes")
+
+_DOTTED: Final = re.compile(r"[./]+")
+_MOST_LISTED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What the selected work computes, and how it is known.
+
+    ``frame`` has the columns of :data:`CHARGES`, a row a layer, part, kind and formula: of the
+    counted ``operators`` (columns of :func:`priced` and ``layer``), of instructions, and of the
+    layers that the manifest counts (``of_model``).
+    ``instructions`` are those of :func:`traceana.analyze.flop_coverage.flops_by_run`.
+    ``coverage`` has a row for each of ``work(trace)``, with ``op`` and ``reason`` as of
+    :func:`traceana.analyze.flop_coverage.coverage`. ``notes`` name the source of the shapes.
+    """
+
+    frame: pl.DataFrame
+    operators: pl.DataFrame
+    instructions: pl.DataFrame
+    of_model: pl.DataFrame
+    coverage: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def charges(trace: Trace, model: Manifest | None) -> Charges:
+    """Return what the selected work of ``trace`` computes.
+
+    Shapes are those of the trace's operators; of a compiled program (XLA) those of its
+    instructions; of layers with neither, or with a part of them, those of ``model``.
+    """
+    tree, costs = Tree.of(trace.ops), operator_costs(trace.ops)
+    operators = selected_costs(trace, tree, costs)
+    instructions = flops_by_run(trace)
+    charged = pl.concat([operator_charges(operators), instruction_charges(trace, instructions)])
+    covered = coverage(trace, tree, costs, instructions)
+    of_model = charged.clear()
+    on_shapes: tuple[str, ...] = ()
+    if model is not None:
+        layer = work(trace, "layer")["layer"]
+        partial = layer.filter(covered.select(incomplete(pl.col("reason"))).to_series())
+        of_model, on_shapes = model_charges(
+            trace, model, charged, set(partial.drop_nulls().unique())
+        )
+        replaced = of_model["layer"].unique().implode()
+        kept = ~pl.col("layer").is_in(replaced).fill_null(False)
+        charged, operators = charged.filter(kept), operators.filter(kept)
+        by_model = layer.is_in(replaced).fill_null(False)
+        reason = pl.when(by_model).then(pl.lit(BY_MODEL)).otherwise("reason")
+        covered = covered.with_columns(reason.alias("reason"))
+    return Charges(
+        pl.concat([charged, of_model]), operators, instructions, of_model, covered, on_shapes
+    )
+
+
+CAUSAL: Final = (
+    "causal attention: flops and rates count the full square of scores, executed_flops the "
+    "scores that the mask keeps"
+)
+MACS: Final = "1 multiply-accumulate is 2 FLOPs"
+NO_SHAPES: Final = "no FLOPs: neither the trace nor a layer manifest has shapes (--model)"
+
+
+def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
+    """Return the notes on the FLOPs of ``trace``, the same in every command that prints them."""
+    if charged.coverage.is_empty():
+        return ()
+    frame, flops = charged.frame, pl.col("flops")
+    masked = frame.filter((pl.col("kind") == "attention") & (pl.col("executed_flops") < flops))
+    return (
+        MACS if (frame["flops"] > 0).any() else NO_SHAPES,
+        *([CAUSAL] if masked.height else []),
+        *coverage_notes(charged.coverage["reason"], work(trace, "duration")["duration"]),
+    )
+
+
+_CONVOLUTION: Final = r"^conv"
+"""Kinds whose algorithm decides the executed FLOPs."""
+
+_PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
+
+
+def operator_charges(costs: pl.DataFrame) -> pl.DataFrame:
+    """Return what operators compute, of :func:`selected_costs`, by layer."""
+    return summed(costs.with_columns(pl.lit(1, pl.Int64).alias("count")))
+
+
+def selected_costs(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
+    """Return the costs of the operators that the selected work was launched by, and ``layer``.
+
+    ``tree`` and ``known`` are those of all operators. An operator counts if work is of it, or of
+    one inside or around it: around, on a CPU, where an operator's time can stand for all that is
+    inside it.
+    """
+    costs = priced(trace, tree, known)
+    costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
+    return costs.with_columns(_layers(trace.ops["layer"], tree).gather(costs["op"]).alias("layer"))
+
+
+def priced(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
+    """Return what each counted operator and part computes, with ``executed_flops`` beside.
+
+    The other columns are those of :data:`traceana.flops.operators.COSTS`; ``tree`` and ``known``
+    are those of all operators.
+    """
+    costs = known.costs
+    counted = np.zeros(trace.ops.height, dtype=np.bool_)
+    counted[costs["op"].to_numpy()] = True
+    executed = _executed(trace, tree.nearest(counted))
+    return (
+        costs.join(executed, on=["op", "part"], how="left", maintain_order="left")
+        .with_columns(
+            pl.when(pl.col("kind").str.contains(_CONVOLUTION))
+            .then(pl.col("flops") + pl.col("saved"))
+            .otherwise(pl.col("flops") - pl.col("skipped"))
+            .alias("executed_flops")
+        )
+        .drop("saved", "skipped")
+    )
+
+
+def _layers(layer: pl.Series, tree: Tree) -> pl.Series:
+    """Return the layer of each operator, or of the nearest around it that has one."""
+    return layer.gather(to_rows(tree.nearest(layer.is_not_null().to_numpy())))
+
+
+def selected_operators(trace: Trace, tree: Tree) -> Flags:
+    """Return which operators selected work is of or inside of, and on a CPU around.
+
+    What is inside an operator that launched kernels, and launched none itself, did not compute.
+    """
+    own, around = (np.zeros(trace.ops.height, dtype=np.bool_) for _ in range(2))
+    selected = work(trace).filter(pl.col("op").is_not_null())
+    own[selected["op"].to_numpy()] = True
+    around[selected.filter(pl.col("kind") == "op")["op"].to_numpy()] = True
+    return own | tree.inside(around) | tree.holding(own)
+
+
+def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
+    """Return by operator and part how much more than a direct convolution was executed.
+
+    Null where the algorithm's count is not known for each of its convolutions.
+    """
+    of_episode = executed_by_episode(trace.ops, trace.episodes)
+    activities = work(trace, "episode", "layer")
+    role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
+    # Trials compute again what is counted once.
+    ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
+    operator = from_rows(of_episode["operator"])
+    op = np.where(operator == NONE, NONE, counted[operator]) if len(counted) else operator
+    return (
+        of_episode.with_columns(
+            pl.Series("op", op),
+            trace.episodes["direction"]
+            .replace_strict(_PART_OF, default=None, return_dtype=PART)
+            .alias("part"),
+            (pl.col("executed_flops") - pl.col("direct_flops")).alias("saved"),
+        )
+        .filter(pl.col("episode").is_in(ran.implode()) & (pl.col("op") != NONE))
+        .group_by(pl.col("op").cast(pl.UInt32), "part")
+        .agg(pl.when(pl.col("saved").null_count() == 0).then(pl.col("saved").sum()))
+    )
+
+
+def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
+    """Return what the instructions compute that the selected work ran.
+
+    ``known`` is of :func:`flops_by_run`. The elementwise part of an instruction is not counted, nor
+    what it moves.
+    """
+    ran = work(trace).filter(pl.col("instruction").is_not_null())
+    runs = executions(ran).join(known, on="instruction", how="inner", maintain_order="left")
+    charged = runs.select(
+        "layer",
+        pl.when(pl.col("direction") == "backward")
+        .then(pl.lit("backward"))
+        .otherwise(pl.lit("forward"))
+        .cast(PART)
+        .alias("part"),
+        trace.instructions["opcode"].cast(pl.String).gather(runs["instruction"]).alias("kind"),
+        "formula",
+        "count",
+        (pl.col("flops") * pl.col("count")).alias("flops"),
+        pl.lit(None, pl.Int64).alias("executed_flops"),
+        pl.lit(None, pl.Int64).alias("bytes"),
+    )
+    return summed(charged)
+
+
+def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
+    """Return how often each instruction ran, by layer and direction, and the time of its work.
+
+    The columns ``more`` split its work further. One that runs as several kernels ran as often as
+    the rarest of them.
+    """
+    keys = ("instruction", "layer", "direction", *more)
+    return (
+        ran.group_by(*keys, "name_id")
+        .agg(pl.len().alias("count"), pl.col("duration").sum().alias("time_ns"))
+        .group_by(keys)
+        .agg(pl.col("count").min().cast(pl.Int64), pl.col("time_ns").sum())
+    )
+
+
+def model_charges(
+    trace: Trace, model: Manifest, charged: pl.DataFrame, partial: set[int]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return the manifest's costs of layers that have no row in ``charged``, and notes.
+
+    Of ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
+    where it is larger.
+
+    A layer runs its forward pass once in each step, and in each replica of ``tf.distribute``, in
+    which it has selected work of that direction, and its backward pass likewise; ``model``
+    describes one replica. The first layer with parameters is taken to have no gradient of its
+    input.
+    """
+    seen = _seen(trace)
+    found = paired(trace, model)
+    partner = found.layer_of
+    counts = charged.drop_nulls("layer").group_by("layer").agg(pl.col("flops").sum())
+    known = dict(counts.filter(pl.col("flops") > 0).iter_rows())
+    rows: list[tuple[object, ...]] = []
+    wanted = {
+        row: layer
+        for row, layer in partner.items()
+        if row in seen and (row not in known or row in partial)
+    }
+    if wanted and not trace.steps.height:
+        return pl.DataFrame(schema=CHARGES), (
+            "the layer manifest is not used: without steps it is not known how often a layer ran",
+        )
+    first = min((layer.position for layer in model.layers if layer.parameters), default=None)
+    for row, layer in wanted.items():
+        directions = seen[row]
+        costs = layer_costs(_shapes(layer, layer.position == first), backward=True)
+        if isinstance(costs, Refusal):
+            continue
+        own: list[tuple[object, ...]] = []
+        flops = 0
+        for cost in costs:
+            if times := directions.get("forward" if cost.part == "forward" else "backward"):
+                count = times * layer.calls
+                if max(cost.flops, cost.bytes or 0) * count > LARGEST:
+                    continue
+                size = None if cost.bytes is None else cost.bytes * count
+                executed = None if cost.kind.startswith("conv") else cost.flops * count
+                flops += cost.flops * count
+                own.append(
+                    (row, cost.part, cost.kind, cost.formula, count, cost.flops * count, executed,
+                     size)
+                )  # fmt: skip
+        if flops > known.get(row, 0):
+            rows += own
+    used = len({row[0] for row in rows})
+    layers = "1 layer" if used == 1 else f"{used} layers"
+    note = [f"the shapes of {layers} are from the layer manifest"] if used else []
+    return pl.DataFrame(rows, schema=CHARGES, orient="row"), (*note, *_missing(model, found))
+
+
+def _missing(model: Manifest, found: Pairing) -> list[str]:
+    """Return notes on the layers of ``model`` without a partner."""
+    if found.another:
+        return ["layer manifest not used: it describes another model than the trace"]
+    around = model.around()
+    layers = {layer.position for layer in found.layer_of.values()}
+    wanted = [layer for layer in model.layers if layer.path not in around]
+    left = [layer for layer in wanted if layer.position not in layers]
+    names = [_DOTTED.sub(SEPARATOR, layer.path) for layer in left]
+    unclear = [name for name in names if name in found.unclear]
+    absent = [name for name in names if name not in found.unclear]
+    total = len(wanted)
+    notes = []
+    if absent:
+        notes.append(
+            f"{len(absent)} of the {total} layers of the manifest are not in the trace: "
+            f"{_some(absent)}"
+        )
+    if unclear:
+        notes.append(
+            f"{len(unclear)} of the {total} layers of the manifest are not paired, their names in "
+            f"the trace are ambiguous: {_some(unclear)}"
+        )
+    return notes
+
+
+def _some(names: list[str]) -> str:
+    more = [] if len(names) <= _MOST_LISTED else [f"{len(names) - _MOST_LISTED} more"]
+    return ", ".join([*names[:_MOST_LISTED], *more])
+
+
+def _seen(trace: Trace) -> dict[int, dict[str, int]]:
+    """Return by layer and direction how often it has selected work: in how many steps and replicas.
+
+    Work of no direction counts as forward. A step is one of one process.
+    """
+    rows = work(trace)
+    scope = pl.select(pl.coalesce(rows["scope"], trace.ops["scope"].gather(rows["op"]))).to_series()
+    times = (
+        rows.select("layer", "step", "direction", replica_of(scope).alias("replica"))
+        .drop_nulls(["layer", "step"])
+        .group_by("layer", pl.col("direction").cast(pl.String).fill_null("forward"))
+        .agg(pl.struct("step", "replica").n_unique())
+    )
+    found: dict[int, dict[str, int]] = {}
+    for row, direction, count in times.iter_rows():
+        found.setdefault(row, {})[direction] = count
+    return found
+
+
+def _shapes(layer: Layer, first: bool) -> Shapes:
+    images = next((shape for name, shape in layer.parameters.items() if len(shape) > 1), None)
+    vectors = [shape for shape in layer.parameters.values() if len(shape) == 1]
+    return Shapes(
+        type=layer.type,
+        input=layer.inputs[0] if layer.inputs else (),
+        output=layer.outputs[0] if layer.outputs else (),
+        weight=images or (vectors[0] if vectors else None),
+        bias=images is not None and bool(vectors),
+        groups=layer.groups or 1,
+        window=layer.kernel,
+        first=first,
+    )
+
+
+def whole_sum(column: str) -> pl.Expr:
+    """Return the sum of ``column``, null if any of it is null: a part is no total."""
+    return pl.when(pl.col(column).null_count() == 0).then(pl.col(column).sum()).alias(column)
+
+
+def summed(charged: pl.DataFrame) -> pl.DataFrame:
+    """Return ``charged``, which has the columns of ``CHARGES``, with a row a layer and formula."""
+    return (
+        charged.group_by(KEYS, maintain_order=True)
+        .agg(pl.col("count").sum(), *(whole_sum(column) for column in COUNTS))
+        .select(*KEYS, "count", *COUNTS)
+    )

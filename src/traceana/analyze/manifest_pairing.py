@@ -1,0 +1,162 @@
+"""Which layers of a manifest the layers of a trace are: by name, by type, by order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.manifest_names import (
+    SEPARATORS,
+    Evidence,
+    Matching,
+    Pairing,
+    is_default_name,
+    tree_of_manifest,
+    tree_of_rows,
+)
+from traceana.analyze.manifest_order import named_in_order
+from traceana.enrich.layers.places import SEPARATOR
+from traceana.model.manifest import Layer, Manifest
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
+"""Frameworks that do not append numbers to the paths of their layers."""
+
+
+def paired(trace: Trace, model: Manifest) -> Pairing:
+    """Return which rows of ``trace.layers`` are which layers of ``model``, where that is certain.
+
+    By name, level by level (:class:`Matching`). Layers of which the trace has no names, but
+    numbers by type (``Conv2d_2`` is the third convolution), are paired by type and order, where
+    model and trace have equally many.
+    """
+    rows = [
+        (row, path, kind)
+        for row, path, kind, role in trace.layers.with_row_index("row")
+        .select("row", "path", "type", "role")
+        .iter_rows()
+        if role == "layer"
+    ]
+    evidence = Evidence.of(trace)
+    matching = Matching(evidence, model.network, suffixes=model.framework not in _UNIQUE_PATHS)
+    found = matching.best(
+        tree_of_rows((path, row) for row, path, _ in rows), tree_of_manifest(model)
+    )
+    if found.another:
+        return found
+    left = [one for one in rows if one[0] not in found.layer_of and one[0] not in found.inside]
+    unclear = {*found.unclear}
+    absent = [
+        layer
+        for layer in _absent(model, found)
+        if SEPARATOR.join(_tail(layer.path, None)) not in unclear
+        and not (matching.suffixes and is_default_name(layer))
+    ]
+    found.layer_of.update(_by_tail(left, absent, evidence))
+    if trace.ops["scope"].is_null().all():
+        left = [one for one in left if one[0] not in found.layer_of]
+        found.layer_of.update(_by_order(left, _absent(model, found), evidence))
+    return found
+
+
+def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
+    """Return ``trace`` with the manifest's names for scopes with suffixes, and for positions.
+
+    What ran inside a layer of the manifest becomes part of that layer.
+    """
+    if model is None or not trace.layers.height:
+        return trace
+    trace = named_in_order(trace, model)
+    found = paired(trace, model)
+    if not found.paths and not found.inside:
+        return trace
+    paths = trace.layers["path"].cast(pl.String).to_list()
+    for row, path in found.paths.items():
+        paths[row] = path
+    into = {row: found.inside.get(row, row) for row in range(trace.layers.height)}
+    # Calls of one layer have one path, so that they are one row.
+    first: dict[str, int] = {}
+    for row, path in enumerate(paths):
+        if row in found.layer_of and into[row] == row:
+            into[row] = first.setdefault(path, row)
+    kept = [row for row in range(trace.layers.height) if into[row] == row]
+    number = {row: place for place, row in enumerate(kept)}
+    parents = trace.layers["parent"].to_list()
+    columns = {
+        "path": [paths[row] for row in kept],
+        "parent": [_above(parents, row, into, number) for row in kept],
+    }
+    layers = trace.layers[kept].with_columns(
+        pl.Series(name, values).cast(trace.layers.schema[name]) for name, values in columns.items()
+    )
+    rows = pl.Series([number[into[row]] for row in range(len(paths))], dtype=pl.UInt32)
+    return trace.with_tables(
+        layers=layers,
+        activities=trace.activities.with_columns(rows.gather(trace.activities["layer"])
+                                                 .alias("layer")),
+        ops=trace.ops.with_columns(rows.gather(trace.ops["layer"]).alias("layer")),
+    )  # fmt: skip
+
+
+def _above(
+    parents: list[int | None], row: int, into: dict[int, int], number: dict[int, int]
+) -> int | None:
+    parent = parents[row]
+    return None if parent is None or into[parent] == row else number[into[parent]]
+
+
+_Row = tuple[int, str, str | None]
+"""(row, path, type)"""
+
+
+def _absent(model: Manifest, found: Pairing) -> list[Layer]:
+    present = {layer.position for layer in found.layer_of.values()}
+    return [layer for layer in model.layers if layer.position not in present]
+
+
+def _by_tail(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
+    """Return the pairs whose last parts of the path are of one layer alone on both sides."""
+    found: dict[int, Layer] = {}
+    taken: set[int] = set()
+    for depth in (None, 4, 3, 2, 1):
+        mine, theirs = defaultdict(list), defaultdict(list)
+        for row, path, _ in rows:
+            mine[_tail(path, depth)].append(row)
+        for layer in layers:
+            theirs[_tail(layer.path, depth)].append(layer)
+        for tail, own in mine.items():
+            if len(own) == 1 == len(theirs[tail]) and own[0] not in found:
+                (layer,) = theirs[tail]
+                if layer.position not in taken and not evidence.against_row(own[0], layer):
+                    found[own[0]] = layer
+                    taken.add(layer.position)
+    return found
+
+
+def _by_order(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
+    """Return the pairs by order within a type of which there are equally many on both sides."""
+    found: dict[int, Layer] = {}
+    mine, theirs = defaultdict(list), defaultdict(list)
+    for row, _, kind in rows:
+        mine[_word(kind)].append(row)
+    for layer in layers:
+        theirs[_word(layer.type)].append(layer)
+    for word, own in mine.items():
+        pairs = list(zip(own, theirs[word], strict=False))
+        alike = not any(evidence.against_row(row, layer) for row, layer in pairs)
+        if word and alike and len(own) == len(theirs[word]):
+            found |= dict(pairs)
+    return found
+
+
+def _tail(path: str, depth: int | None) -> tuple[str, ...]:
+    parts = tuple(part for part in SEPARATORS.split(path) if part)
+    return parts if depth is None else parts[-depth:]
+
+
+def _word(kind: str | None) -> str:
+    return (kind or "").lower().replace("_", "")
