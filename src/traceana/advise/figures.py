@@ -165,7 +165,7 @@ class Figures:
 
     @cached_property
     def batches(self) -> TimePerImage | None:
-        """Time per image by batch: :func:`traceana.analyze.time_per_image.time_per_image`."""
+        """Time per image by batch: :func:`traceana.advise.time_per_image.time_per_image`."""
         return None if self._batches is None else time_per_image(self._batches)
 
     def transfers(self, by: By = "direction") -> pl.DataFrame:

@@ -1,16 +1,20 @@
-"""The class of each activity as a report names it: a category and, in some, a part of it."""
+"""The class of activities and of kernel names: a category and, in some, a part of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from traceana.analyze.numbering import first_rows, numbered
+from traceana.enrich.classify.engine import classify_names, explain
 from traceana.enrich.refine.searches import FUNCTION, ROLE
+from traceana.result import Result
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
 if TYPE_CHECKING:
+    from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
 
 BLAS_LETTER: Final[dict[str, str]] = {
@@ -28,7 +32,7 @@ PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
 
 SEARCH: Final = ROLE
-"""The category of what an autotuner runs to choose an algorithm: no work of the model."""
+"""The category of the trials that an autotuner runs to choose an algorithm."""
 
 SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
 """The columns of activities that decide the class: equal in these is equal in class."""
@@ -139,3 +143,36 @@ def _gemm() -> pl.Expr:
         .then("batched " + blas)
         .otherwise(blas)
     )
+
+
+def name_classes(
+    names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
+) -> Result:
+    """Return one row a name, in order: ``name``, the columns of the taxonomy, ``rule``.
+
+    ``given`` holds the names as the user spelt them (mangled), where ``names`` are readable: the
+    rows carry those, to be joined with.
+    """
+    frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
+    if given is not None:
+        frame = frame.with_columns(pl.Series("name", given, dtype=pl.String))
+    return Result(frame, {}, () if names else ("no names were given",))
+
+
+def explained_names(
+    names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
+) -> Result:
+    """Return one row a name, in order, as :func:`name_classes` does, and why.
+
+    The further columns: ``reason`` (the deciding rule's own words), ``file`` (which holds it),
+    ``head`` (the part of the name that rules look at) and ``also_matched`` (the ids of the rules
+    that match too and come later, comma-separated).
+    """
+    explained = [explain(name, rules) for name in names]
+    why = pl.DataFrame(
+        [(e.reason, e.file, e.head, ", ".join(e.also_matched)) for e in explained],
+        schema=dict.fromkeys(("reason", "file", "head", "also_matched"), pl.String),
+        orient="row",
+    )
+    whole = name_classes(names, rules, given)
+    return Result(pl.concat([whole.frame, why], how="horizontal"), {}, whole.notes)

@@ -50,13 +50,13 @@ def classify(
         typer.echo(f"traceana: {plain.failed} names not demangled: {plain.error}", err=True)
     texts = [plain.names.get(name, name) for name in given]
     if explain:
-        from traceana.analyze.explanations import explanations
+        from traceana.analyze.classes import explained_names
 
-        output.show("classify", explanations(texts, loaded, given), records=True)
+        output.show("classify", explained_names(texts, loaded, given), records=True)
     else:
-        from traceana.analyze.explanations import classes
+        from traceana.analyze.classes import name_classes
 
-        output.show("classify", classes(texts, loaded, given), optional=OPTIONAL)
+        output.show("classify", name_classes(texts, loaded, given), optional=OPTIONAL)
     return ExitCode.OK
 
 

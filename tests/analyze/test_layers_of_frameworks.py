@@ -14,7 +14,7 @@ from traceana.analyze.layers import layers
 from traceana.model import Manifest, find, read
 from traceana.trace import Trace
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRACES = {
     "pytorch": "alexnet-cpu-ranges.json.gz",
     "keras": "xplane/alexnet-cpu-keras.xplane.pb",

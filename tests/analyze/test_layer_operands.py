@@ -14,7 +14,7 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.layer_operands import operands
 from traceana.model import find, read
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 @pytest.mark.parametrize(

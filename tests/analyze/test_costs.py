@@ -130,7 +130,7 @@ def test_a_class_has_the_flops_of_the_operators_that_are_mostly_of_it() -> None:
     assert empty.schema == roofline(trace).frame.schema
 
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @pytest.mark.parametrize(
