@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.comparison.changes import (
-    change_table,
-    change_times,
-    found_changes,
-)
+from traceana.comparison.changes import change_table, change_times, found_changes
 from traceana.comparison.compared_run import Run, step_flops
 from traceana.comparison.diff_rows import (
     VIEWS,
