@@ -53,10 +53,10 @@ def network(seed: int, blocks: int = 12) -> RunLayers:
         add("ReLU", there, there, None, 2.0 * wide * size**2)
         channels = wide
         if rng.random() < 0.3 and size > 8:
-            run = size // 2
+            half = size // 2
             kind = rng.choice(["MaxPool2d", "AvgPool2d"])
-            add(kind, there, f"{wide}x{run}x{run}", None, 9.0 * wide * run**2)
-            size = run
+            add(kind, there, f"{wide}x{half}x{half}", None, 9.0 * wide * half**2)
+            size = half
     features = channels * size**2
     for wide in (256, 256, 10):
         add("Linear", str(features), str(wide), wide * features, 6.0 * wide * features)
@@ -108,13 +108,13 @@ def inserted(before: Changed, seed: int, count: int) -> Changed:
 
 
 def split(before: Changed, seed: int) -> Changed:
-    """Cut a convolution into two of run its width, the first of which stands for it."""
+    """Cut a convolution into two of half its width, the first of which stands for it."""
     rng = random.Random(seed)
     layers = list(before.side.layers)
     at = rng.choice([j for j, one in enumerate(layers) if one.type in ("Conv2d", "Conv2D")])
     one = layers[at]
-    run = replace(one, weight=(one.weight or 0) // 2, flops=(one.flops or 0) / 2)
-    layers[at : at + 1] = [replace(run, label=f"{one.label}.0"), replace(run, label="run")]
+    half = replace(one, weight=(one.weight or 0) // 2, flops=(one.flops or 0) / 2)
+    layers[at : at + 1] = [replace(half, label=f"{one.label}.0"), replace(half, label="half")]
     truth = {i: j + (j > at) for i, j in before.truth.items()}
     return Changed(RunLayers(tuple(layers), before.side.batch), truth)
 

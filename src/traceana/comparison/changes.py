@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -25,9 +25,6 @@ from traceana.comparison.verdicts import (
 )
 from traceana.enrich.layers.roles import role_of
 
-if TYPE_CHECKING:
-    pass
-
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,
     "subject": pl.String,
@@ -45,18 +42,59 @@ _FIGURES: Final = (
 )
 _OF_STEP: Final = ("idle", "data_loader")
 _TIME_ALONE: Final = ("idle", "data_loader", "communication")
-"""These are there in every run, so they are a change only by their time."""
+"""Every run has these, so only their time can change."""
 
 _HOST: Final = ("pageable", "pinned", "managed")
 
 
 def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Change]:
-    """Return what may be another on both sides, in no order."""
-    return list(_all(a, b, pairs))
+    """Return the changes from ``a`` to ``b``, real or not, first of the run, then of its layers."""
+    return [*_of_run(a, b, pairs), *_of_layers(*_confident(a, b, pairs))]
+
+
+def _of_run(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    yield from batches(a, b)
+    yield from idle(a, b)
+    yield from data_loader(a, b)
+    yield from communication(a, b)
+    yield from copies(a, b)
+    yield from layouts(a, b)
+    yield from launches(a, b)
+    yield from one_sided(a, b)
+    yield from compiled(a, b)
+    yield from layers(a, b, pairs)
+
+
+def _of_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    yield from layer_changes.algorithms(a, b, pairs)
+    yield from layer_changes.biases(a, b, pairs)
+    yield from layer_changes.shapes(a, b, pairs)
+    yield from layer_changes.memory_formats(a, b, pairs)
+    yield from layer_changes.precisions(a, b, pairs)
+
+
+def _confident(
+    a: PairedRun, b: PairedRun, pairs: pl.DataFrame
+) -> tuple[PairedRun, PairedRun, pl.DataFrame]:
+    """Return both runs and the pairs without those below the least match confidence."""
+    numbered = pairs.with_row_index("pair")
+    below = numbered.filter(doubtful())["pair"].implode()
+    runs = [
+        replace(
+            run,
+            cells=run.cells.with_columns(
+                pl.when(~pl.col("pair").is_in(below)).then("pair").alias("pair")
+            ),
+        )
+        for run in (a, b)
+    ]
+    columns = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
+    confident = pairs.with_columns(pl.when(~doubtful()).then(one).alias(one) for one in columns)
+    return runs[0], runs[1], confident
 
 
 def change_times(found: Sequence[Change], a: PairedRun, b: PairedRun) -> RowPairs:
-    """Return the times of the changes in each step, as they are judged."""
+    """Return the times of the changes in each step, which are tested as rows."""
     of_step = np.array([one.kind in _OF_STEP for one in found], dtype=bool)
     sides = [([one.a for one in found], a), ([one.b for one in found], b)]
     all_a, all_b = (_series(times, run.steps.count) for times, run in sides)
@@ -70,13 +108,13 @@ def change_table(
     step: Step,
     criteria: Criteria,
 ) -> pl.DataFrame:
-    """Return one row a change: :data:`COLUMNS`, times, ``of_step``, ``p``, ``verdict``, ``least``.
+    """Return one row per change: :data:`COLUMNS`, :data:`_FIGURES` and ``least``.
 
-    ``figures`` are what :func:`traceana.comparison.verdicts.judged` says of :func:`things`; another
-    batch is the whole step, and has the verdict of its mean. Changes are views of the same work
-    from different sides (an algorithm switches *and* its kernels are on one side only), so their
-    times do not add up. What is neither another in kind nor differs in time for real is left out.
-    ``least`` tells that the effect on the step is below the least effect; those come last.
+    ``figures`` are those of :func:`traceana.comparison.verdicts.judged` for :func:`change_times`; a
+    changed batch size affects the whole step and has the verdict of its mean. Changes overlap (an
+    algorithm changes *and* its kernels are in one run only), so their times do not add up. Idle
+    time, data loading and communication are left out unless their time changed. ``least`` is True
+    for effects below the minimum relative change of the step; those come last.
     """
     if not found:
         return pl.DataFrame(schema={**COLUMNS, **_figures(), "least": pl.Boolean})
@@ -94,10 +132,10 @@ def change_table(
         .then(counts.abs() < fewer)
         .otherwise((pl.col("delta_ns").abs() < smallest) & (pl.col("change") != "batch"))
     )
-    told = rows.with_columns(least.alias("least"))
+    marked = rows.with_columns(least.alias("least"))
     by_time = pl.col("change").is_in(_TIME_ALONE)
     return (
-        told.filter(~by_time | (~pl.col("least") & (pl.col("verdict") != "same")))
+        marked.filter(~by_time | (~pl.col("least") & (pl.col("verdict") != "same")))
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort(
             *("least", "_size", "change", "subject", "before", "after"),
@@ -116,7 +154,7 @@ def _series(times: Sequence[Times], steps: int) -> RowTimes:
 def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
     mean = step.mean
     bounds = (None, None) if mean.interval is None else (mean.interval.low, mean.interval.high)
-    told = {
+    verdict = {
         "low_ns": None if bounds[0] is None else round(bounds[0]),
         "high_ns": None if bounds[1] is None else round(bounds[1]),
         "p": mean.p,
@@ -125,47 +163,8 @@ def _of_batch(rows: pl.DataFrame, step: Step) -> pl.DataFrame:
     batch = pl.col("change") == "batch"
     return rows.with_columns(
         pl.when(batch).then(pl.lit(value, SCHEMA[name])).otherwise(name).alias(name)
-        for name, value in told.items()
+        for name, value in verdict.items()
     )
-
-
-def _sure(
-    a: PairedRun, b: PairedRun, pairs: pl.DataFrame
-) -> tuple[PairedRun, PairedRun, pl.DataFrame]:
-    """Return both sides and the pairs without what is told of doubtful pairs of layers."""
-    numbered = pairs.with_row_index("pair")
-    unsure = numbered.filter(doubtful())["pair"].implode()
-    runs = [
-        replace(
-            run,
-            cells=run.cells.with_columns(
-                pl.when(~pl.col("pair").is_in(unsure)).then("pair").alias("pair")
-            ),
-        )
-        for run in (a, b)
-    ]
-    told = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
-    sure = pairs.with_columns(pl.when(~doubtful()).then(one).alias(one) for one in told)
-    return runs[0], runs[1], sure
-
-
-def _all(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    yield from batches(a, b)
-    yield from idle(a, b)
-    yield from data_loader(a, b)
-    yield from communication(a, b)
-    yield from copies(a, b)
-    yield from layouts(a, b)
-    yield from launches(a, b)
-    yield from one_sided(a, b)
-    yield from compiled(a, b)
-    yield from layers(a, b, pairs)
-    a, b, pairs = _sure(a, b, pairs)
-    yield from layer_changes.algorithms(a, b, pairs)
-    yield from layer_changes.biases(a, b, pairs)
-    yield from layer_changes.shapes(a, b, pairs)
-    yield from layer_changes.memory_formats(a, b, pairs)
-    yield from layer_changes.precisions(a, b, pairs)
 
 
 def _figures() -> dict[str, pl.DataType | type[pl.DataType]]:
@@ -173,7 +172,7 @@ def _figures() -> dict[str, pl.DataType | type[pl.DataType]]:
 
 
 def idle(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the time in which the devices did nothing."""
+    """Yield the idle time of the devices."""
     yield Change("idle", _idle(a), _idle(b))
 
 
@@ -185,7 +184,7 @@ def data_loader(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def layouts(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the transposes and other changes of layout, where their number is another."""
+    """Yield the layout conversions (transposes and the like) where their number changed."""
     yield from _counted("layouts", a, b, pl.col("category") == "layout")
 
 
@@ -197,7 +196,7 @@ def communication(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def launches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the number of kernels a step, where it is another; no time is said of it."""
+    """Yield the number of kernels per step where it changed; it has no time."""
     chosen = pl.col("kind") == "kernel"
     counts = calls_of(a, chosen), calls_of(b, chosen)
     if counts[0] != counts[1]:
@@ -205,7 +204,7 @@ def launches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def copies(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the copies of a direction whose number is another, or whose host memory is."""
+    """Yield the copies of a direction whose number or host memory changed."""
     is_copy = pl.col("kind") == "memcpy"
     directions = {kind for run in (a, b) for kind in run.cells.filter(is_copy)["copy_kind"]}
     for direction in sorted(directions, key=str):
@@ -218,7 +217,7 @@ def copies(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the batch size, where it is known and another, with the whole step's time."""
+    """Yield the batch size where it is known and changed, with the time of the whole step."""
     if a.layers.batch and b.layers.batch and a.layers.batch != b.layers.batch:
         walls = [run.steps.frame["wall_ns"].to_numpy() for run in (a, b)]
         yield Change(
@@ -227,9 +226,9 @@ def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the kernels that run on one side only, by name: their time, and how many names.
+    """Yield the kernels that only one run has, by name: their time, and the number of names.
 
-    Two libraries without a name in common (of two vendors or frameworks) tell nothing by them.
+    Runs without a common kernel name (two vendors or frameworks) are not compared by names.
     """
     kernel = pl.col("kind").is_in(["kernel", "op"])
     names = [set(run.cells.filter(kernel)["name"].drop_nulls()) for run in (a, b)]
@@ -245,16 +244,16 @@ def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def compiled(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the work of compiled functions, where only one side has any: how many kernels."""
+    """Yield the work of compiled functions where only one run has any, with its kernels."""
     change = _of_work("compiled", a, b, pl.col("compiled"))
     if bool(change.count_a) != bool(change.count_b):
         yield change
 
 
 def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers without a partner, on either side.
+    """Yield the layers without a partner in the other run.
 
-    ``before`` and ``after`` are ``compiled`` where most time of these is within compiled functions,
+    ``before`` and ``after`` are ``compiled`` where most of their time is within compiled functions,
     which hold several layers.
     """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
@@ -297,7 +296,7 @@ def _of_work(
 
 
 def _memory(run: PairedRun, chosen: pl.Expr) -> str | None:
-    """Return the kind of host memory that most of the copied bytes are in."""
+    """Return the kind of host memory with most of the copied bytes."""
     rows = (
         run.cells.filter(chosen & pl.col("host_memory").is_in(_HOST))
         .group_by("host_memory")

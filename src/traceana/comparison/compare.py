@@ -1,4 +1,4 @@
-"""Any number of runs side by side: their tables, and one row a run on what each is."""
+"""Any number of runs side by side: a summary of each run, and tables by layer, class, kernel …"""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ Given: TypeAlias = "Trace | str | os.PathLike[str]"
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """Return one row a run: what it is, and what a step of it takes.
+    """Return one row per run: its file, devices and libraries, and the time and work of a step.
 
     ``file``, ``framework``, ``devices``, ``libraries``
-        The last are those of its kernels, most time first, comma-separated. Null: not known.
+        ``libraries`` are those of its kernels, by time, comma-separated. Null: unknown.
     ``steps``, ``batch``, ``layers``
-        Measured steps (null where none is marked), images per step where the recorded run or the
-        layers' inputs tell, layers that did work.
+        Measured steps (null without marked steps), images per step (of the recorded run, or by the
+        shapes of the layers' inputs), layers with work.
     ``wall_ns``, ``mean_wall_ns``, ``image_ns``
         Median and mean of the step's wall time; the median over the batch; all rounded down.
     ``to_first``, ``image_to_first``
@@ -237,11 +237,11 @@ def compare(
     models: Sequence[Manifest | None] | None = None,
     pairs: Sequence[Pairs | None] | None = None,
 ) -> Comparison:
-    """Return several runs side by side; the first is the one that ratios are to.
+    """Return several runs side by side; ratios are to the first.
 
-    Traces that are given by path are opened, with the layer manifest that lies beside them; in a
-    sequence of paths, or as the only one, a sweep or a folder of recorded runs stands for its runs.
-    A mapping gives the runs their labels, else they are called after what they differ in, or after
+    Traces that are given by path are opened, with the layer manifest beside them. In a sequence of
+    paths, or as the only one, a sweep or a folder of recorded runs stands for its runs. The keys of
+    a mapping label the runs; otherwise they are labelled by the options in which they differ, or by
     their files. ``models`` are the runs' layer manifests; ``pairs`` force layers of the first run
     on layers of each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
     for fewer than two runs, or another number of models or pairs, and the errors of

@@ -114,5 +114,5 @@ def _fused(cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def _direction() -> pl.Expr:
-    told = pl.col("named_direction").replace_strict(_PASSES, default=None, return_dtype=pl.String)
-    return pl.coalesce("direction", told)
+    named = pl.col("named_direction").replace_strict(_PASSES, default=None, return_dtype=pl.String)
+    return pl.coalesce("direction", named)

@@ -1,4 +1,10 @@
-"""Which layer of one run is which of another."""
+"""The match of two runs' layers: evidence for each pair, and the best alignment in order.
+
+Evidence is record linkage after Fellegi and Sunter ("A Theory for Record Linkage", JASA 1969), in
+nats: a feature that agrees counts log(m / u), one that does not log((1 - m) / (1 - u)), where m is
+how often it agrees in two layers that are the same, and u how often by chance. Features that are
+rare in both runs count most, unknown ones nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +28,27 @@ UNIT: Final = 1e-3
 """Nats in one unit of the scores that are aligned."""
 
 GAPS: Final = Gaps(open=3000, extend=500, change=2000)
-"""A gap begins behind one layer in twenty (e^-3), and is followed by another in three of five."""
+"""A gap begins after one layer in twenty (e^-3), and continues in three of five."""
 
 _ROUNDS: Final = 2
 _MOST_MOVED: Final = 600
 _OF_ONE_LAYER: Final = frozenset(("path", "number", "takes", "gives", "weight", "flops"))
-"""Features that tell layers of one type apart."""
+"""Features that distinguish layers of one type."""
 
 Codes = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 UNKNOWN: Final = -1
 _MOST_TIES: Final = 1000
 _OBSERVATIONS: Final = 10
-"""How many layers the prior of m stands for when m is estimated anew from layers paired."""
+"""The weight of the prior of m, in layers, when m is estimated from paired layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Layer ``a`` of one side is layer ``b`` of the other, both by place.
+    """Layer ``a`` of one run is layer ``b`` of the other, both by index.
 
-    ``confidence`` is the probability, given the model of evidence; ``how`` tells whether the pair
-    was forced (``map``), is of the alignment (``order``) or of layers out of order (``moved``).
+    ``confidence`` is the probability under the model of evidence. ``how`` is ``map`` for a forced
+    pair, ``order`` for one of the alignment, ``moved`` for layers out of order.
     """
 
     a: int
@@ -53,7 +59,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The pairs by place in a, and for each layer the probability that it has no partner."""
+    """The pairs by index in a, and for each layer the probability that it has no partner."""
 
     pairs: tuple[Pair, ...]
     alone_a: tuple[float, ...]
@@ -61,27 +67,27 @@ class Alignment:
 
     @property
     def confidence(self) -> float | None:
-        """Mean over the layers of both sides of the probability that what is said is right."""
+        """The mean over the layers of both runs of the probability that their match is right."""
         paired_a, paired_b = {p.a for p in self.pairs}, {p.b for p in self.pairs}
-        told = [2 * pair.confidence for pair in self.pairs]
-        told += [p for i, p in enumerate(self.alone_a) if i not in paired_a]
-        told += [p for i, p in enumerate(self.alone_b) if i not in paired_b]
+        right = [2 * pair.confidence for pair in self.pairs]
+        right += [p for i, p in enumerate(self.alone_a) if i not in paired_a]
+        right += [p for i, p in enumerate(self.alone_b) if i not in paired_b]
         layers = len(self.alone_a) + len(self.alone_b)
-        return sum(told) / layers if layers else None
+        return sum(right) / layers if layers else None
 
 
 def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -> Alignment:
-    """Return the alignment of the layers of ``a`` and ``b``; ``forced`` maps places of a to b.
+    """Return the alignment of the layers of ``a`` and ``b``; ``forced`` maps indices of a to b.
 
-    The layers keep their order: the alignment is the best of all that there are, by evidence less
-    gaps. How often each feature agrees is then estimated from the pairs, once more aligned, and
-    what is left over is assigned regardless of order where the evidence is strong. Aligning ``b``
-    with ``a`` gives the same pairs.
+    The layers keep their order: the alignment is the global optimum of evidence less gap costs.
+    Then the agreement rate of each feature is estimated from the pairs, the layers are aligned
+    again, and layers that are left are assigned regardless of order where the evidence is strong.
+    Aligning ``b`` with ``a`` gives the same pairs.
     """
     forced = dict(forced or {})
     if _canonical(b) < _canonical(a):
         turned = align(b, a, {j: i for i, j in forced.items()})
-        pairs = sorted((Pair(p.b, p.a, p.confidence, p.how) for p in turned.pairs), key=_place)
+        pairs = sorted((Pair(p.b, p.a, p.confidence, p.how) for p in turned.pairs), key=_indices)
         return Alignment(tuple(pairs), turned.alone_b, turned.alone_a)
     rows = [i for i in range(len(a.layers)) if i not in forced]
     columns = [j for j in range(len(b.layers)) if j not in set(forced.values())]
@@ -90,18 +96,18 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
     alone_a[rows] = 1.0
     alone_b[columns] = 1.0
     if rows and columns:
-        odds, told = _evidence(a, b, rows, columns, list(forced.items()))
+        odds, more = _evidence(a, b, rows, columns, list(forced.items()))
         likely = posterior(odds * TEMPERED, GAPS, UNIT * TEMPERED)
         alone = (1 - likely.sum(axis=1), 1 - likely.sum(axis=0))
         alone_a[rows], alone_b[columns] = alone
         aligned = best_alignment(_integers(odds), GAPS)[0]
         kept = [(i, j) for i, j in aligned if likely[i, j] >= min(alone[0][i], alone[1][j])]
-        sure = likely * np.where(told, 1.0, ORDER_ALONE)
+        sure = likely * np.where(more, 1.0, ORDER_ALONE)
         found += [Pair(rows[i], columns[j], float(sure[i, j]), "order") for i, j in kept]
         for i, j, confidence in _moved(odds, kept):
             found.append(Pair(rows[i], columns[j], confidence, "moved"))
     return Alignment(
-        tuple(sorted(found, key=_place)),
+        tuple(sorted(found, key=_indices)),
         tuple(np.clip(alone_a, 0.0, 1.0).tolist()),
         tuple(np.clip(alone_b, 0.0, 1.0).tolist()),
     )
@@ -110,9 +116,9 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
 def _evidence(
     a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], known: list[tuple[int, int]]
 ) -> tuple[Matrix, Truths]:
-    """Return the log odds of ``rows`` by ``columns``, and where more agrees than types.
+    """Return the log odds of ``rows`` by ``columns``, and where more than the types agrees.
 
-    What agrees how often is estimated.
+    The agreement rates are estimated.
     """
     chosen: Sequence[Feature] = features(a, b, flops_shift(a, b))
     agree = [feature.agrees for feature in chosen]
@@ -126,7 +132,7 @@ def _evidence(
 
 
 def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
-    """Return pairs of what the alignment left over: layers that stand elsewhere."""
+    """Return pairs of layers that the alignment left: layers at another position."""
     left = [i for i in range(odds.shape[0]) if i not in {pair[0] for pair in kept}]
     right = [j for j in range(odds.shape[1]) if j not in {pair[1] for pair in kept}]
     if not left or not right:
@@ -150,21 +156,21 @@ def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
 
 
 def _canonical(side: RunLayers) -> str:
-    """Return a text by which two sides are put in one order, whichever is named first."""
+    """Return a text that orders two runs by their content, so that a diff mirrors its reverse."""
     return repr(side)
 
 
-def _place(pair: Pair) -> tuple[int, int]:
+def _indices(pair: Pair) -> tuple[int, int]:
     return pair.a, pair.b
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature of all layers of both sides: equal codes agree, :data:`UNKNOWN` is unknown."""
+    """One feature of all layers of both runs: equal codes agree, :data:`UNKNOWN` is unknown."""
 
     name: str
     agrees: float
-    """m before anything is known of the runs."""
+    """The prior of m."""
     a: Codes
     b: Codes
 
@@ -172,11 +178,13 @@ class Feature:
 def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     """Return the features of the layers of ``a`` and ``b``.
 
-    ``shift`` is the logarithm of by how much all FLOPs of ``b`` are larger; without it they say
-    nothing.
+    ``shift`` is the logarithm of the common factor of the FLOPs of ``b`` over those of ``a``;
+    without it FLOPs are unknown.
     """
 
-    def told(name: str, agrees: float, of: Callable[[Layer], str | int | bool | None]) -> Feature:
+    def feature(
+        name: str, agrees: float, of: Callable[[Layer], str | int | bool | None]
+    ) -> Feature:
         codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
         return Feature(name, agrees, *codes)
 
@@ -184,16 +192,16 @@ def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
     fewest = min(len(paths_a), len(paths_b))
     common = len(paths_a & paths_b) / fewest if fewest else 0.0
     return [
-        told("kind", 0.998, lambda one: one.known.kind if one.known else None),
+        feature("kind", 0.998, lambda one: one.known.kind if one.known else None),
         _type_feature(a, b),
-        told("path", min(max(common, 0.02), 0.98), lambda one: one.path),
-        told("number", 0.6, lambda one: one.number),
-        told("takes", 0.95, lambda one: one.takes),
-        told("gives", 0.95, lambda one: one.gives),
-        told("weight", 0.93, lambda one: one.weight),
+        feature("path", min(max(common, 0.02), 0.98), lambda one: one.path),
+        feature("number", 0.6, lambda one: one.number),
+        feature("takes", 0.95, lambda one: one.takes),
+        feature("gives", 0.95, lambda one: one.gives),
+        feature("weight", 0.93, lambda one: one.weight),
         _flops_feature(a, b, shift),
-        told("category", 0.8, lambda one: one.category),
-        told("backward", 0.95, lambda one: one.backward),
+        feature("category", 0.8, lambda one: one.category),
+        feature("backward", 0.95, lambda one: one.backward),
     ]
 
 
@@ -219,7 +227,7 @@ def log_odds(features: Sequence[Feature], agree: Sequence[float]) -> Matrix:
 
 
 def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
-    """Tell for each pair whether any of the features called ``names`` is known and agrees."""
+    """Return for each pair whether any of the features called ``names`` is known and agrees."""
     found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
     for feature in features:
         if feature.name in names:
@@ -228,7 +236,7 @@ def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
 
 
 def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return m of each feature, as ``pairs`` of layers (rows of a and b) show it."""
+    """Return m of each feature, estimated from ``pairs`` of layers (rows of a and b)."""
     rows, columns = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
     found = []
     for feature in features:
@@ -241,10 +249,10 @@ def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> 
 
 
 def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
-    """Return the log ratio of FLOPs, b over a, that most pairs of layers have; null without any.
+    """Return the most frequent log ratio of FLOPs, b over a, of pairs of layers; None without any.
 
-    It is 0 where both sides' FLOPs are of one step and image. Where a batch or the steps are not
-    known, or one run trains and the other infers, the counts of all layers are off by one factor.
+    It is 0 where both runs' FLOPs are of one step and image. Where a batch size or the steps are
+    unknown, or one run trains and the other infers, the counts differ by one common factor.
     """
     logs_a, logs_b = (np.log([one.flops for one in side.layers if one.flops]) for side in (a, b))
     if not len(logs_a) or not len(logs_b):
@@ -258,24 +266,24 @@ def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
 
 
 def _type_feature(a: RunLayers, b: RunLayers) -> Feature:
-    """Return the types; one in no vocabulary and on one side alone says nothing."""
+    """Return the types; one that is in no vocabulary and in one run only is unknown."""
     words_a, words_b = ([one.known for one in side.layers] for side in (a, b))
     common = {one.word for one in words_a if one} & {one.word for one in words_b if one}
 
-    def told(one: Any) -> str | None:
+    def word(one: Any) -> str | None:
         return one.word if one and (one.kind or one.word in common) else None
 
-    return Feature("type", 0.97, *_codes([told(w) for w in words_a], [told(w) for w in words_b]))
+    return Feature("type", 0.97, *_codes([word(w) for w in words_a], [word(w) for w in words_b]))
 
 
 def _flops_feature(a: RunLayers, b: RunLayers, shift: float | None) -> Feature:
     if shift is None:
         unknown = (np.full(len(side.layers), UNKNOWN, dtype=np.int64) for side in (a, b))
         return Feature("flops", 0.9, *unknown)
-    run = shift / 2
+    half = shift / 2
     logs = [
         np.log(one.flops) + moved if one.flops else np.nan
-        for side, moved in ((a, run), (b, -run))
+        for side, moved in ((a, half), (b, -half))
         for one in side.layers
     ]
     values = np.array(logs, dtype=np.float64)

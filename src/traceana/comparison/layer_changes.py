@@ -14,7 +14,7 @@ from traceana.comparison.diff_rows import PairedRun
 from traceana.comparison.verdicts import Times
 
 _PRODUCTS: Final = ("conv", "gemm")
-_UNTOLD: Final = ("unknown", "(unknown)")
+_UNKNOWN: Final = ("unknown", "(unknown)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def calls_of(run: PairedRun, chosen: pl.Expr) -> float:
 
 def algorithms(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the convolutions whose main algorithm of a pass changed: one change per switch."""
-    conv = (pl.col("category") == "conv") & ~pl.col("part").is_in(_UNTOLD)
+    conv = (pl.col("category") == "conv") & ~pl.col("part").is_in(_UNKNOWN)
     main = [_main(run, conv, "pass", "part") for run in (a, b)]
     both = main[0].join(main[1], on=["pair", "pass"], suffix="_b", nulls_equal=True)
     switched = both.filter(pl.col("part") != pl.col("part_b")).sort("pass", "part", "part_b")
@@ -149,19 +149,19 @@ def _other(kind: str, a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterat
 def precisions(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the convolutions and GEMMs whose main precision or use of tensor cores changed."""
     product = pl.col("category").is_in(_PRODUCTS)
-    told_of: set[tuple[int, str]] = set()
+    changed: set[tuple[int, str]] = set()
     for kind, column in (("precision", "precision"), ("tensor_cores", "tensor_core")):
-        told = product & pl.col(column).is_not_null()
-        main = [_main(run, told, "category", column) for run in (a, b)]
+        known = product & pl.col(column).is_not_null()
+        main = [_main(run, known, "category", column) for run in (a, b)]
         both = main[0].join(main[1], on=["pair", "category"], suffix="_b")
         other = both.filter(
             (pl.col(column) != pl.col(f"{column}_b"))
             & ~pl.Series(
-                [r in told_of for r in both.select("pair", "category").iter_rows()],
+                [r in changed for r in both.select("pair", "category").iter_rows()],
                 dtype=pl.Boolean,
             )
         )
-        told_of |= set(other.select("pair", "category").iter_rows())
+        changed |= set(other.select("pair", "category").iter_rows())
         keyed = other.with_columns(pl.col(column, f"{column}_b").cast(pl.String))
         for (category, before, after), rows in keyed.group_by(
             "category", column, f"{column}_b", maintain_order=True

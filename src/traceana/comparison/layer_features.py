@@ -1,4 +1,4 @@
-"""What is known of each layer of a run that can tell which layer of another run it is."""
+"""The features of a run's layers by which they are matched with those of another run."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _SUFFIX: Final = re.compile(r"_\d+$")
 _NUMBERED: Final = re.compile(r"^(.*?)(?:_\d+)?$")
 
 _PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
-"""Categories of the work that is what a layer is for."""
+"""Categories of a layer's main work."""
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]")
 _ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$")
 """TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
 _PART_OF_ANY: Final = "pointwise"
-"""Its operators are parts of layers of any kind: a normalization that a framework writes out is
-named after one of them."""
+"""Pointwise operators occur in layers of any kind: a normalization that a framework composes of
+them is named after one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a run. What the trace and its manifest do not tell is None.
+    """One layer of a run. A feature that neither the trace nor its manifest has is None.
 
-    ``path`` is None for names that a profiler gave by counting (``Conv2d_3``): those are in
-    ``number``. Shapes are of one image, without regard to the order of the axes; ``weight`` counts
-    the elements of its weight, ``kernel`` are its extents by size, where it is a parameter;
-    ``memory_format`` is that of the input; ``flops`` are per step and image, of the forward pass:
-    training and inference have that in common, and what a compiler merges is the backward pass.
+    ``path`` is None for numbered names (``Conv2d_3``), which are in ``number``. Shapes are of one
+    image, their axes sorted; ``weight`` is the number of elements of the weight, ``kernel`` its
+    sorted extents where it is a parameter; ``memory_format`` is that of the input; ``flops`` are
+    per step and image, of the forward pass: training and inference share it, and compilers merge
+    layers of the backward pass.
     """
 
     label: str
@@ -71,17 +71,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class RunLayers:
-    """The layers of one run in their order, and its batch size, where that is known."""
+    """The layers of one run in the order of the model, and its batch size, None if unknown."""
 
     layers: tuple[Layer, ...]
     batch: int | None = None
 
 
 def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
-    """Return the layers of ``trace`` that did work, in the order of the model.
+    """Return the layers of ``trace`` that have work, in the order of the model.
 
     The order is that of ``model``, the trace's layer manifest, and of execution for what that does
-    not have (:func:`traceana.comparison.layer_features.execution_order`).
+    not have (:func:`execution_order`).
     """
     trace = with_names_of(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
@@ -146,7 +146,7 @@ def _folded(passes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
-    """Return by layer the category that most of its time is of."""
+    """Return by layer the category with most of its time."""
     from traceana.analyze.layer_rows import located
 
     named = pl.DataFrame(
@@ -182,7 +182,7 @@ def _shape(text: str | None) -> list[int] | None:
 
 
 def _per_image(text: str | None, batch: int | None) -> str | None:
-    """Return a shape without its batch, its axes by size: layouts of memory do not matter."""
+    """Return a shape without its batch, its axes sorted, so that memory layouts do not matter."""
     shape = _shape(text)
     if not shape:
         return None
@@ -227,7 +227,7 @@ def _common_suffix(labels: list[str]) -> str:
 
 
 def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str | None]:
-    """Return the path that a person gave, or else the name that was given by counting."""
+    """Return the path that a person gave, or else the numbered name."""
     parts = _SEPARATOR.split(label)
     kept = parts[prefix:] if len(parts) > prefix else parts
     path = ".".join(kept)
@@ -241,12 +241,12 @@ def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str 
 def execution_order(
     trace: Trace, label_of: Mapping[int, str], positions: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the place of each layer that did work; ``label_of`` maps rows of ``layers`` to names.
+    """Return the place of each layer with work; ``label_of`` maps rows of ``layers`` to names.
 
-    A layer stands where run of the time of its forward work begins within the step, by the median
+    A layer stands where half of the time of its forward work begins within the step, by the median
     of the steps: what a scheduler runs ahead (casts, random numbers) or behind (moving averages)
-    is short. Of a layer with convolutions or products these count alone: turning a weight around,
-    which needs no image, may take longer. ``positions`` are those of a manifest and go before; a
+    is short. In a layer with convolutions or GEMMs only these count: transposing a weight, which
+    needs no image, may take longer. ``positions`` are those of a manifest and go before; a
     layer that it does not have stands behind the one it ran behind.
     """
     names = pl.DataFrame(
@@ -297,8 +297,8 @@ def weights(
 ) -> dict[int, tuple[tuple[int, ...], bool]]:
     """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
 
-    ``described`` are the layers of a manifest; without one the operators (``taken``) tell it, and
-    what stands in the weight's place may be an activation.
+    ``described`` are the layers of a manifest. Without one the weight is that of the operators
+    (``taken``), where the second operand may be an activation.
     """
     found = {row: (tuple(one.weight), one.parameter) for row, one in taken.items() if one.weight}
     for row, layer in described.items():
@@ -308,16 +308,16 @@ def weights(
 
 
 class Type(NamedTuple):
-    """The word for a type, and the kind of layer that it is; null where it is in no vocabulary."""
+    """The common word for a type of layer, and its kind; None where it is in no vocabulary."""
 
     word: str
     kind: str | None
 
 
 def type_of(written: str | None) -> Type | None:
-    """Return the type that ``written`` names: ``Conv2d``, ``conv2d``, ``aten::convolution``.
+    """Return the type of the name ``written``: ``Conv2d``, ``conv2d``, ``aten::convolution``.
 
-    A name that is in no vocabulary is its own word; null for none.
+    A name that is in no vocabulary is its own word; None without a name.
     """
     if not written:
         return None

@@ -1,4 +1,4 @@
-"""Forward and backward time of each layer in several runs (Kim et al. 2017, Figure 7)."""
+"""The time of each layer in several runs, forward and backward (Kim et al. 2017, Figure 7)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _TIMES: Final = (*DIRECTIONS, "time_ns")
 def layer_table(runs: Sequence[Run]) -> Table:
     """Return all work by layer, the layers of all runs aligned.
 
-    The items are ``layer`` (its name in the first run that has it, or in parentheses what is no
-    layer), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run), ``confidence``
-    (probability that it belongs to the item; null for what is no layer, and in the run that the
+    The items are ``layer`` (its name in the first run that has it; roles such as the optimizer are
+    in parentheses), ``type`` and ``role``. Columns: ``path`` (the layer's name in the run),
+    ``confidence`` (probability that it belongs to the item; null for roles, and in the run that the
     others are aligned with), ``calls``, ``forward_ns``, ``backward_ns``, ``optimizer_ns``,
-    ``other_ns`` (direction not known) and ``time_ns`` of the whole recording, ``step_calls``,
+    ``other_ns`` (unknown direction) and ``time_ns`` of the whole recording; ``step_calls``,
     ``step_forward_ns``, ``step_backward_ns``, ``step_optimizer_ns``, ``step_other_ns``, ``step_ns``
-    (means over the measured steps, rounded down; ``step_other_ns`` is what is left), ``share``,
+    (means over the measured steps, rounded down; ``step_other_ns`` is the rest); ``share``,
     ``to_first``. In the order of the model; the rows of a run add up to all its work.
     """
     items = _items(runs)
@@ -115,13 +115,14 @@ def _times(run: Run) -> pl.DataFrame:
             *((pl.col(one) // steps).alias(_of_step(one)) for one in _TIMES),
         )
     )
-    told = [_of_step(one) for one in ("calls", *_TIMES)]
+    columns = [_of_step(one) for one in ("calls", *_TIMES)]
     rest = pl.col("step_ns") - pl.sum_horizontal(_of_step(one) for one in DIRECTIONS[:-1])
     return (
         with_share(frame)
         .join(means, on=["path", "role"], how="left")
         .with_columns(
-            pl.when(pl.col("step_ns").is_null()).then(0).otherwise(one).alias(one) for one in told
+            pl.when(pl.col("step_ns").is_null()).then(0).otherwise(one).alias(one)
+            for one in columns
         )
         .with_columns(rest.alias("step_other_ns"))
     )
@@ -137,7 +138,7 @@ def _of_step(column: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A layer of a run: its place there, and how probable it is that it belongs to its row.
+    """A layer of a run: its index there, and the probability that it belongs to its row.
 
     ``confidence`` is None in the run that the others are aligned with.
     """
@@ -147,7 +148,7 @@ class Member:
 
 
 Row = dict[int, Member]
-"""The layers that are one, by the number of their run."""
+"""The matching layers of one row, by the index of their run."""
 
 
 def aligned(runs: Sequence[Run]) -> list[Row]:

@@ -1,8 +1,8 @@
 """Whether two sets of step times differ: bootstrap intervals, and permutations for small samples.
 
-An interval tells how large a difference is, the permutation test whether there is one: it is exact
-for samples of any size and shape if both are drawn alike (Fisher 1935, Pitman 1937), where the
-bootstrap of five steps is not. Both have to find a difference, so there is one decision: the p
+The interval bounds the size of a difference, the permutation test decides whether there is one: it
+is exact for samples of any size and distribution under exchangeability (Fisher 1935, Pitman 1937);
+the bootstrap of five steps is not. Both have to find a difference, so there is one decision: the p
 value is the larger of the two, and an interval whose p value is above the level's reaches to 0
 (:func:`agreeing`). The interval excludes 0 exactly where p is at most 1 - level.
 """
@@ -25,8 +25,8 @@ Statistic = Literal["median", "mean"]
 SEED: Final = 20120930
 RESAMPLES: Final = 9999
 ROUNDS: Final = 1999
-"""Permutations that are drawn where there are more than can be gone through, and resamples where
-many columns are looked at together."""
+"""The number of permutations that are drawn where enumeration would take more, and of resamples of
+many columns together."""
 
 _MOST_DRAWN: Final = 20_000_000
 _ROUNDING: Final = 1e-9
@@ -74,7 +74,7 @@ def difference(a: Floats, b: Floats, of: Statistic, level: float) -> Interval:
 
     The interval is that of the bootstrap's percentiles; for means they are widened for small
     samples, so that it is as wide as Student's (Hesterberg, "What Teachers Should Know About the
-    Bootstrap", Am. Stat. 2015, 3.3). Each side is drawn with replacement, from a fixed seed.
+    Bootstrap", Am. Stat. 2015, 3.3). Each sample is resampled with replacement, from a fixed seed.
     """
     return _bootstrapped(a, b, of, level)[0]
 
@@ -86,13 +86,13 @@ def _bootstrapped(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[In
     drawn = _resampled(second, of, rng) - _resampled(first, of, rng)
     bounds = _bounds(drawn[:, None], _tail(len(a), len(b), of, level))
     low, high = float(bounds[0][0]), float(bounds[1][0])
-    told = statistic(second, of) - statistic(first, of)
-    p = float(_own_p(drawn[:, None], np.array([told]), len(a), len(b), of)[0])
+    found = statistic(second, of) - statistic(first, of)
+    p = float(_own_p(drawn[:, None], np.array([found]), len(a), len(b), of)[0])
     if np.array_equal(first, second):
-        # Neither order comes first: the interval is the same in both.
+        # Equal samples have no order of their own: the interval is symmetric.
         high = (high - low) / 2
         low = -high
-    return (Interval(-told, -high, -low) if turned else Interval(told, low, high)), p
+    return (Interval(-found, -high, -low) if turned else Interval(found, low, high)), p
 
 
 def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[float, float]:
@@ -125,17 +125,17 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
         for one in (second, first)
     ]
     tail = _tail(len(a), len(b), "mean", level)
-    told = second.mean(axis=0) - first.mean(axis=0)
+    differences = second.mean(axis=0) - first.mean(axis=0)
     width = max(1, _MOST_DRAWN // (4 * ROUNDS))
     for at in range(0, columns, width):
         cut = slice(at, at + width)
         means = drawn[0] @ second[:, cut] / len(second) - drawn[1] @ first[:, cut] / len(first)
         low[cut], high[cut] = _bounds(means, tail)
-        p[cut] = _own_p(means, told[cut], len(a), len(b), "mean")
+        p[cut] = _own_p(means, differences[cut], len(a), len(b), "mean")
     if len(first) == len(second):
-        # Of a column that is the same in both neither order comes first.
-        run = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
-        low, high = np.where(np.isnan(run), low, -run), np.where(np.isnan(run), high, run)
+        # Columns that are equal in both have no order of their own: their intervals are symmetric.
+        half = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
+        low, high = np.where(np.isnan(half), low, -half), np.where(np.isnan(half), high, half)
     return (-high, -low, p) if turned else (low, high, p)
 
 
@@ -150,14 +150,14 @@ def _bounds(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
     return ordered[place], ordered[last - place]
 
 
-def _own_p(drawn: Floats, told: Floats, a: int, b: int, of: Statistic) -> Floats:
+def _own_p(drawn: Floats, differences: Floats, a: int, b: int, of: Statistic) -> Floats:
     """Return 1 less the highest level at which :func:`_bounds` exclude 0, by column.
 
-    That is on the side of what is ``told``: of no difference it is 1.
+    The bound is that on the side of the difference; without a difference p is 1.
     """
-    sign = np.sign(told)
+    sign = np.sign(differences)
     beyond = (drawn * sign <= 0).sum(axis=0)
-    found = np.ones(len(told))
+    found = np.ones(len(differences))
     for count in np.unique(beyond[sign != 0]):
         # The bound is above 0 where at least the place of the first value above 0 is reached.
         tail = count / (len(drawn) - 1)
@@ -199,7 +199,7 @@ def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
 def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
     """Return a p value for each column of two samples, steps by columns.
 
-    They hold for all columns together: where no column differs, the chance that any p is below a
+    They control the family-wise error: where no column differs, the chance that any p is below a
     level is no more than the level (Westfall and Young 1993, step-down maxT, with Welch's t: each
     column is held against the largest |t| of those that stand out no more than itself).
     ``floor`` (ns) is added to each standard error, as variances add up: else many small columns
@@ -214,23 +214,23 @@ def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
     pooled = np.concatenate([a, b])
     pooled = pooled - pooled.mean(axis=0)
     chosen = relabellings(len(a), len(b)).astype(np.float64)
-    told = _welch(chosen[:1], pooled, len(a), len(b), floor)[0]
-    order = np.argsort(told, kind="stable")
+    observed = _welch(chosen[:1], pooled, len(a), len(b), floor)[0]
+    order = np.argsort(observed, kind="stable")
     batch = max(1, _MOST_DRAWN // pooled.shape[1])
     beyond = np.zeros(len(order))
     for at in range(0, len(chosen), batch):
         t = _welch(chosen[at : at + batch], pooled, len(a), len(b), floor)
         largest = np.maximum.accumulate(t.T[order], axis=0)
-        beyond += (largest >= told[order, None] * (1 - _ROUNDING)).sum(axis=1)
+        beyond += (largest >= observed[order, None] * (1 - _ROUNDING)).sum(axis=1)
     found = np.zeros(len(order))
-    # What stands out less cannot be surer.
+    # A column with a smaller statistic cannot have a smaller p value.
     found[order] = np.maximum.accumulate(beyond[::-1])[::-1] / len(chosen)
     return found
 
 
 @lru_cache(maxsize=8)
 def relabellings(a: int, b: int) -> npt.NDArray[np.bool_]:
-    """Return which of the pooled steps are called a's; the first row is how it was.
+    """Return which of the pooled steps are labelled a; the first row is the labelling of the data.
 
     All of them where they are few, else :data:`ROUNDS` drawn from a fixed seed besides the first.
     """
@@ -253,12 +253,12 @@ def _read_only(cached: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floats:
-    """Return |t| of each relabelling and column; 0 where nothing differs, inf without spread."""
+    """Return |t| of each relabelling and column; 0 without a difference, inf without variance."""
     squares = pooled**2
     sum_a, square_a = chosen @ pooled, chosen @ squares
     sum_b, square_b = pooled.sum(axis=0) - sum_a, squares.sum(axis=0) - square_a
     mean_a, mean_b = sum_a / a, sum_b / b
-    # What is left of a spread by rounding is none.
+    # Rounding errors of a variance of 0 count as 0.
     least = _ROUNDING * squares.mean(axis=0)
     spread = np.maximum(square_a / a - mean_a**2, 0.0) / max(a - 1, 1)
     spread = spread + np.maximum(square_b / b - mean_b**2, 0.0) / max(b - 1, 1)
@@ -270,7 +270,7 @@ def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floa
 
 
 def _ordered(a: Floats, b: Floats) -> tuple[tuple[Floats, Floats], bool]:
-    """Return both samples in one order, whichever is named first, and whether they were turned."""
+    """Return both samples in an order of their content, and whether they were swapped."""
     first, second = np.sort(a), np.sort(b)
     turned = (len(second), second.tolist()) < (len(first), first.tolist())
     return ((second, first) if turned else (first, second)), turned
@@ -288,7 +288,7 @@ def _tail(a: int, b: int, of: Statistic, level: float) -> float:
 
 
 def _place(values: Floats) -> tuple[int, list[float], list[float]]:
-    """Return by what two tables are put in one order, whatever the order of their columns."""
+    """Return a key that orders two tables by content, whatever the order of their columns."""
     return len(values), np.sort(values.sum(axis=1)).tolist(), np.sort(values.sum(axis=0)).tolist()
 
 

@@ -1,4 +1,8 @@
-"""A run that is given as a Trace or by its path."""
+"""The inputs of a comparison: runs by path, sweep or baseline name, their labels, forced pairs.
+
+A file of forced pairs that ends in ``.csv`` has two columns, the layer of a and that of b, with or
+without the header ``a,b``. Any other is TOML without tables: ``"features.0" = "conv1"``.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ def opened(
 
 
 def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
-    """Return the images of a step as the folder of a recorded run tells them; else null.
+    """Return the images per step from the folder of a recorded run; else None.
 
     Raises the errors of :func:`traceana.runs.read_run` where that folder is damaged.
     """
@@ -78,9 +82,9 @@ class Found:
 def runs_in(given: Sequence[Path]) -> Found:
     """Return the runs of ``given``, a sweep or a folder of recorded runs standing for its runs.
 
-    Those that died, or hold no trace, are left out. Runs that are all of such folders are called
-    after the values in which they differ (``batch=4``), others after their paths. Raises the errors
-    of :func:`traceana.runs.find_runs`.
+    Runs that failed or have no trace are left out. Runs that are all from such folders are labelled
+    by the values in which they differ (``batch=4``), others by their paths. Raises the errors of
+    :func:`traceana.runs.find_runs`.
     """
     paths: list[Path] = []
     left_out: list[str] = []
@@ -95,22 +99,22 @@ def runs_in(given: Sequence[Path]) -> Found:
                 paths.append(run.folder)
             else:
                 left_out.append(f"{run.folder}: {run.run.reason or 'it holds no trace'}")
-    told = _differing_values([_facts(run) for run in recorded])
-    if len(recorded) < len(paths) or len(set(told)) < len(told):
-        told = labels(paths)
-    return Found(tuple(paths), tuple(told), tuple(left_out))
+    names = _differing_values([_facts(run) for run in recorded])
+    if len(recorded) < len(paths) or len(set(names)) < len(names):
+        names = labels(paths)
+    return Found(tuple(paths), tuple(names), tuple(left_out))
 
 
 def _facts(run: RecordedRun) -> Mapping[str, Any]:
     workload = run.run.workload
     if run.run.point or workload is None:
         return run.run.point
-    told = {"framework": workload.framework, "network": workload.network, "batch": workload.batch}
-    return {**told, **workload.options}
+    facts = {"framework": workload.framework, "network": workload.network, "batch": workload.batch}
+    return {**facts, **workload.options}
 
 
 def _differing_values(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return of each run its values in which not all runs are alike."""
+    """Return for each run its values that differ between the runs."""
     names = dict.fromkeys(name for one in facts for name in one)
     several = [name for name in names if len({str(one.get(name)) for one in facts}) > 1]
     return [
@@ -124,8 +128,10 @@ def baselines_folder() -> Path:
     Where that is unset, empty or no absolute path it is in ``~/.local/share``, as the XDG Base
     Directory Specification has it.
     """
-    told = os.environ.get("XDG_DATA_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path("~/.local/share").expanduser()
+    configured = os.environ.get("XDG_DATA_HOME", "")
+    home = (
+        Path(configured) if Path(configured).is_absolute() else Path("~/.local/share").expanduser()
+    )
     return home / "traceana" / "baselines"
 
 
@@ -258,9 +264,8 @@ def _toml(path: Path, text: str) -> list[_Entry]:
 def labels(paths: Sequence[Path]) -> list[str]:
     """Return distinct short names of runs that are in ``paths``.
 
-    They are the names of the files or folders without the suffixes of trace formats. Where two
-    are alike, all are called after the parts of their paths in which they differ. A path that is
-    there twice is numbered.
+    They are the names of the files or folders without the suffixes of trace formats, or where two
+    are equal the parts of all paths that differ. A path that occurs twice is numbered.
     """
     stems = [_stem(path) for path in paths]
     distinct = len(set(stems)) == len(stems)

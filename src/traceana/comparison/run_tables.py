@@ -1,4 +1,4 @@
-"""A table of several runs: one row a run and an item, and the runs side by side."""
+"""Tables of several runs side by side: their work by class, algorithm, kernel, GEMM or copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATIO: Final = "to_first"
 
 _WHOLE: Final = "figures are of whole recordings"
 SGEMM: Final = ("fp32", "tf32")
-"""Operand types of what BLAS calls SGEMM; TF32 runs behind its interface."""
+"""The operand types of SGEMM in BLAS; TF32 runs behind the same interface."""
 _KEYS: Final = ("direction", "host_memory")
 _FIGURES: Final = (
     *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
@@ -29,13 +29,13 @@ _FIGURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of a run and an item.
+    """One row per run and item.
 
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
-    runs) and the columns ``keys``, which name the item; of an item that a run does not have there
-    is no row. ``figures`` are the columns that are shown side by side, the most telling first;
-    ``time`` is the one that ``to_first`` compares: each item's sum over that of the first run, null
-    where that has none. ``runs`` are the labels in their order.
+    runs) and the columns ``keys``, which name the item; a run has no row for items that it lacks.
+    ``figures`` are the columns that are shown side by side, the most important first; ``time`` is
+    the basis of ``to_first``: each item's sum over that of the first run, null where that is 0.
+    ``runs`` are the labels in their order.
     """
 
     frame: pl.DataFrame
@@ -46,10 +46,10 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def pivot(self) -> pl.DataFrame:
-        """Return one row an item: ``keys``, then for each run its ``figures``.
+        """Return one row per item: ``keys``, then the ``figures`` of each run.
 
-        Their columns are called as :meth:`column` says. Numbers of several rows of an item are
-        added up, texts joined by commas.
+        :meth:`column` names their columns. Numbers of several rows of an item are summed, texts
+        joined by commas.
         """
         kinds = self.frame.schema
         by_item = self.frame.group_by(RUN, ITEM, maintain_order=True).agg(
@@ -78,11 +78,11 @@ def table(
     last: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return the table of ``parts``, a frame a run with its label.
+    """Return the table of ``parts``, one labelled frame per run.
 
-    ``keys`` tell the items apart and are columns of all of them; those of most ``time`` in all runs
-    come first, those whose first key is among ``last`` at the end. ``to_first`` is appended, and is
-    the last of the figures; null without ``ratios``.
+    ``keys`` identify the items and are columns of every frame; items are sorted by their ``time``
+    in all runs, those whose first key is in ``last`` at the end. ``to_first`` is appended as the
+    last of the figures; it is null without ``ratios``.
     """
     labels = tuple(label for label, _ in parts)
     rows = pl.concat(
@@ -204,7 +204,7 @@ def added(
 
 
 def marked(runs: Sequence[Run]) -> bool:
-    """Tell whether all runs mark steps; else they are compared as a whole."""
+    """Return whether all runs mark steps; if not, whole recordings are compared."""
     return all(run.measured.marked for run in runs)
 
 
@@ -214,10 +214,10 @@ def basis(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def comparable(runs: Sequence[Run]) -> bool:
-    """Tell whether ratios of :func:`basis` compare like with like.
+    """Return whether ratios of :func:`basis` are meaningful.
 
-    Steps are, and recordings without steps that hold as many kernels: others may hold more or fewer
-    iterations.
+    They are for steps, and for recordings without steps that have the same number of kernels; other
+    recordings may hold different numbers of iterations.
     """
     if marked(runs):
         return True
@@ -230,7 +230,7 @@ def _kernels(runs: Sequence[Run]) -> list[int]:
 
 
 def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return what has to be said of runs without steps."""
+    """Return the notes on runs without steps."""
     without = [run.label for run in runs if not run.measured.marked]
     if not without:
         return ()
@@ -256,7 +256,7 @@ def gemms(runs: Sequence[Run]) -> Table:
 
 
 def sgemms(runs: Sequence[Run]) -> Table:
-    """Return those of :func:`gemms` that BLAS calls SGEMM: fp32 and tf32, nothing else."""
+    """Return the rows of :func:`gemms` with the operand types of SGEMM: fp32 and tf32."""
     whole = gemms(runs)
     kept = whole.frame.filter(pl.col("precision").is_in(SGEMM))
     have = set(kept[RUN])
@@ -277,7 +277,7 @@ def transfers(runs: Sequence[Run]) -> Table:
 
     Columns: ``direction``, ``host_memory``, then those of
     :func:`traceana.analyze.transfers.transfers` from ``count`` on that do not depend on the machine
-    alone (``bytes_per_s`` is the throughput), and ``to_first``. The rows of a run are all
+    alone (``bytes_per_s`` is the bandwidth), and ``to_first``. The rows of a run are all
     its copies.
     """
     parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
@@ -285,5 +285,5 @@ def transfers(runs: Sequence[Run]) -> Table:
     count, size = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
     notes = [f"{label}: no copies in it" for label, frame in parts if frame.is_empty()]
     figures = (count, size, "bytes_per_s", time)
-    told = [*unmarked(runs), *notes]
-    return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=told)
+    all_notes = [*unmarked(runs), *notes]
+    return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=all_notes)

@@ -1,4 +1,4 @@
-"""The best alignment of two sequences: global, with affine gaps (Gotoh 1982).
+"""Global alignment of two sequences with affine gaps (Gotoh 1982): the best one, and probabilities.
 
 Scores and penalties are integers, so that ties are ties and no rounding decides between them.
 A gap of one sequence may directly follow one of the other, in one order alone: the other order
@@ -24,19 +24,19 @@ _NEVER: Final = -1e18
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What gaps cost, in the unit of the scores (positive numbers)."""
+    """The costs of gaps, in the unit of the scores (positive numbers)."""
 
     open: int
     extend: int
     change: int
-    """To begin a gap of columns directly behind one of rows."""
+    """The cost of a gap of columns directly after one of rows."""
 
 
 def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], int]:
     """Return the pairs (row, column) of the alignment with the highest score, and that score.
 
-    ``scores`` has what each row and column, paired, are worth; rows and columns keep their order,
-    each is in one pair at most. Time and memory are those of ``scores``; a row at a time is done by
+    ``scores`` has the score of each pair of row and column; rows and columns keep their order, and
+    each is in at most one pair. Time and memory are those of ``scores``; a row at a time is done by
     numpy, the gap within the row by a running maximum.
     """
     rows, columns = scores.shape
@@ -67,7 +67,7 @@ def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], i
 def _column_gaps(
     match: Scores, down: Scores, slope: Scores, gaps: Gaps
 ) -> tuple[Scores, npt.NDArray[np.int8]]:
-    """Return for each column the best score that ends in a gap of columns, and what was before."""
+    """Return for each column the best score that ends in a gap of columns, and the state before."""
     opened = np.maximum(match - gaps.open, down - gaps.change)
     reached = np.full_like(match, _IMPOSSIBLE)
     # Opening at column k and extending to j costs extend * (j - k - 1) more.
@@ -148,5 +148,5 @@ def _summed_column_gaps(
 
 
 def _after_column_gaps(ahead: Matrix, slope: Matrix) -> Matrix:
-    """Return what may follow a gap of columns that ends at each column."""
+    """Return the log weight of everything after a gap of columns that ends at each column."""
     return np.logaddexp.accumulate((ahead - slope)[::-1])[::-1] + slope

@@ -1,4 +1,4 @@
-"""The work of a run added up by step, layer and what it is: what every comparison is made of."""
+"""The work of a run summed by step, layer and class, and the keys of further groupings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLASS: Final = (
 _FUNCTION: Final = "CompiledFunction"
 """AOTAutograd's function of a compiled graph, and (with ``Backward``) that of its gradient."""
 _BEGINS: Final = ("Torch-Compiled Region", "## Call CompiledFxGraph")
-"""What Dynamo and Inductor draw around compiled code."""
+"""The ranges of Dynamo and Inductor around compiled code."""
 Kind = Literal["class", "algorithm", "kernel", "gemm", "transfer"]
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "class": ("category", "part"),
@@ -33,24 +33,24 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "gemm": ("gemm", "form", "precision", "library", "tile", "gemm_layout"),
     "transfer": ("direction", "host_memory"),
 }
-"""The columns that tell the rows apart; the first is never null."""
+"""The key columns of each grouping; the first is never null."""
 OTHER: Final = "(other work)"
-"""By product or by copy, the row of the work that is none."""
+"""The row of all work that is no GEMM, or no copy."""
 NO_TILE: Final = "(no tile)"
-"""``gemm`` of products whose name tells neither a tile nor a layout."""
+"""``gemm`` of kernels whose name has neither a tile nor a layout."""
 _STRIDED: Final = r"(?i)strided_?batched"
 _TENSILE: Final = r"^Cijk_"
 _TENSILE_POINTERS: Final = r"_G[BG](?:_|$)"
 
 
 def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
-    """Return the work of ``trace`` added up; ``step`` names the step of each row of the work.
+    """Return the work of ``trace`` summed; ``step`` has the step of each row of the work.
 
     Work without a step is left out.
 
     Columns: ``step``, ``layer``, ``role``; ``category``, ``part``, ``direction`` (forward,
-    backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (what the
-    class says of it); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
+    backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (that of
+    the class); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
     ``copy`` and ``host_memory``, of copies the direction and host memory as of
     :func:`traceana.analyze.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
@@ -69,14 +69,18 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         )
         .with_columns(pl.col("direction").cast(pl.String))
     )
-    told = described(summed.select(SOURCE), trace)
-    gradient = told["direction"].is_in(["dgrad", "wgrad"]) & told["category"].is_in(
+    classes = described(summed.select(SOURCE), trace)
+    gradient = classes["direction"].is_in(["dgrad", "wgrad"]) & classes["category"].is_in(
         ["conv", "gemm"]
     )
     rows = classified(summed, trace).with_columns(
-        *(told[column] for column in _CLASS),
-        told["direction"].alias("named_direction"),
-        pl.when(gradient).then(told["direction"]).otherwise("direction").cast(PASSES).alias("pass"),
+        *(classes[column] for column in _CLASS),
+        classes["direction"].alias("named_direction"),
+        pl.when(gradient)
+        .then(classes["direction"])
+        .otherwise("direction")
+        .cast(PASSES)
+        .alias("pass"),
     )
     return placed(rows.rename({"layer": "layer_row"}), places(trace.layers, "layer", None)).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
@@ -124,11 +128,11 @@ def _inside(table: pl.DataFrame, name: str, rows: pl.Series) -> pl.Series:
 
 
 def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
-    """Return ``cells`` (:func:`traceana.comparison.step_work.cells`) with the columns :data:`KEYS`.
+    """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
-    ``algorithm`` and ``pass`` are those of convolutions. Of matrix products ``gemm`` is the tile
-    and the layout of the operands as the name prints them (``128x64_nn``), and ``form`` is as
-    :func:`form` tells; of copies ``direction`` and ``host_memory`` are as ``transfers`` has them.
+    ``algorithm`` and ``pass`` are those of convolutions. Of GEMMs ``gemm`` is the tile and
+    the layout of the operands as in the kernel's name (``128x64_nn``), and ``form`` is that of
+    :func:`form`; of copies ``direction`` and ``host_memory`` are those of ``transfers``.
     """
     if by == "algorithm":
         conv = pl.col("category") == "conv"
@@ -154,12 +158,12 @@ def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
 
 
 def form() -> pl.Expr:
-    """Return whether a product is ``plain``, ``batched``, ``strided batched`` or either.
+    """Return whether a GEMM is ``plain``, ``batched``, ``strided batched``, or unknown.
 
-    ``plain or batched`` is where neither the name nor the launch tells. A batched product is
-    ``strided batched`` where the name says so. Source of the rule for Tensile's kernels:
-    ``ProblemType.__str__`` of Tensile marks what takes arrays of pointers (``_GB``) or groups
-    (``_GG``), and nothing else. Others called ``batched`` may be strided nonetheless.
+    ``plain or batched`` is a GEMM whose name and launch do not decide. ``strided batched`` follows
+    from the kernel's name: of Tensile's kernels, ``ProblemType.__str__`` marks only those that take
+    arrays of pointers (``_GB``) or groups (``_GG``). Kernels of other libraries that are called
+    ``batched`` may be strided nonetheless.
     """
     name = pl.col("name")
     tensile = name.str.contains(_TENSILE) & ~name.str.contains(_TENSILE_POINTERS)

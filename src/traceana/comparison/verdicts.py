@@ -1,8 +1,8 @@
-"""What is said of a difference: faster, slower, the same, inconclusive, or not enough steps.
+"""The verdict on a difference: faster, slower, same, inconclusive, or not enough steps.
 
 A difference is real where its interval excludes 0, which is where its p value is small
-(:mod:`traceana.comparison.resampling`), and it is as large as the least effect. Two sides are the
-*same* where the whole interval lies within the least effect. Everything else is *inconclusive*: a
+(:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs are
+the *same* where the whole interval lies within that minimum. Everything else is *inconclusive*: a
 difference that is not proved is not proved to be absent (Altman and Bland, "Absence of evidence is
 not evidence of absence", BMJ 1995).
 """
@@ -37,7 +37,7 @@ Verdict = Literal[
 ]
 
 FEWEST: Final = 2
-"""Of one step nothing is known of how much steps differ."""
+"""A single step has no variance."""
 
 Times = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -54,26 +54,26 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "p": pl.Float64,
     "verdict": pl.String,
 }
-"""What :func:`judged` says of each row, per step: mean calls and times, ``delta_ns`` (b less a) and
-the bounds of its interval, ``relative`` (that over the time of a), ``of_step`` (that over a's whole
-step, device time), ``p`` (for all rows of work together; of what is measured by the step each
-alone) and the verdict. Without enough steps bounds and ``p`` are null."""
+"""The columns of :func:`judged`, per step: mean calls and times, ``delta_ns`` (b less a) and the
+bounds of its interval, ``relative`` (delta over the time of a), ``of_step`` (delta over the device
+time of a's step), ``p`` (corrected for all rows of work together; rows that are compared with the
+step are tested one by one) and the verdict. Without enough steps bounds and ``p`` are null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """When a difference counts as real: its confidence level and the least relative effect."""
+    """When a difference counts as real: the confidence level and the minimum relative change."""
 
     level: float = CONFIDENCE_LEVEL
     minimum_effect: float = MINIMUM_EFFECT
     statistic: Statistic = "median"
 
     def enough(self, a: int, b: int) -> bool:
-        """Tell whether so many steps on both sides can show any difference at this level."""
+        """Return whether so many steps per run can show any difference at this level."""
         return min(a, b) >= FEWEST and smallest_p(a, b) <= self.alpha
 
     def least(self, a: float, b: float) -> float:
-        """Return the least effect in ns, of a side's value ``a`` and the other's ``b``."""
+        """Return the minimum change in ns between the values ``a`` and ``b``."""
         return self.minimum_effect * min(a, b)
 
     @property
@@ -84,7 +84,7 @@ class Criteria:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is said of one statistic of the steps' times: its values (ns), and their difference.
+    """One statistic of the step times of both runs (ns), their difference and its verdict.
 
     ``interval`` and ``p`` are null without enough steps.
     """
@@ -97,13 +97,13 @@ class Judged:
 
     @property
     def relative(self) -> float:
-        """The difference over a."""
+        """The relative change: the difference over ``a``."""
         return self.b / self.a - 1 if self.a else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The wall time of the step on both sides; ``statistic`` is the one that decides."""
+    """The wall time of the step in both runs; ``statistic`` is the one that decides."""
 
     median: Judged
     mean: Judged
@@ -111,24 +111,25 @@ class Step:
 
     @property
     def decides(self) -> Judged:
-        """What is said of the statistic that decides."""
+        """The statistic that decides."""
         return self.median if self.statistic == "median" else self.mean
 
     @property
     def other(self) -> Judged:
-        """What is said of the other one."""
+        """The other statistic."""
         return self.mean if self.statistic == "median" else self.median
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the step."""
+        """The verdict on the step."""
         return self.decides.verdict
 
 
 def judge_step(a: pl.Series, b: pl.Series, criteria: Criteria, *, alike: bool = False) -> Step:
-    """Return what is said of the wall times of the steps of two runs.
+    """Return the wall times of the steps of two runs, with verdicts.
 
-    ``alike`` tells that both sides are one recording: they are then the same, however few steps.
+    ``alike`` is True where both runs are one recording: the verdict is then ``same``, with any
+    number of steps.
     """
     x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
     median = _judged(x, y, "median", criteria, alike=alike)
@@ -156,7 +157,7 @@ def _verdict(
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
-    """Time (ns) and calls of some rows in each step: steps by rows."""
+    """Time (ns) and calls of rows in each step of a run: steps by rows."""
 
     times: Times
     calls: Times
@@ -164,11 +165,11 @@ class RowTimes:
 
 @dataclass(frozen=True, slots=True)
 class RowPairs:
-    """Rows on both sides.
+    """Rows of two runs.
 
-    Those that ``of_step`` marks are no work of the device (idle time, waiting for data, what is
-    left over): they may be small or negative on a side, so their effect is measured by the step,
-    and each is judged by itself.
+    ``of_step`` marks rows that are not device work (idle time, data loading, the remainder). They
+    may be near zero or negative in a run, so their change is relative to the step, and each is
+    tested by itself.
     """
 
     a: RowTimes
@@ -177,12 +178,12 @@ class RowPairs:
 
     @property
     def identical(self) -> bool:
-        """Whether every row has the same times on both sides, step by step."""
+        """Whether every row has the same times in both runs, step by step."""
         return np.array_equal(self.a.times, self.b.times)
 
 
 def step_times(a: RunSteps, b: RunSteps) -> tuple[int, int]:
-    """Return the mean device time of the steps of both sides (ns, rounded down)."""
+    """Return the mean device time of the steps of both runs (ns, rounded down)."""
     return mean_available(a), mean_available(b)
 
 

@@ -294,7 +294,7 @@ def test_the_kernels_tell_a_memory_format_where_no_strides_are_recorded() -> Non
 
 
 def test_layers_of_a_doubtful_pair_are_not_compared() -> None:
-    """Of the pairs below one run no difference is told; the rows still add up to the step."""
+    """Pairs of low confidence have no difference; the rows still add up to the step."""
     a = training(
         seed=1,
         layers=[(f"x.{n}", "Linear") for n in range(6)],

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.compare import shared
+from tests.comparison import shared
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.classes import SOURCE, described
 from traceana.analyze.layers import layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.compare import shared
+from tests.comparison import shared
 from traceana.comparison.diff import Diff, diff
 from traceana.comparison.diff_rows import IDLE, VIEWS
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
 FRAMEWORKS = ("pytorch", "keras", "jax")
 NETWORKS = {"alexnet": 8, "googlenet": 58, "resnet50": 107}
-"""How many layers of each have a weight; of ResNet-50 run are normalizations."""
+"""How many layers of each have a weight; of ResNet-50 half are normalizations."""
 
 
 class Run:
