@@ -50,7 +50,7 @@ def open_trace(
         raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
     if not sources:
-        raise NotFoundError("no file is named: give a trace, or the files of one run's ranks")
+        raise NotFoundError("no input: give a trace, or the files of one run's ranks")
     (source, *others) = sources
     bundle = not others and is_bundle(source)
     read_one = partial(_read, step_marker=step_marker)
@@ -96,7 +96,7 @@ def _recorded(source: Path) -> list[Path]:
         return read_run(source).traces()
     if below := runs_below(source):
         raise NotARunError(
-            f"{source} holds {len(below)} recorded runs: name one of them, the first is {below[0]}"
+            f"{source} holds {len(below)} recorded runs: give one of them, the first is {below[0]}"
         )
     return []
 
@@ -107,8 +107,7 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
 
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(
-            f"{trace.meta.source} holds counters itself: name the timeline that {path} is to be "
-            "joined to"
+            f"{trace.meta.source} is a table of counters: give the timeline to join {path} to"
         )
     measured = read_counters(path, progress)
     joined = with_counters(trace, measured.counters)
@@ -120,7 +119,9 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
 def _timeline(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
     trace = _read(source, progress, step_marker)
     if trace.activities.is_empty() and trace.counters.height:
-        raise CountersError(f"{source} holds counters and no timeline: name it with --counters")
+        raise CountersError(
+            f"{source} is a table of counters, not a timeline: give it with --counters"
+        )
     return trace
 
 

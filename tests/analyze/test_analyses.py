@@ -39,7 +39,7 @@ def test_the_breakdown_names_algorithms_products_and_directions(trace: Trace) ->
     ]
     assert result.totals == {"calls": 24, "time_ns": WORK_NS}
     assert result.frame["share"].sum() == pytest.approx(1.0)
-    assert any("warm-up step 1 left out" in note for note in result.notes)
+    assert any("warm-up step 1 excluded" in note for note in result.notes)
     assert any("synchronization records not counted: 1" in note for note in result.notes)
 
 
@@ -275,7 +275,7 @@ def test_waiting_alone_is_no_work() -> None:
     trace = builder.build()
     assert "synchronization records" in busy(trace).notes[0]
     assert facts(trace)["span_ns"] is None
-    assert steps(trace).notes == ("no steps: the trace marks no iterations",)
+    assert steps(trace).notes == ("no steps: the trace has no step markers",)
     assert transfers(trace).notes[0].startswith("no copies")
 
 

@@ -248,7 +248,7 @@ def test_sizes_that_are_not_recorded_are_not_guessed(tmp_path: Path) -> None:
 def test_an_empty_result_says_why() -> None:
     b = TraceBuilder()
     b.kernel("gemm", 0, 10)
-    assert communication(b.build()).notes[-1] == "no steps: the trace marks no iterations"
+    assert communication(b.build()).notes[-1] == "no steps: the trace has no step markers"
     b.step(1, 0, 100)
     assert communication(b.build()).notes[-1] == "no communication: no collective ran in a step"
     assert communication(TraceBuilder().build()).notes[-1].startswith("the file holds no device")

@@ -77,7 +77,7 @@ def test_totals_and_notes_say_what_was_measured() -> None:
     assert result.totals["measured_flops"] == 6 * 1_000
     assert result.totals["dram_bytes"] == 5 * 1_000
     assert "measured by Nsight Compute: 6 of 21 kernels" in result.notes
-    assert "kernels of a measured name that were not measured: 12" in result.notes
+    assert "kernels of measured names without a measurement: 12" in result.notes
     assert "measured FLOPs are without those of fp64, fp16: not measured" in result.notes
     assert set(result.notes[1:]) <= set(breakdown(measured()).notes)
     assert "measured_flops" not in kernels(cnn_steps()).totals

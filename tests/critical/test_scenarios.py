@@ -500,7 +500,7 @@ def test_figures_are_medians_of_the_measured_steps(each: Both) -> None:
         assert (row["count"], row["time_ns"], row["step_median_ns"]) == (3, 1_200, 400)
         assert result.totals["time_ns"] == 3_000
         assert row["share"] == pytest.approx(0.4)
-        assert any("warm-up step 0 left out" in note for note in result.notes)
+        assert any("warm-up step 0 excluded" in note for note in result.notes)
         once = critical(select(trace, steps=[0, 1])).frame
         assert once.filter(pl.col("class") == "kernel")["step_median_ns"].item() == 4_150
 

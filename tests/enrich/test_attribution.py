@@ -75,7 +75,7 @@ def test_device_work_without_its_launch_is_kept_and_counted() -> None:
         "no_launch", True, 1, 40,
     )  # fmt: skip
     assert trace.activities.height == 3
-    assert paths(trace)[1] == "(launch not recorded)"
+    assert paths(trace)[1] == "(launched before capture)"
 
 
 def test_many_kernels_of_one_graph_launch() -> None:

@@ -24,7 +24,7 @@ def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
     assert by_layer["time_ns"].sum() == total
     assert layers(trace, direction=True).frame["time_ns"].sum() == total
     unattributed = by_layer.filter(pl.col("role") == "unattributed")
-    assert set(unattributed["layer"]) <= {"(launch not recorded)", "(outside all layers)"}
+    assert set(unattributed["layer"]) <= {"(launched before capture)", "(outside all layers)"}
     if (trace.ranges["kind"] == "module").any() or want.file in WITH_LAYER_RANGES:
         kernels = trace.activities.filter(pl.col("kind") == "kernel")
         lost = trace.layers["role"].gather(kernels["layer"]) == "unattributed"

@@ -168,7 +168,7 @@ def test_without_an_optimizer_ranges_around_a_small_part_are_no_steps_at_all() -
     trace = attribute(b.build())
     assert trace.steps.is_empty()
     assert overview(trace).steps.notes == (
-        "no steps: the trace marks no iterations; ranges that repeat: 'batch' (5)",
+        "no steps: the trace has no step markers; repeating ranges: 'batch' (5)",
     )
 
 
@@ -230,10 +230,10 @@ def test_the_optimizer_as_a_marker_ends_steps() -> None:
 
 def test_a_marker_that_is_no_expression_or_matches_nothing_is_an_error() -> None:
     trace = custom().build()
-    with pytest.raises(BadStepMarkerError, match="no regular expression") as bad:
+    with pytest.raises(BadStepMarkerError, match="invalid regular expression") as bad:
         attribute(trace, "my_iter (")
     assert bad.value.exit_code == ExitCode.USAGE
-    known = r"ranges that repeat: 'Optimizer.step#SGD.step' \(5\), 'my_iter' \(3\)$"
+    known = r"repeating ranges: 'Optimizer.step#SGD.step' \(5\), 'my_iter' \(3\)$"
     with pytest.raises(NoSuchSelectionError, match=known):
         attribute(trace, "epoch")
 

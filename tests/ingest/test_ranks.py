@@ -167,5 +167,5 @@ def test_eight_ranks_add_up_to_their_files() -> None:
 
 
 def test_no_files_at_all_are_an_error_of_traceana() -> None:
-    with pytest.raises(NotFoundError, match="no file is named"):
+    with pytest.raises(NotFoundError, match="no input"):
         traceana.open([])

@@ -51,7 +51,7 @@ def test_what_is_no_bundle_is_never_touched(tmp_path: Path, overwrite: bool) -> 
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter1.tex").write_text("x")
-    with pytest.raises(CannotWriteError, match="no traceana bundle"):
+    with pytest.raises(CannotWriteError, match="not a traceana bundle"):
         cnn_steps().save(folder, overwrite=overwrite)
     assert (folder / "chapter1.tex").read_text() == "x"
 

@@ -229,7 +229,7 @@ def _notes(trace: Trace, frame: pl.DataFrame, found: pl.DataFrame) -> tuple[str,
     if trace.activities.is_empty():
         return (why_no_work(trace),)
     if frame.is_empty():
-        return ("no steps: the trace marks no iterations",)
+        return ("no steps: the trace has no step markers",)
     if found.is_empty():
         return ("no communication: no collective ran in a step",)
     return ()

@@ -326,7 +326,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if not any_work(trace):
         return (why_no_work(trace),)
     if frame.is_empty() and frame.columns[0] == "step":
-        return ("no steps: the trace marks no iterations",)
+        return ("no steps: the trace has no step markers",)
     if frame.is_empty():
         return ("no idle time in what is looked at",)
     found = []

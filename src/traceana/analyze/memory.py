@@ -305,7 +305,7 @@ def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: By) -> tu
             "an operator of the trace"
         )
     if by == "step" and frame.is_empty():
-        found.append("no steps: the trace marks no iterations")
+        found.append("no steps: the trace has no step markers")
     return (*found, *_leaks(trace, every))
 
 

@@ -44,7 +44,7 @@ def measured_steps(trace: Trace) -> Measured:
     kept = table.filter(~pl.col("number").is_in(warm_up.implode()))
     notes = [_note(numbers["number"], skipped)]
     if (table["source"] == PERIOD).any():
-        notes.insert(0, "the trace marks no iterations: steps are the period of its kernels")
+        notes.insert(0, "no step markers: steps are the period of the kernels")
     return Measured(kept["row"].to_list(), tuple(notes))
 
 
@@ -63,14 +63,14 @@ def _note(numbers: pl.Series, skipped: int) -> str:
         left_out = span_of([int(number) for number in numbers.head(skipped)])
         plural = "steps" if skipped > 1 else "step"
         return (
-            f"per-step figures are of {steps - skipped} of {steps} steps: warm-up {plural} "
-            f"{left_out} left out (over {WARM_UP_RATIO} times the median)"
+            f"averages over {steps - skipped} of {steps} steps, warm-up {plural} {left_out} "
+            f"excluded (over {WARM_UP_RATIO} times the median)"
         )
     if steps == 1:
-        return "per-step figures are of one step: it may be warm-up"
+        return "1 step, possibly warm-up"
     if steps < FEWEST_STEPS:
-        return f"per-step figures are of all {steps} steps: too few to tell warm-up"
-    return f"per-step figures are of all {steps} steps: none looks like warm-up"
+        return f"averages over {steps} steps, too few to detect warm-up"
+    return f"averages over {steps} steps, no warm-up detected"
 
 
 def span_of(numbers: list[int]) -> str:
@@ -121,8 +121,8 @@ def steps(trace: Trace) -> Result:
     )
     if frame.is_empty():
         told = candidates(trace.ranges)
-        none = "no steps: the trace marks no iterations"
-        return Result(frame, {}, (f"{none}; ranges that repeat: {told}" if told else none,))
+        none = "no steps: the trace has no step markers"
+        return Result(frame, {}, (f"{none}; repeating ranges: {told}" if told else none,))
     return Result(frame, {}, measured.notes)
 
 

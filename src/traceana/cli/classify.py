@@ -22,7 +22,7 @@ Names = Annotated[
 ]
 Rules = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
 ]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Say which rule decided, why, and which others match.")

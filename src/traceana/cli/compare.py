@@ -82,7 +82,7 @@ Device = Annotated[
 Rank = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these ranks, of all runs.")]
 Rules = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+    typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")

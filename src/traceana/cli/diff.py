@@ -85,7 +85,7 @@ class Sides:
     device_model: DeviceModel = None
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+        typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
     ] = None
     model_a: Annotated[
         Path | None,

@@ -80,7 +80,7 @@ class Reading:
     device_model: DeviceModel = None
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rules of classification (TOML) tried before our own."),
+        typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
     ] = None
     counters: Annotated[
         Path | None,

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _SIZES: Final = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-ABSENT: Final = "measured launches that are not in the timeline"
-UNMEASURED: Final = "kernels of a measured name that were not measured"
-OTHER_ORDER: Final = "measured launches whose kernel comes before that of the launch before them"
+ABSENT: Final = "measured launches without a kernel in the timeline"
+UNMEASURED: Final = "kernels of measured names without a measurement"
+OTHER_ORDER: Final = "measured launches in another order than the timeline's kernels"
 _FLOPS: Final = {
     # per thread instruction: add, multiply, fused multiply-add; those of fp16 work on two halves
     "fp64": (1, 1, 2),
@@ -40,8 +40,8 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     ranks = trace.activities["rank"].drop_nulls().unique().sort()
     if len(ranks) > 1:
         raise CountersError(
-            f"{trace.meta.source} holds {len(ranks)} ranks, and counters are of one process: "
-            "join them to the recording of its rank alone"
+            f"{trace.meta.source} has {len(ranks)} ranks and counters are of one process: give "
+            "the recording of that rank"
         )
     measured = counters.drop("activity", strict=False).with_row_index("_row")
     # `ncu --print-kernel-base function` prints nothing but the function.

@@ -98,9 +98,9 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
         if wanted.len():
             return host.filter(pl.col("text").cast(pl.String).is_in(wanted.implode()))
     repeating = candidates(trace.ranges)
-    known = f"ranges that repeat: {repeating}" if repeating else "it has no host ranges that repeat"
+    known = f"repeating ranges: {repeating}" if repeating else "no host ranges repeat"
     raise NoSuchSelectionError(
-        f"{trace.meta.source} has no range that --step-marker {marker!r} matches: {known}"
+        f"{trace.meta.source}: no range matches --step-marker {marker!r}; {known}"
     )
 
 
@@ -125,7 +125,7 @@ def _compiled(marker: str) -> re.Pattern[str]:
         return re.compile(marker)
     except re.error as error:
         raise BadStepMarkerError(
-            f"--step-marker {marker!r} is no regular expression: {error}"
+            f"--step-marker {marker!r}: invalid regular expression: {error}"
         ) from error
 
 

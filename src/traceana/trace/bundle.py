@@ -53,7 +53,7 @@ def save(
     if target.exists():
         if not is_bundle(target):
             raise CannotWriteError(
-                f"{target} exists and is no traceana bundle: choose another name"
+                f"{target} exists and is not a traceana bundle: choose another name"
             )
         if not overwrite:
             raise CannotWriteError(f"{target} exists already: choose another name, or overwrite it")
@@ -109,5 +109,5 @@ def _scan(path: Path, name: str, rows: int | None, again: str) -> pl.LazyFrame:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
     if list(schema.items()) != list(TABLES[name].items()) or height != rows:
-        raise BundleVersionError(f"{path}: {file.name} is not what the manifest says: {again}")
+        raise BundleVersionError(f"{path}: {file.name} does not match the manifest: {again}")
     return frame

@@ -137,7 +137,7 @@ def _rules_of(file: Path) -> RuleSet:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise NotFoundError(f"{file}: no such rule file; give a TOML file of rules") from None
+        raise NotFoundError(f"{file}: no such file; give a TOML file of rules") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadRulesError(f"{file}: cannot be read as text ({error})") from None
     return parse_rules(text, str(file))
@@ -308,7 +308,7 @@ def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            raise place.error(table, f"{key} is no pattern: {_problem(error)}", key) from None
+            raise place.error(table, f"{key}: invalid pattern: {_problem(error)}", key) from None
     return pattern
 
 

@@ -16,7 +16,7 @@ from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots
 from traceana.trace.schema import empty
 
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
-NO_LAUNCH: Layer = ("(launch not recorded)", None, "unattributed")
+NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
 """Rows for what is on no layer, by the reason."""
 
 
