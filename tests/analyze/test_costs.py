@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
 from traceana.analyze.layers import layers
@@ -138,7 +138,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 )
 def test_classes_directions_and_layers_share_the_same_flops(file: str) -> None:
     """On a CPU no class tells dgrad from wgrad, and an operator has the time of those inside it."""
-    trace = traceana.open(FIXTURES / file)
+    trace = opened(FIXTURES / file)
     total = flops(trace).totals["flops"]
     assert total > 1e9
     assert roofline(trace).totals["flops"] == total
@@ -262,7 +262,7 @@ def _with_manifest(file: str, change: tuple[str, str]) -> tuple[str, ...]:
     assert beside is not None
     text = beside.read_text("utf-8")
     model = msgspec.json.decode(text.replace(*change), type=Manifest)
-    return layers(traceana.open(FIXTURES / file), model=model).notes
+    return layers(opened(FIXTURES / file), model=model).notes
 
 
 def test_a_manifest_of_another_batch_or_model_is_told() -> None:

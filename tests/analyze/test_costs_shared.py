@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-import traceana
-from tests.support.manifest import Expected, each
+from tests.support.manifest import Expected, each, opened
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
@@ -15,7 +14,7 @@ WINOGRAD = "kineto/resnet50_train_v100_workers0.json.gz"
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_no_rate_is_above_the_peak_unexplained(want: Expected) -> None:
-    trace = traceana.open(want.path)
+    trace = opened(want.path)
     for result in (layers(trace), layers(trace, direction=True), roofline(trace)):
         above = result.frame.filter(pl.col("of_peak") > 1)
         assert set(above["over_peak"]) <= {"executed fewer"}

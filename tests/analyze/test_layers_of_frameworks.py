@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.layers import layers
 from traceana.model import Manifest, find, read
 from traceana.trace import Trace
@@ -23,12 +23,12 @@ TRACES = {
 WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
 
 
-def opened(framework: str) -> tuple[Trace, Manifest]:
+def with_manifest(framework: str) -> tuple[Trace, Manifest]:
     """Return the recording and the manifest that lies beside it."""
     path = FIXTURES / TRACES[framework]
     beside = find(path)
     assert beside is not None
-    return traceana.open(path), read(beside)
+    return opened(path), read(beside)
 
 
 def by_layer(frame: pl.DataFrame) -> dict[str, int]:
@@ -41,7 +41,7 @@ def by_layer(frame: pl.DataFrame) -> dict[str, int]:
 @pytest.mark.parametrize("framework", TRACES)
 def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
     """Of each weighted layer 3 times the forward product, of the first 2: its input needs none."""
-    trace, model = opened(framework)
+    trace, model = with_manifest(framework)
     steps = trace.steps.height
     found = by_layer(layers(trace, model=model).frame)
     assert set(found) == set(WEIGHTED)
@@ -58,7 +58,7 @@ def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
 def test_the_frameworks_have_the_same_layers_types_and_shapes() -> None:
     tables = []
     for framework in TRACES:
-        trace, model = opened(framework)
+        trace, model = with_manifest(framework)
         frame = layers(trace, model=model).frame
         named = frame.with_columns(pl.col("layer").str.split(".").list.last())
         rows = named.filter(pl.col("layer").is_in(WEIGHTED)).sort("layer")
@@ -71,7 +71,7 @@ def test_the_frameworks_have_the_same_layers_types_and_shapes() -> None:
 
 def test_directions_add_up_to_the_layers() -> None:
     for framework in TRACES:
-        trace, model = opened(framework)
+        trace, model = with_manifest(framework)
         whole = layers(trace, model=model)
         apart = layers(trace, model=model, direction=True)
         for column in ("flops", "time_ns", "calls"):
@@ -83,7 +83,7 @@ def test_directions_add_up_to_the_layers() -> None:
 
 
 def test_folding_loses_nothing() -> None:
-    trace, model = opened("pytorch")
+    trace, model = with_manifest("pytorch")
     whole = layers(trace, model=model)
     for folded in (layers(trace, model=model, by="type"), layers(trace, model=model, depth=1)):
         for column in ("flops", "time_ns", "calls", "forward_ns", "backward_ns"):
@@ -97,7 +97,7 @@ def test_folding_loses_nothing() -> None:
 
 
 def test_a_depth_folds_modules_into_those_around_them() -> None:
-    trace = traceana.open(FIXTURES / "alexnet-cpu-stack.json.gz")
+    trace = opened(FIXTURES / "alexnet-cpu-stack.json.gz")
     whole, folded = layers(trace), layers(trace, depth=1)
     assert folded.totals["time_ns"] == whole.totals["time_ns"]
     assert folded.frame.height < whole.frame.height
@@ -111,7 +111,7 @@ def test_with_a_manifest_layers_stand_in_the_model_s_order(network: str) -> None
     file = FIXTURES / "networks" / f"{network}-cpu-keras.xplane.pb.gz"
     beside = find(file)
     assert beside is not None
-    model, trace = read(beside), traceana.open(file)
+    model, trace = read(beside), opened(file)
     table = layers(trace, model=model).frame.filter(pl.col("role") == "layer")
     paths = [path.removeprefix(f"{network}.") for path in table["layer"]]
     paths.remove("loss")

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support import manifest
 from tests.support.manifest import traces_at_hand
 from traceana.advise.figures import Figures
 from traceana.analyze.critical import critical
@@ -31,7 +31,7 @@ class Opened:
     """A trace and what several checks need of it, each made once."""
 
     def __init__(self, file: Path) -> None:
-        self.trace = traceana.open(file)
+        self.trace = manifest.opened(file)
         self.rows = measured_steps(self.trace).rows
         self.numbers = self.trace.steps["number"].gather(self.rows).unique().to_list()
 

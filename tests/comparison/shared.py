@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-import traceana
+from tests.support import manifest
+from tests.support.manifest import TRACES
 from traceana.comparison.diff import Diff, diff
 from traceana.trace import Trace
 
-TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 CONTROL = ("kineto/diff_control_a100.json.gz", "kineto/diff_test_v100.json.gz")
 TIMESFORMER = ("kineto/timesformer_h100.json.gz", "kineto/timesformer_mi300x.json.gz")
 TRANSFORMER = (
@@ -24,12 +23,11 @@ WORKERS = (
 )
 
 
-@cache
 def opened(name: str) -> Trace:
     path = TRACES / name
     if not path.exists():
         pytest.skip("no shared traces")
-    return traceana.open(path)
+    return manifest.opened(path)
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.comparison.diff import diff
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers
@@ -26,7 +26,7 @@ RUNS = {
 def test_labels_are_no_feature() -> None:
     """The name that a layer is shown with is no evidence."""
     a, b = (
-        run_layers(traceana.open(FIXTURES / trace), read(FIXTURES / model))
+        run_layers(opened(FIXTURES / trace), read(FIXTURES / model))
         for trace, model in (RUNS["pytorch"], RUNS["keras"])
     )
     blind = RunLayers(tuple(replace(one, label=str(n)) for n, one in enumerate(b.layers)), b.batch)

@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.manifest_pairing import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
@@ -73,7 +73,7 @@ def file_of(network: str, framework: str) -> Path:
 def run_of(file: Path, *, manifest: bool) -> Run:
     beside = find(file)
     assert beside is not None
-    return Run(traceana.open(file), read(beside), manifest=manifest)
+    return Run(opened(file), read(beside), manifest=manifest)
 
 
 @cache

@@ -13,9 +13,8 @@ from functools import cache
 import polars as pl
 import pytest
 
-import traceana
 from tests.critical.checks import check_causes
-from tests.support.manifest import TRACES, Expected, each
+from tests.support.manifest import TRACES, Expected, each, opened
 from traceana.analyze.critical import GPU_WORK, segments
 
 POINTS = 0.03
@@ -69,7 +68,7 @@ another stream that was waited for as a delay between kernels."""
 def shares(trace: str, step: int | None) -> tuple[int, float, float]:
     """Return the length of our path, ns, and the shares of GPU work and of all device time in it,
     without host time outside operators and calls."""
-    path = segments(traceana.open(KINETO / f"{trace}.json.gz")).with_columns(
+    path = segments(opened(KINETO / f"{trace}.json.gz")).with_columns(
         pl.col("class").cast(pl.String)
     )
     if step is not None:
@@ -126,9 +125,9 @@ def test_the_time_on_the_device_is_that_of_the_peer(peer: Peer) -> None:
 @without_traces
 @pytest.mark.parametrize("trace", ["timesformer_h100", "timesformer_mi300x"])
 def test_a_blocking_copy_ends_the_kernels_it_waited_for(trace: str) -> None:
-    opened = traceana.open(KINETO / f"{trace}.json.gz")
-    path = segments(opened)
-    kernels = int(opened.activities.filter(pl.col("kind") == "kernel")["duration"].sum())
+    trace_of_file = opened(KINETO / f"{trace}.json.gz")
+    path = segments(trace_of_file)
+    kernels = int(trace_of_file.activities.filter(pl.col("kind") == "kernel")["duration"].sum())
     on_path = int(path.filter(pl.col("class") == "kernel")["time_ns"].sum())
     assert on_path > 0.98 * kernels
     in_copies = path.filter(
@@ -139,4 +138,4 @@ def test_a_blocking_copy_ends_the_kernels_it_waited_for(trace: str) -> None:
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_each_edge_is_causally_possible(want: Expected) -> None:
-    check_causes(traceana.open(want.path))
+    check_causes(opened(want.path))

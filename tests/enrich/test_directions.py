@@ -9,7 +9,7 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, launch, op, paths
-from tests.support.manifest import TRACES, Expected, each
+from tests.support.manifest import TRACES, Expected, each, opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
@@ -246,7 +246,7 @@ def test_a_direction_that_is_not_known_is_null() -> None:
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
-    trace = traceana.open(want.path)
+    trace = opened(want.path)
     result = layers(trace)
     frame = result.frame
     sums = frame.select(pl.sum_horizontal(TIMES).alias("sum"), "time_ns")
@@ -272,7 +272,7 @@ def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() ->
     path = TRACES / "nvprof" / "language_model_pyprof_v100.sql"
     if not path.is_file():
         pytest.skip("no shared traces")
-    frame = layers(traceana.open(path)).frame
+    frame = layers(opened(path)).frame
     linear = frame.filter(pl.col("layer").str.starts_with("linear_"))
     assert (linear["backward_ns"] > linear["forward_ns"]).all()
     assert frame.filter(role="optimizer").select(TIMES).rows() == [(0, 0, 919_258, 0)]
@@ -282,7 +282,7 @@ def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None
     path = TRACES / "kineto" / "resnet50_train_v100_oldest_schema.json.gz"
     if not path.is_file():
         pytest.skip("no shared traces")
-    trace = traceana.open(path)
+    trace = opened(path)
     frame = layers(trace).frame
     assert not frame["layer"].str.contains("Backward").any()
     convolutions = frame.filter(pl.col("layer").str.starts_with("conv2d_"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import traceana
-from tests.support.manifest import TRACES
+from tests.support.manifest import TRACES, opened
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.enrich.periods import periods
@@ -68,7 +67,7 @@ def test_marked_steps_go_first() -> None:
     "name", ["cnn_train_ns_resolution_v100", "diff_control_a100", "resnet50_train_v100_workers0"]
 )
 def test_the_period_agrees_with_the_steps_that_the_profiler_marked(name: str) -> None:
-    trace = traceana.open(TRACES / "kineto" / f"{name}.json.gz")
+    trace = opened(TRACES / "kineto" / f"{name}.json.gz")
     found = periods(trace.activities, trace.names, trace.calls)
     assert 0 <= trace.steps.height - found.height <= 1
     marked, period = trace.steps["duration"].median(), found["duration"].median()

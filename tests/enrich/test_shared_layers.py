@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import traceana
-from tests.support.manifest import TRACES, Expected, each
+from tests.support.manifest import TRACES, Expected, each, opened
 from traceana.analyze.layers import layers
 from traceana.enrich.layers.repetition import repeated
 from traceana.enrich.nesting import NONE
@@ -18,7 +17,7 @@ WITH_LAYER_RANGES = ("nvprof/language_model_pyprof_v100.sql",)
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
-    trace = traceana.open(want.path)
+    trace = opened(want.path)
     total = trace.activities.filter(pl.col("kind") != "sync")["duration"].sum()
     by_layer = layers(trace).frame
     assert by_layer["time_ns"].sum() == total
@@ -35,7 +34,7 @@ def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
 @pytest.mark.parametrize("name", ["cnn_train_ns_resolution_v100", "diff_control_a100"])
 def test_the_layers_of_hidden_launches_are_told_back(name: str) -> None:
     """The launches of the first half hidden: nearly all layers come back, and none is wrong."""
-    trace = traceana.open(TRACES / "kineto" / f"{name}.json.gz")
+    trace = opened(TRACES / "kineto" / f"{name}.json.gz")
     activities = trace.activities
     layer = activities["layer"].to_numpy().astype(np.int64)
     role = trace.layers["role"].gather(activities["layer"])

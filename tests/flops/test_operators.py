@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from tests.support.traces import TraceBuilder
 from traceana.flops.operators import COSTS, GAPS, operator_costs
 from traceana.flops.registry import formulas
@@ -216,7 +216,7 @@ BATCH, STEPS = 8, 3
 
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_the_fixtures_cost_what_their_layers_do(path: Path) -> None:
-    costs = operator_costs(traceana.open(path).ops).costs
+    costs = operator_costs(opened(path).ops).costs
     convs = [2 * BATCH * weights * positions for weights, positions in ALEXNET[_network(path)]]
     linears = [2 * BATCH * weights for weights in LINEAR]
     scripted = "torchscript" in path.name
@@ -243,7 +243,7 @@ def _flops(costs: pl.DataFrame, kind: str, part: str) -> list[int]:
 
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
 def test_nothing_is_counted_inside_of_what_counts(path: Path) -> None:
-    trace = traceana.open(path)
+    trace = opened(path)
     counted = set(operator_costs(trace.ops).costs["op"])
     parents = trace.ops["parent"].to_list()
     for op in counted:
@@ -254,7 +254,7 @@ def test_nothing_is_counted_inside_of_what_counts(path: Path) -> None:
 
 
 def test_every_formula_named_is_explained() -> None:
-    costs = operator_costs(traceana.open(KINETO[0]).ops).costs
+    costs = operator_costs(opened(KINETO[0]).ops).costs
     assert set(costs["formula"]) <= set(formulas())
 
 
@@ -286,7 +286,7 @@ def test_the_figure_of_resnet_50() -> None:
 
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
-    trace = traceana.open(shared(f"resnet50_train_v100_{name}.json.gz"))
+    trace = opened(shared(f"resnet50_train_v100_{name}.json.gz"))
     costs = operator_costs(trace.ops).costs.filter(pl.col("kind") == "conv2d")
     parts = dict(costs.group_by("part").agg(pl.col("flops").sum()).iter_rows())
     steps, batch = 6, 32
@@ -307,7 +307,7 @@ def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     ],
 )
 def test_shared_traces_are_counted_or_listed(name: str) -> None:
-    trace = traceana.open(shared(name))
+    trace = opened(shared(name))
     result = operator_costs(trace.ops)
     assert result.costs["flops"].sum() > 0
     assert result.costs["op"].is_in(list(range(trace.ops.height))).all()

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 from traceana.analyze.selection import select
@@ -23,7 +23,7 @@ WITH_STEPS = "kineto/cnn_train_nccl_a100.json.gz"
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_the_steps_add_up() -> None:
-    trace = traceana.open(SHARED / WITH_STEPS)
+    trace = opened(SHARED / WITH_STEPS)
     by_step = idle(trace, "step").frame
     for number in trace.steps["number"]:
         alone = select(trace, steps=[number])
@@ -45,7 +45,7 @@ def test_busy_time_of_an_nsys_file_is_that_of_its_own_rows() -> None:
     )
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
         rows = connection.execute(f"{query} ORDER BY start").fetchall()
-    _check_sweep(traceana.open(file), rows)
+    _check_sweep(opened(file), rows)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
@@ -58,7 +58,7 @@ def test_busy_time_of_a_kineto_file_is_that_of_its_own_rows() -> None:
         if e.get("cat", "").lower() in ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
     ]
     assert work
-    _check_sweep(traceana.open(file), sorted(work, key=lambda row: row[1]))
+    _check_sweep(opened(file), sorted(work, key=lambda row: row[1]))
 
 
 def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
@@ -74,14 +74,14 @@ def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 def test_what_is_known_of_some_traces() -> None:
-    loading = idle(traceana.open(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame
+    loading = idle(opened(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame
     assert loading["cause"][0] == "data_loader"
     assert loading["share"][0] > 0.4
     one, other = (
         {
             cause: (count, time_ns)
             for cause, count, time_ns in idle(
-                traceana.open(SHARED / "kineto" / f"resnet50_train_v100_workers{n}.json.gz")
+                opened(SHARED / "kineto" / f"resnet50_train_v100_workers{n}.json.gz")
             )
             .frame.select("cause", "count", "time_ns")
             .iter_rows()

@@ -1,6 +1,6 @@
 """What every command prints of a trace, the trace opened once.
 
-As a program: the digests of it of files, as JSON.
+As a program: the digests of that, a line of JSON for each of the files that it is given.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from traceana.trace import Trace
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
-    *("layers", "layers --direction", "layers --by type", "layers --depth 1"),
-    *("flops", "flops --by class", "flops --explain", "critical --by segment"),
+    *("transfers --collectives", "layers", "layers --direction", "layers --by type"),
+    *("layers --depth 1", "flops", "flops --by class", "flops --explain", "critical --by segment"),
     *("idle", "idle --by operator", "idle --by range", "idle --by step", "idle --by gap"),
-    *("memory", "memory --by layer"),
+    *("memory", "memory --by layer", "compare", "diff"),
 )
 OF_TWO = ("compare", "diff")
 
@@ -57,18 +57,18 @@ def printed(command: str, *files: Path, form: str) -> bytes:
     return result.stdout_bytes
 
 
-def digests(files: list[Path], forms: tuple[str, ...] = ("json",)) -> dict[str, str]:
-    """Return a digest of what each command prints of each file in each form."""
-    found = {}
-    with opened_once():
-        for file in files:
-            for form in forms:
-                for command in (*COMMANDS, *OF_TWO):
-                    given = (file, file) if command in OF_TWO else (file,)
-                    text = printed(command, *given, form=form)
-                    found[f"{file} {command} {form}"] = hashlib.sha256(text).hexdigest()
-    return found
+def as_json(command: str, file: Path) -> bytes:
+    """Return the JSON of ``command`` on ``file``, compared with itself where it takes two."""
+    return printed(command, *((file, file) if command in OF_TWO else (file,)), form="json")
+
+
+def digest(text: bytes) -> str:
+    """Return what tells one output from another."""
+    return hashlib.sha256(text).hexdigest()
 
 
 if __name__ == "__main__":
-    json.dump(digests([Path(name) for name in sys.argv[1:]]), sys.stdout)
+    with opened_once():
+        for name in sys.argv[1:]:
+            found = {command: digest(as_json(command, Path(name))) for command in COMMANDS}
+            print(json.dumps(found), flush=True)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+import traceana
+from traceana.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -76,3 +80,9 @@ def traces_at_hand() -> list[Path]:
         *sorted(f for f in FIXTURES.rglob("*.json.gz") if ".layers." not in f.name),
         *sorted(FIXTURES.rglob("*.xplane.pb*")),
     ]
+
+
+@cache
+def opened(path: Path) -> Trace:
+    """Return the trace of a file that no test changes; all of them take half a gigabyte."""
+    return traceana.open(path)

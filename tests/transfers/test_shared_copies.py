@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.transfers import transfers
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -136,7 +136,7 @@ def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
             sum(row.end - row.start for row in own),
             swept(rows, key),
         )
-    result = transfers(traceana.open(path))
+    result = transfers(opened(path))
     columns = ("direction", "host_memory", "count", "bytes", "time_ns", "exposed_ns")
     found = {
         (direction, memory): tuple(rest)

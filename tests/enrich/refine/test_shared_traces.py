@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.classes import described
 from traceana.trace import Trace
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def trace(request: pytest.FixtureRequest) -> Trace:
-    return traceana.open(TRACES / request.param)
+    return opened(TRACES / request.param)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,12 @@
-"""One figure, one value: every command, on every trace at hand, the trace opened once."""
+"""Every command on every trace at hand: the same bytes in two processes, and one value a figure."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.every_command import opened_once, printed
-from tests.support.manifest import traces_at_hand
+from tests.support.every_command import COMMANDS, as_json, digest, opened_once
+from tests.support.manifest import FIXTURES, traces_at_hand
 
 FILES = traces_at_hand()
 
@@ -20,10 +24,12 @@ class Commands:
     """What the commands print of a file in JSON, each run once."""
 
     def __init__(self, file: Path) -> None:
-        self._printed = cache(lambda command: json.loads(printed(command, file, form="json")))
+        self.file = file
+        self.text = cache(lambda command: as_json(command, file))
+        self._parsed = cache(lambda command: json.loads(self.text(command)))
 
     def __getitem__(self, command: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._printed(command)
+        found: dict[str, Any] = self._parsed(command)
         return found
 
     def total(self, command: str, column: str) -> Any:
@@ -33,10 +39,51 @@ class Commands:
         return [note for note in self[command]["meta"]["notes"] if label in note]
 
 
+class OtherProcess:
+    """The same commands beside this process, with another seed for hashes and one thread."""
+
+    def __init__(self, output: Path) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": "1", "POLARS_MAX_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.support.every_command", *map(str, FILES)]
+        self._output = output
+        self._errors = output.with_suffix(".errors")
+        with output.open("wb") as out, self._errors.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=FIXTURES.parent, env=environment, stdout=out, stderr=err
+            )
+
+    def digests(self, file: Path) -> dict[str, str]:
+        """Return the digests of ``file``, once they are there."""
+        number = FILES.index(file)
+        while True:
+            ended = self.process.poll() is not None
+            lines = self._output.read_text().split("\n")[:-1]
+            if len(lines) > number:
+                found: dict[str, str] = json.loads(lines[number])
+                return found
+            assert not ended, self._errors.read_text()[-2000:]
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def other_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherProcess]:
+    other = OtherProcess(tmp_path_factory.mktemp("commands") / "digests.jsonl")
+    yield other
+    other.process.kill()
+    other.process.wait()
+
+
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
-def commands(request: pytest.FixtureRequest) -> Iterator[Commands]:
+def commands(request: pytest.FixtureRequest, other_process: OtherProcess) -> Iterator[Commands]:
     with opened_once():
         yield Commands(request.param)
+
+
+def test_two_processes_print_the_same_bytes(
+    commands: Commands, other_process: OtherProcess
+) -> None:
+    first = {command: digest(commands.text(command)) for command in COMMANDS}
+    assert first == other_process.digests(commands.file)
 
 
 def by_key(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], dict[str, Any]]:
