@@ -88,7 +88,11 @@ def test_what_is_no_table_of_counters(run: Run, bundle: Path, csv: Path, tmp_pat
     failed.write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
     kineto.write_text('{"schemaVersion": 1, "traceEvents": []}')
     empty.write_text("".join(csv.read_text().splitlines(keepends=True)[:4]))
-    for path, says in ((failed, "holds no table"), (kineto, "kineto"), (empty, "no measured")):
+    for path, says in (
+        (failed, "no Nsight Compute table"),
+        (kineto, "kineto"),
+        (empty, "no kernel launches"),
+    ):
         result = run("kernels", bundle, "--counters", path)
         assert result.exit_code == ExitCode.INVALID_FILE, path
         assert says in result.stderr

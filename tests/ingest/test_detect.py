@@ -14,9 +14,9 @@ from traceana.ingest.ranks import find
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableError, match="is a pipe or a device and no file"):
+    with pytest.raises(UnreadableError, match="is a pipe or a device, not a file"):
         detect(tmp_path / "pipe")
-    with pytest.raises(UnreadableError, match="is a pipe or a device and no file"):
+    with pytest.raises(UnreadableError, match="is a pipe or a device, not a file"):
         detect(Path(os.devnull))
 
 
@@ -56,5 +56,5 @@ def test_other_exports_of_nsys_are_answered_with_the_one_to_make(
     tmp_path: Path, kind: str, text: str
 ) -> None:
     (tmp_path / "a").write_text(text)
-    with pytest.raises(UnknownFormatError, match=rf"--type {kind} .* nsys export --type sqlite"):
+    with pytest.raises(UnknownFormatError, match=rf"of type {kind}, .* --type sqlite"):
         detect(tmp_path / "a")

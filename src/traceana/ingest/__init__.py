@@ -65,17 +65,16 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
         found = detect(path)
     except UnknownFormatError as error:
         raise CountersError(
-            f"{path} holds no table of Nsight Compute: write one with 'ncu --csv --page raw'"
+            f"{path} has no Nsight Compute table: write one with 'ncu --csv --page raw'"
         ) from error
     if found is not Format.NCU_CSV:
         raise CountersError(
-            f"{path} is no table of Nsight Compute but {found.value}: counters are what "
-            "'ncu --csv --page raw' prints"
+            f"{path} is a {found.value} file, not a Nsight Compute table: write one with "
+            "'ncu --csv --page raw'"
         )
     trace = read(path, progress)
     if trace.counters.is_empty():
         raise CountersError(
-            f"{path} has no measured launch in it: see what ncu said, and which kernels it was to "
-            "measure"
+            f"{path} has no kernel launches: check the output of ncu and its kernel filter"
         )
     return trace

@@ -1,7 +1,8 @@
 """CUPTI's activity records, as nsys and nvprof store them: columns, enumerations, devices, ranges.
 
-Copies, memsets and synchronizations have no name in those files; they get Kineto's, so that traces
-of all profilers can be compared. Enumerations are those of ``cupti_activity.h`` (CUDA 12.9).
+Copies, memsets, synchronizations and overheads have no name in those files; they get Kineto's, so
+that traces of all profilers can be compared. The enumerations are those of ``cupti_activity.h``
+(CUDA 12.9).
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ MEMORY_KINDS: Final = {
 
 OVERHEADS: Final = {
     # CUpti_ActivityOverheadKind: name
-    1: "JIT compilation by the driver",
-    1 << 16: "CUPTI buffer flush",
-    2 << 16: "CUPTI instrumentation",
-    3 << 16: "CUPTI resource creation or destruction",
-    4 << 16: "module loading by the runtime",
-    5 << 16: "lazy function loading",
-    6 << 16: "command buffer full",
+    1: "Driver Compiler",
+    1 << 16: "Buffer Flush",
+    2 << 16: "Instrumentation",
+    3 << 16: "Resource",
+    4 << 16: "Runtime Triggered Module Loading",
+    5 << 16: "Lazy Function Loading",
+    6 << 16: "Command Buffer Full",
 }
 
 CALLS_OF: Final = {
@@ -249,7 +250,7 @@ def end_open_ranges(
         ranges.select(is_open.sum()).item(),
         table="ranges",
         kept=True,
-        detail="never closed: they end with the last event",
+        detail="never closed: end set to the last event",
     )
     until_then = pl.max_horizontal(pl.lit(last_ns) - pl.col("start"), pl.lit(0, pl.Int64))
     return ranges.with_columns(

@@ -94,18 +94,18 @@ def detect(path: Path) -> Format:
     for kind, pattern in (("json", _NSYS_JSON), ("text", _NSYS_TEXT)):
         if pattern.match(head):
             raise UnknownFormatError(
-                f"{path} is what nsys export --type {kind} writes: export the report as a "
-                "database, nsys export --type sqlite REPORT.nsys-rep"
+                f"{path} is an nsys export of type {kind}, which is not supported: run "
+                "nsys export --type sqlite REPORT.nsys-rep"
             )
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
-            f"{path} is JSON and no trace: give the file that torch.profiler exported"
+            f"{path} is JSON without trace events: pass the file that torch.profiler exported"
         )
     raise UnknownFormatError(
-        f"{path} is of no format that traceana reads (Kineto and other Chrome JSON, XPlane, "
-        "reports and exports of nsys, nvprof databases, CSV of Nsight Compute)"
+        f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, Nsight "
+        "Systems reports and exports, nvprof databases, Nsight Compute CSV"
     )
 
 
@@ -183,12 +183,12 @@ def _head(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise IsDirectoryError(
-                f"{path} is a directory and no traceana bundle: name one trace file in it"
+                f"{path} is a directory, not a traceana bundle: pass a trace file in it"
             )
         # A pipe blocks until a writer opens it, and can be read only once.
         if path.exists() and not path.is_file():
             raise UnreadableError(
-                f"{path} is a pipe or a device and no file: write what it gives into a file"
+                f"{path} is a pipe or a device, not a file: write its content to a file"
             )
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -197,7 +197,7 @@ def _head(path: Path) -> bytes:
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
     if not head:
-        raise EmptyFileError(f"{path} is empty: record it again, or check how it was copied")
+        raise EmptyFileError(f"{path} is empty: record it again, or check the copy")
     return head
 
 

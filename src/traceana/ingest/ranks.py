@@ -98,7 +98,7 @@ def read_ranks(
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
         ledger.add(
-            "no_epoch", unaligned, table="-", kept=True, detail="these begin with the earliest"
+            "no_epoch", unaligned, table="-", kept=True, detail="aligned to the earliest file"
         )
     merged = merge(traces, numbers, _meta(source, read, traces, numbers, how))
     added = ledger.frame()
@@ -124,14 +124,14 @@ def find(folder: Path) -> list[Path]:
         best[key] = min(best.get(key, (rank, path)), (rank, path))
     if not best:
         raise IsDirectoryError(
-            f"{folder} is a directory, and nothing in it is a trace: name a trace, or its folder"
+            f"{folder} is a directory without traces: pass a trace, or its folder"
         )
     found = sorted(path for _, path in best.values())
     runs = sorted({path.parent for path in found if path.parent.parent.parts[-2:] == _RUNS})
     if len(runs) > 1:
         raise AmbiguousRanksError(
-            f"{folder} holds {len(runs)} runs of the profiler: name the folder of one, "
-            f"the last of them is {runs[-1]}"
+            f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
+            f"the last is {runs[-1]}"
         )
     return found
 
@@ -179,12 +179,12 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     said = [(file, rank) for file, rank in zip(files, recorded, strict=True) if rank is not None]
     numbers = _distinct([file for file, _ in said], [rank for _, rank in said])
     if len(said) == len(files):
-        return numbers, "as the files say"
+        return numbers, "recorded in the files"
     named = [_rank_in(file) for file in files]
     by_name = [rank for rank in named if rank is not None]
     if len(by_name) == len(files):
-        return _distinct(files, by_name), "by the files' names"
-    return list(range(len(files))), "in the order of the files' names"
+        return _distinct(files, by_name), "file names"
+    return list(range(len(files))), "order of the file names"
 
 
 def _rank_in(file: Path) -> int | None:
@@ -197,7 +197,7 @@ def _distinct(files: Sequence[Path], ranks: list[int]) -> list[int]:
         if count > 1:
             twice = [str(file) for file, its in zip(files, ranks, strict=True) if its == rank]
             raise AmbiguousRanksError(
-                f"{' and '.join(twice[:2])} are both of rank {rank}: name the files of one run"
+                f"{' and '.join(twice[:2])} are both rank {rank}: pass the files of one run"
             )
     return ranks
 
@@ -231,7 +231,7 @@ def _meta(
         events=sum(meta.events or 0 for meta in metas),
         properties={
             "ranks": dict(zip((str(n) for n in numbers), (str(f) for f in files), strict=True)),
-            "ranks_known": how,
+            "rank_source": how,
             **({"hosts": hosts} if hosts else {}),
         },
     )

@@ -53,8 +53,8 @@ def read(path: Path, progress: Progress) -> Trace:
 
                 return read_database(database, progress)
     raise ForeignDatabaseError(
-        f"{path} is an SQLite database that no profiler wrote: "
-        "give the file of 'nsys export --type sqlite' or of 'nvprof -o'"
+        f"{path} is an SQLite database, but not one of nsys or nvprof: "
+        "pass the output of 'nsys export --type sqlite' or 'nvprof -o'"
     )
 
 
@@ -153,8 +153,8 @@ def _refuse_unfinished(path: Path) -> None:
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size:
             raise UnreadableError(
-                f"{path} is being written, or its writer was stopped ({beside.name} lies beside "
-                "it): wait for the export to end, or export it again"
+                f"{path} is being written, or was not completed ({beside.name} exists): "
+                "wait for the export to end, or export it again"
             )
 
 
@@ -172,7 +172,7 @@ def _whole_size(path: Path) -> int:
     if len(header) < _HEADER or (header[24:28] == header[92:96] and size < page * pages):
         whole = max(page * pages, _HEADER)
         raise CorruptError(
-            f"{path} ends after {size:,} of {whole:,} bytes: copy or export it again"
+            f"{path} is truncated ({size:,} of {whole:,} bytes): copy or export it again"
         )
     return size
 

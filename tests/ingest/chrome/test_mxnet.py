@@ -162,5 +162,5 @@ def test_a_cut_file_is_read_up_to_there(tmp_path: Path) -> None:
     assert "a" in trace.ops["name"].to_list()
     begun = text[: text.index("cpu pinned/") + 20]
     cut.write_text(begun[: begun.index("[")] + "[" + " " * 10 + '{"ph": "M", "name": "cpu pinned/"')
-    with pytest.raises(NotATraceError, match="nothing in it is a trace event"):
+    with pytest.raises(NotATraceError, match="without a valid trace event"):
         read(cut)

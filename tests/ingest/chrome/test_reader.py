@@ -99,7 +99,7 @@ def test_any_other_trace_is_read_generically_and_said_so(tmp_path: Path) -> None
     )
     assert trace.activities.is_empty()
     assert trace.meta.format == "chrome"
-    assert "no known profiler" in trace.meta.properties["read_as"]
+    assert "unknown profiler" in trace.meta.properties["read_as"]
     reasons = dict(trace.ledger.select("reason", "count").iter_rows())
     assert reasons == {
         "instant": 1, "counter": 1, "unknown_category": 1, "range_end": 2, "malformed": 1,

@@ -54,7 +54,7 @@ def large(path: Path, kernels: int = 4000) -> Path:
 
 def test_a_database_of_another_program(tmp_path: Path) -> None:
     path = write(tmp_path / "places.sqlite", {"moz_places": [{"id": 1, "url": "x", "start": 3}]})
-    assert "no profiler" in refused(path, ForeignDatabaseError)
+    assert "not one of nsys or nvprof" in refused(path, ForeignDatabaseError)
 
 
 def test_a_database_without_tables(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_file_that_ends_early(tmp_path: Path) -> None:
     size = path.stat().st_size
     for cut in (size - 1, size // 2, 4096, 60, 16):
         os.truncate(path, cut)
-        assert f"after {cut:,} of" in refused(path, CorruptError)
+        assert f"truncated ({cut:,} of" in refused(path, CorruptError)
 
 
 def test_damage_in_the_middle(tmp_path: Path) -> None:

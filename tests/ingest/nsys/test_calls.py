@@ -36,7 +36,7 @@ def test_backtrace_rows_repeat_a_call_and_are_no_calls(tmp_path: Path) -> None:
         (0, 10, 100),
         (20, 10, None),
     ]
-    detail = f"{RUNTIME}: backtrace rows that repeat a call"
+    detail = f"{RUNTIME}: CUDA backtrace rows"
     assert ledger_of(trace)["unknown_category", detail] == 1
 
 

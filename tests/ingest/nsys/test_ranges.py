@@ -160,6 +160,6 @@ def test_library_and_system_calls_and_overhead_are_ranges(tmp_path: Path) -> Non
         ("conv", "nvtx", "cuBLAS"),
         ("conv", "osrt", None),
         ("conv", "overhead", None),
-        ("CUPTI buffer flush", "overhead", None),
+        ("Buffer Flush", "overhead", None),
     ]
     assert trace.ledger.is_empty()

@@ -53,7 +53,7 @@ def test_tables_of_the_same_names_without_row_numbers_are_not_nvprofs(tmp_path: 
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE StringTable (_id_ INTEGER, value TEXT)")
         connection.commit()
-    with pytest.raises(ForeignDatabaseError, match="no profiler"):
+    with pytest.raises(ForeignDatabaseError, match="not one of nsys or nvprof"):
         read(path, silent)
 
 
@@ -99,5 +99,5 @@ def test_damage_in_the_middle(tmp_path: Path) -> None:
         with pytest.raises(CorruptError, match="damaged"):
             read(path, silent)
     os.truncate(path, size // 2)
-    with pytest.raises(CorruptError, match=f"after {size // 2:,} of"):
+    with pytest.raises(CorruptError, match=f"truncated .{size // 2:,} of"):
         read(path, silent)

@@ -78,7 +78,7 @@ def test_a_range_of_a_process_need_not_nest(tmp_path: Path) -> None:
 def test_a_range_that_was_never_closed_ends_with_the_last_event(tmp_path: Path) -> None:
     trace = read(tmp_path, [marker(10, START)])
     assert spans(trace) == [("layer1", "nvtx", None, PROCESS, THREAD, 10, 1090)]
-    why = "never closed: they end with the last event"
+    why = "never closed: end set to the last event"
     assert ledger_of(trace) == {("missing_time", why): 1}
 
 
@@ -96,7 +96,7 @@ def test_an_end_without_a_start(tmp_path: Path) -> None:
 def test_marks_of_locks_are_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, [marker(10, 8), marker(11, 16)])
     assert trace.ranges.is_empty()
-    why = f"{MARKER}: marks of synchronization objects"
+    why = f"{MARKER}: synchronization markers"
     assert ledger_of(trace) == {("unknown_category", why): 2}
 
 
@@ -123,7 +123,7 @@ def test_overhead(tmp_path: Path) -> None:
         {"overheadKind": 12345, "objectKind": 3, **times},
     ]
     assert spans(read(tmp_path, rows, OVERHEAD)) == [
-        ("JIT compilation by the driver", "overhead", None, PROCESS, THREAD, 5, 3),
-        ("CUPTI resource creation or destruction", "overhead", None, PROCESS, None, 5, 3),
-        ("profiler overhead", "overhead", None, None, None, 5, 3),
+        ("Driver Compiler", "overhead", None, PROCESS, THREAD, 5, 3),
+        ("Resource", "overhead", None, PROCESS, None, 5, 3),
+        ("Unknown", "overhead", None, None, None, 5, 3),
     ]

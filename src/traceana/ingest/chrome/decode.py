@@ -88,7 +88,7 @@ def read_columns(
     end = read_stream(source, decoder, columns.take)
     if columns.left_out.get(("malformed", ""), 0) == columns.events:
         raise NotATraceError(
-            f"{path} is JSON, and nothing in it is a trace event: give the file that {exporter}"
+            f"{path} is JSON without a valid trace event: pass the file that {exporter}"
         )
     return columns, source, end
 

@@ -45,7 +45,12 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
     found = spans(halves)
     ledger.add("range_end", found.height, table="ranges")
-    ledger.add("malformed", halves.height - 2 * found.height, table="ranges", detail="no pair")
+    ledger.add(
+        "malformed",
+        halves.height - 2 * found.height,
+        table="ranges",
+        detail="unpaired",
+    )
     devices = [
         pid
         for (kind, pid, _), name in columns.labels.items()
@@ -62,7 +67,7 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
         again.height,
         table="ops",
         time_ns=int(again["duration"].sum()),
-        detail="operators as tasks",
+        detail="tasks that repeat operators",
     )
     timed = {
         "ops": placed.filter(is_operator & on_device).select(

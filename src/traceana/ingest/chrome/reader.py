@@ -59,7 +59,12 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
         space.planes.append(_add_plane(tables, name, pid, events, columns))
     paired = spans(halves)
     ledger.add("range_end", paired.height, table="ranges")
-    ledger.add("malformed", halves.height - 2 * paired.height, table="ranges", detail="no pair")
+    ledger.add(
+        "malformed",
+        halves.height - 2 * paired.height,
+        table="ranges",
+        detail="unpaired",
+    )
     others = complete.filter(~of_plane.fill_null(False))
     tables.keep_ranges(_ranges(pl.concat([others.select(paired.columns), paired])))
     made, _ = tables.finish(space)
@@ -67,7 +72,7 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
         TraceMeta(
             format="xplane-json" if planes else "chrome",
             framework=framework(space) if planes else None,
-            properties={} if planes else {"read_as": "spans on threads, of no known profiler"},
+            properties={} if planes else {"read_as": "spans on threads, unknown profiler"},
             **extent(columns, source, end),
         ),
         made,

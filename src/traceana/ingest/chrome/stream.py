@@ -82,10 +82,11 @@ def read_stream(
 def _no_events(error: NoEventsError, source: ByteSource) -> Exception:
     if error.complete and not source.truncated:
         return NotATraceError(
-            f"{source.path} is JSON without traceEvents: give the file that a profiler exported"
+            f"{source.path} is JSON without traceEvents: pass the file that a profiler exported"
         )
     return CorruptError(
-        f"{source.path} breaks off or is no JSON before its first event: copy or record it again"
+        f"{source.path} is truncated or invalid JSON before its first event: "
+        "copy or record it again"
     )
 
 
@@ -119,7 +120,7 @@ def ledger_of(counted: Counted, source: ByteSource, end: StreamEnd) -> Ledger:
     if source.damaged:
         ledger.add("damaged", 1, table="-", kept=True)
     if end.cut:
-        ledger.add("truncated", 1, table="-", detail="an event is cut")
+        ledger.add("truncated", 1, table="-", detail="last event truncated")
     elif source.truncated:
         ledger.add("truncated", 1, table="-", kept=True)
     return ledger

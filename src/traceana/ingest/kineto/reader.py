@@ -30,8 +30,8 @@ def read(path: Path, progress: Progress) -> Trace:
     malformed = columns.left_out.get(("malformed", ""), 0)
     if malformed == columns.events and (end.bare or malformed):
         raise NotATraceError(
-            f"{path} is JSON, and nothing in it is a trace event: "
-            "give the file that torch.profiler exported"
+            f"{path} is JSON without a valid trace event: "
+            "pass the file that torch.profiler exported"
         )
     return _assemble(columns, source, end)
 

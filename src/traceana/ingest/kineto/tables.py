@@ -167,9 +167,9 @@ def links(flow: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     start = kept.filter(~pl.col("ends")).unique("id", keep="first", maintain_order=True)
     end = kept.filter("ends").unique("id", keep="first", maintain_order=True)
     pairs = start.join(end, on="id", suffix="_to", maintain_order="left")
-    ledger.add("flow", pairs.height, table="links", detail="second ends of the flows in links")
-    ledger.add("flow", kept.height - 2 * pairs.height, table="links", detail="without a partner")
-    ledger.add("flow", flow.height - kept.height, table="links", detail="of other kinds")
+    ledger.add("flow", pairs.height, table="links", detail="ends of the flows in links")
+    ledger.add("flow", kept.height - 2 * pairs.height, table="links", detail="unpaired")
+    ledger.add("flow", flow.height - kept.height, table="links", detail="other categories")
     return pairs.select(
         pl.col("category").alias("kind"),
         pl.col("pid").alias("from_process"),

@@ -128,7 +128,7 @@ def parsed(path: Path, content: bytes) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         what = str(error).splitlines()[0]
         raise CorruptError(
-            f"{path} holds no table of Nsight Compute that can be read ({what}): "
+            f"{path} has no readable Nsight Compute table ({what}): "
             "write it again with 'ncu --import REPORT --csv --page raw'"
         ) from error
     return table

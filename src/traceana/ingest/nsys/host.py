@@ -117,7 +117,7 @@ def calls(
         "unknown_category",
         frame.height - calls.height,
         table="calls",
-        detail=f"{table}: backtrace rows that repeat a call",
+        detail=f"{table}: CUDA backtrace rows",
     )
     names = strings.of(calls["name"])
     ledger.add("unnamed", names.null_count(), table="calls", kept=True, detail=table)

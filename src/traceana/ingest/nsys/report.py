@@ -66,8 +66,8 @@ def _export(report: Path, target: Path, progress: Progress) -> None:
     if nsys is None:
         shown = shlex.join(["nsys", *options, str(report)])
         raise MissingToolError(
-            "reports of Nsight Systems are read by its own nsys, which is not on the PATH: install "
-            f"it, or run '{shown}' where it is, and give that file"
+            "Nsight Systems reports are exported by nsys, which is not on the PATH: install it, or "
+            f"run '{shown}' on a machine that has it, and pass the export"
         )
     command = [nsys, *options, "--output", str(target), str(report.resolve())]
     _run(command, report, target, progress)
@@ -84,8 +84,8 @@ def _import(stream: Path, report: Path, progress: Progress) -> None:
     if importer is None:
         shown = shlex.join([name, "--input-file", str(stream)])
         raise MissingToolError(
-            f"a .qdstrm becomes a report by Nsight Systems' {name}, which is neither on the PATH "
-            f"nor beside nsys: run '{shown}' where it is, and give that file"
+            f".qdstrm files are imported by Nsight Systems' {name}, which is neither on the PATH "
+            f"nor beside nsys: run '{shown}' on a machine that has it, and pass the report"
         )
     command = [importer, "--input-file", str(stream.resolve()), "--output-file", str(report)]
     _run(command, stream, report, progress)
@@ -169,8 +169,8 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
                 old.unlink(missing_ok=True)
     except OSError as error:
         raise CannotWriteError(
-            f"the export of {source} cannot be kept in {target.parent} ({error.strerror}): set "
-            "XDG_CACHE_HOME to a folder with room"
+            f"the export of {source} cannot be written to {target.parent} ({error.strerror}): set "
+            "XDG_CACHE_HOME to a writable folder with free space"
         ) from error
     return target
 

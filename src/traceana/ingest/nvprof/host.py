@@ -169,7 +169,7 @@ def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
         "unknown_category",
         frame.height - starts.height - ends.height - marks.height,
         table="ranges",
-        detail=f"{MARKER}: marks of synchronization objects",
+        detail=f"{MARKER}: synchronization markers",
     )
     same_thread = (pl.col("thread") == pl.col("end_thread")).fill_null(
         pl.col("end").is_null() & pl.col("thread").is_not_null()
@@ -197,7 +197,7 @@ def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
 def overhead(frame: pl.DataFrame) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`overhead_query`."""
     return frame.with_columns(
-        translated("code", OVERHEADS, "profiler overhead").cast(pl.Categorical).alias("text"),
+        translated("code", OVERHEADS, "Unknown").cast(pl.Categorical).alias("text"),
         pl.lit(None, pl.Categorical).alias("domain"),
         pl.lit("overhead").alias("kind"),
     ).drop("code")

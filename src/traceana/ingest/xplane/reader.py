@@ -56,7 +56,7 @@ def read(path: Path, progress: Progress) -> Trace:
         return _Reading(ByteSource(path), progress).trace()
     except WireError as error:
         raise CorruptError(
-            f"{path} is no XPlane file, or damaged ({error}): copy or record it again"
+            f"{path} is damaged or not an XPlane file ({error}): copy or record it again"
         ) from error
 
 
@@ -71,7 +71,7 @@ class _Reading:
         if not self._space.planes:
             raise NotATraceError(
                 f"{source.path} is a protocol buffer without planes: "
-                "give the .xplane.pb of a profile"
+                "pass the .xplane.pb of a profile"
             )
         self._ledger = Ledger()
         self._tables = Tables(HloPrograms(self._buffer, self._space, self._ledger), self._ledger)
@@ -117,7 +117,7 @@ class _Reading:
         add("aggregate", events.aggregates, table=table, detail=plane.name)
         add("rounded", events.rounded, table=table, kept=True, detail=plane.name)
         add("unnamed", events.unnamed, table=table, kept=True, detail=plane.name)
-        add("truncated", int(events.cut), table=table, detail="an event is cut")
+        add("truncated", int(events.cut), table=table, detail="last event truncated")
 
     def _meta(self, first_ns: int) -> TraceMeta:
         return TraceMeta(

@@ -84,7 +84,7 @@ def read_space(buffer: Buffer) -> Space:
         if part.cut:
             space.cut = True
         if part.number not in _SPACE_FIELDS and not part.cut:
-            raise WireError(f"field {part.number} is none of an XSpace")
+            raise WireError(f"field {part.number} is not in XSpace")
         if part.number == _PLANES and part.wire == LENGTH:
             plane = _plane(buffer, part)
             space.planes.append(plane)

@@ -183,7 +183,7 @@ def _field(buffer: Buffer, at: int, end: int) -> Field:
         return Field(0, VARINT, 0, end, end, cut=True)
     number, wire = tag >> 3, tag & 7
     if not number:
-        raise WireError(f"no field at byte {at}")
+        raise WireError(f"invalid field at byte {at}")
     match wire:
         case 0:
             value, after = _varint(buffer, at, end)
@@ -194,7 +194,7 @@ def _field(buffer: Buffer, at: int, end: int) -> Field:
             value, at = _varint(buffer, at, end)
             after = at + value
         case _:
-            raise WireError(f"no wire type at byte {at}")
+            raise WireError(f"invalid wire type at byte {at}")
     return Field(number, wire, value, min(at, end), min(after, end), cut=after > end)
 
 
@@ -213,7 +213,7 @@ def _varint(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at + i + 1
-    raise WireError(f"no integer at byte {at}")
+    raise WireError(f"invalid integer at byte {at}")
 
 
 def text(buffer: Buffer, field: Field) -> str:
