@@ -191,3 +191,46 @@ SAME_FLOPS: Final = _setting(
     0.05,
     "FLOP counts whose logarithms differ by no more are equal: a bias may or may not be counted.",
 )
+
+# Analyses
+LEAST_ROW_SHARE: Final = _setting(
+    "least_row_share",
+    0.01,
+    "Rows of a breakdown below this share of all work are one row.",
+)
+UNSCOPED_PERCENT: Final = _setting(
+    "unscoped_percent",
+    1.0,
+    "From this percentage of the time on, work without a name scope is noted.",
+)
+SMALL_COPY_BYTES: Final = _setting(
+    "small_copy_bytes",
+    64 * 1024,
+    "Below this mean size the overhead of a copy dominates its time.",
+)
+MANY_COPIES: Final = _setting("many_copies", 100, "Fewer small copies than these are not marked.")
+FEWEST_GROWING: Final = _setting(
+    "fewest_growing_steps",
+    3,
+    "Memory that grows in each of fewer measured steps is not reported as a possible leak.",
+)
+REPEATED_GEMMS: Final = _setting(
+    "repeated_gemms",
+    4,
+    "From this many GEMMs in a row on they are one batched product.",
+)
+MANIFEST_COVERAGE: Final = _setting(
+    "manifest_coverage",
+    0.75,
+    "Share of a model's products that a manifest must have if its names were given by Keras.",
+)
+MANIFEST_AGREEMENT: Final = _setting(
+    "manifest_agreement",
+    0.9,
+    "Share of the chosen layers that one numbering of Keras's names must agree with.",
+)
+LESS_PER_IMAGE: Final = _setting(
+    "less_per_image",
+    0.05,
+    "A time per image that is lower by a smaller part than this is taken for the same.",
+)

@@ -11,14 +11,13 @@ import polars as pl
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, Value, rule
 from traceana.analyze.copies import HOST_DIRECTIONS
-from traceana.analyze.transfers import SMALL_BYTES
-from traceana.settings import LARGE_COPY_BYTES, SLOW_COPY
+from traceana.settings import LARGE_COPY_BYTES, SLOW_COPY, SMALL_COPY_BYTES
 
 if TYPE_CHECKING:
     from traceana.advise.figures import Figures
     from traceana.analyze.transfers import By
 
-_NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_BYTES).fill_null(value=True)
+_NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_COPY_BYTES).fill_null(value=True)
 """Small copies are limited by the call, and have a rule of their own."""
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from traceana.settings import LESS_PER_IMAGE
+
 if TYPE_CHECKING:
     from traceana.runs.model import BatchSeries
 
@@ -18,9 +20,6 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "low_ns": pl.Int64,
     "high_ns": pl.Int64,
 }
-
-FALL: Final = 0.05
-"""A time per image that is less by a smaller part than this is taken for the same."""
 
 _STEPS: Final = 3
 """Fewer steps tell no scatter."""
@@ -48,13 +47,13 @@ class TimePerImage:
     def best(self) -> int | None:
         """The row of the larger batch with the least time per image, if that is certainly less.
 
-        Certain: less by :data:`FALL` or more, and the middle halves of the steps of both runs do
-        not meet.
+        Certain: less by :data:`LESS_PER_IMAGE` or more, and the middle halves of the steps of both
+        runs do not meet.
         """
         if not self.told:
             return None
         (own,) = self.frame.filter(pl.col("batch") == self.own).iter_rows(named=True)
-        less = (pl.col("image_ns") <= (1 - FALL) * own["image_ns"]) & (
+        less = (pl.col("image_ns") <= (1 - LESS_PER_IMAGE) * own["image_ns"]) & (
             pl.col("high_ns") < pl.lit(own["low_ns"], pl.Int64)
         ).fill_null(value=True)
         falls = self.frame.with_row_index("row").filter(pl.col("batch") > self.own, less)

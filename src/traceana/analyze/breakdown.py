@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from traceana.analyze.measured import measured_notes
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.result import Result, sums, with_share
+from traceana.settings import LEAST_ROW_SHARE
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -63,10 +64,6 @@ def breakdown(trace: Trace) -> Result:
     )
 
 
-LEAST_SHARE: Final = 0.01
-"""Rows below this share of all work are added up in one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """A category, a part of the one before it (``depth`` 1), or the rest of either.
@@ -93,7 +90,7 @@ def condensed(breakdown: pl.DataFrame) -> list[Line]:
     folded, unless they are the only one that would be.
     """
     groups = breakdown.partition_by("category", maintain_order=True)
-    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_SHARE]
+    shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_ROW_SHARE]
     small = groups[len(shown) :]
     if len(small) == 1:
         shown, small = groups, []
@@ -109,8 +106,8 @@ def _of_category(group: pl.DataFrame) -> list[Line]:
     category = group["category"][0]
     if group.height == 1:
         return [_line(0, category, group["part"][0], group)]
-    small = group.filter(pl.col("share") < LEAST_SHARE)
-    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_SHARE)
+    small = group.filter(pl.col("share") < LEAST_ROW_SHARE)
+    shown = group if small.height < 2 else group.filter(pl.col("share") >= LEAST_ROW_SHARE)
     lines = [_line(0, category, None, group)]
     if shown.height:
         lines += [_line(1, category, row["part"][0], row) for row in shown.iter_slices(1)]

@@ -27,6 +27,7 @@ from traceana.analyze.rates import COLUMNS as COSTS
 from traceana.analyze.rates import UNEXPLAINED, machine, with_costs
 from traceana.analyze.work import why_no_work
 from traceana.result import Result, sums, with_share
+from traceana.settings import UNSCOPED_PERCENT
 
 if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
@@ -248,15 +249,12 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     return (
         *(
             [f"{share:.1f} % of the time has no name scope of a layer ({_NAMING})"]
-            if share >= _LEAST_SHARE
+            if share >= UNSCOPED_PERCENT
             else []
         ),
         *notes,
     )
 
-
-_LEAST_SHARE: Final = 1.0
-"""Percent of the time from which work without a name scope is noted."""
 
 _NAMING: Final = (
     "jax.named_scope names a layer; Flax Linen names its modules, NNX names none; "

@@ -19,6 +19,7 @@ import polars as pl
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.work import work
 from traceana.enrich.layers.places import SEPARATOR
+from traceana.settings import MANIFEST_AGREEMENT, MANIFEST_COVERAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +40,6 @@ _NO_PRODUCT: Final = re.compile(r".*Pool|Flatten|Concat|ZeroPad|Crop|Dropout|Emb
 
 _MOST_OPENED: Final = 4
 """How often Keras opens the scope of a layer for one call, at most."""
-_COVERED: Final = 0.75
-"""Share of the products of a model that a manifest must have if its names were given by Keras."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +298,7 @@ class Matching:
             told.append((agree, names))
         most = max(agree for agree, _ in told)
         agreeing = [names for agree, names in told if agree == most]
-        if not most or most < 0.9 * len(chosen) or len(agreeing) > 1:
+        if not most or most < MANIFEST_AGREEMENT * len(chosen) or len(agreeing) > 1:
             return {}
         return agreeing[0]
 
@@ -321,8 +320,8 @@ class Matching:
         ran = [one for one in node.within() if one.row in known and not _holds(one, known)]
         inside = sum(id(one) in covered for one in ran)
         return (
-            bool(weighted) and present + unclear < _COVERED * len(weighted)
-        ) or inside + unclear < _COVERED * len(ran)
+            bool(weighted) and present + unclear < MANIFEST_COVERAGE * len(weighted)
+        ) or inside + unclear < MANIFEST_COVERAGE * len(ran)
 
     def _pairing(self, node: Node, model: Node, found: _Found, *, named: bool) -> Pairing:
         """Return the pairs as rows; paths are the manifest's, behind what is around the model."""

@@ -23,6 +23,7 @@ from traceana.analyze.selection import name_of
 from traceana.analyze.steps import measured_steps
 from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, to_rows
 from traceana.result import Result, sums
+from traceana.settings import FEWEST_GROWING
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -33,9 +34,6 @@ step; a slice of time; a convolution of a layer that allocates a workspace."""
 
 _SLICES: Final = 40
 """Slices of ``--by time``."""
-
-_FEWEST_GROWING: Final = 3
-"""Growth in each of fewer measured steps is not reported as a possible leak."""
 
 NO_EVENTS: Final = (
     "the trace has no events of an allocator: record with torch.profiler.profile("
@@ -311,7 +309,7 @@ def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: By) -> tu
 
 def _leaks(trace: Trace, every: pl.DataFrame) -> list[str]:
     grown = _growth(trace, every).filter(
-        (pl.col("growing") == pl.col("steps")) & (pl.col("steps") >= _FEWEST_GROWING)
+        (pl.col("growing") == pl.col("steps")) & (pl.col("steps") >= FEWEST_GROWING)
     )
     return [
         f"allocated memory of device {_device(row['device'])} grows in each of {row['steps']} "

@@ -10,12 +10,10 @@ from traceana.analyze.classes import described
 from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.work import kernels_of
 from traceana.result import Result, sums
+from traceana.settings import REPEATED_GEMMS
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
-
-RUN: Final = 4
-"""Fewer products in a row are what any layer has."""
 
 _QUEUE: Final = ("rank", "device", "context", "stream")
 _KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y", "grid_z")
@@ -24,8 +22,8 @@ _KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y"
 def products(trace: Trace) -> Result:
     """Return one row a layer, operator, kernel and grid of plain (not batched) matrix products.
 
-    A run is :data:`RUN` or more of them that follow each other on one stream, with nothing between
-    but kernels that serve a convolution (the expansion of the next image).
+    A run is :data:`REPEATED_GEMMS` or more of them that follow each other on one stream, with
+    nothing between but kernels that serve a convolution (the expansion of the next image).
     Columns: ``layer``, ``operator``, ``shapes`` (inputs as the trace has them, JSON), ``name``,
     ``precision``, ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest``
     (products that follow each other at most), ``in_runs`` and ``in_runs_ns`` (those in runs, and
@@ -84,7 +82,7 @@ def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     sms = trace.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )
-    in_run = pl.col("length") >= RUN
+    in_run = pl.col("length") >= REPEATED_GEMMS
     return (
         each.join(sms, on=["rank", "device"], how="left", nulls_equal=True)
         .group_by(_KEYS)

@@ -21,6 +21,7 @@ from traceana.analyze.intervals import Busy, computing, exposed
 from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.result import Result, sums, with_share
+from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -29,12 +30,6 @@ By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
 """The key of a row, beside direction and host memory: none, the innermost operator around the
 copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
 step, or the size in powers of two."""
-
-SMALL_BYTES: Final = 64 * 1024
-"""Below this mean size the overhead of a copy dominates its time."""
-
-MANY: Final = 100
-"""Fewer small copies than these are not marked."""
 
 COLUMNS: Final = (
     *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),
@@ -169,7 +164,7 @@ def _rates(frame: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(
             (pl.col("bytes_per_s") / pl.col("peak_bytes_per_s")).alias("peak_share"),
-            ((count >= MANY) & (pl.col("mean_bytes") < SMALL_BYTES)).alias("small"),
+            ((count >= MANY_COPIES) & (pl.col("mean_bytes") < SMALL_COPY_BYTES)).alias("small"),
         )
         .with_columns(pl.col("small").fill_null(value=False))
     )

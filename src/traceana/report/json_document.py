@@ -12,6 +12,7 @@ from traceana import __version__
 from traceana.report.document import JSON_SCHEMA_VERSION, Document
 from traceana.report.findings import arranged, table
 from traceana.report.kinds import unit_of
+from traceana.settings import SETTINGS
 
 if TYPE_CHECKING:
     from traceana.advise import Finding
@@ -63,6 +64,7 @@ def _meta(document: Document) -> dict[str, Any]:
         "traceana": __version__,
         "verb": document.verb,
         **document.source,
+        "settings": {name: setting.value for name, setting in SETTINGS.items()},
         "units": _units(frames),
         "totals": dict(rows.totals),
         "total_ns": rows.totals.get("time_ns"),

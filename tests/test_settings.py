@@ -1,0 +1,24 @@
+"""Thresholds are named in one place, with reasons, and shown in the JSON output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from traceana.cli.main import app
+from traceana.settings import SETTINGS
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+
+
+def test_each_has_a_reason() -> None:
+    assert all(setting.reason.endswith(".") for setting in SETTINGS.values())
+    assert SETTINGS["warm_up_ratio"].value == 1.25
+
+
+def test_json_shows_them() -> None:
+    result = CliRunner().invoke(app, ["kernels", str(FIXTURE), "--format", "json"])
+    shown = json.loads(result.stdout)["meta"]["settings"]
+    assert shown == {name: setting.value for name, setting in SETTINGS.items()}
