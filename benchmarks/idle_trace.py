@@ -84,7 +84,7 @@ def trace(activities: int) -> Trace:
                 (pl.col("process") - 1).cast(pl.Int32).alias("device"),
                 work.each([distinct.index_of(name) for name in names]).alias("name_id"),
                 pl.when(copies).then(pl.lit("memcpy")).otherwise(pl.lit("kernel")).alias("kind"),
-                pl.when(copies).then(pl.lit("h2d")).alias("copy_kind"),
+                pl.when(copies).then(pl.lit("HtoD")).alias("copy_kind"),
                 work.each(streams).alias("stream"),
                 pl.Series(work.number * len(_CALLS) + work.each(launching).to_numpy()).alias(
                     "call"

@@ -25,7 +25,7 @@ from traceana.trace import Trace, TraceMeta
 DEVICES: Final = 8
 STEPS: Final = 1_000
 _BYS: Final[tuple[By, ...]] = ("direction", "operator", "size", "step")
-_KINDS: Final = np.array(["h2d", "d2h", "d2d"])
+_KINDS: Final = np.array(["HtoD", "DtoH", "DtoD"])
 _PERIOD: Final = 1_000
 """Of a device's activities, ns: a kernel lasts 600 of them, the copy beside it 500."""
 _HIDDEN: Final = 150
@@ -57,7 +57,7 @@ def trace(activities: int, copies: float) -> tuple[Trace, int]:
             "correlation": np.arange(rows),
             "bytes": np.where(is_copy, 1 << (turn % 24), 0),
             "copy_kind": pl.Series(np.where(is_copy, turn % 3, 3)).replace_strict(
-                {0: "h2d", 1: "d2h", 2: "d2d", 3: None}
+                {0: "HtoD", 1: "DtoH", 2: "DtoD", 3: None}
             ),
             "source_memory": pl.Series(np.where(is_copy, turn % 3, 3)).replace_strict(
                 {0: "pageable", 1: "device", 2: "device", 3: None}

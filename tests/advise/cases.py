@@ -93,11 +93,11 @@ def copies(
     def put(run: Run) -> None:
         begin = run.at
         for _ in range(count):
-            run.put_copy("h2d", duration, bytes=size, source_memory=memory)
+            run.put_copy("HtoD", duration, bytes=size, source_memory=memory)
         if hidden:
             run.kernel_in_step("plain", begin, run.at - begin, stream=9)
         if large:
-            run.put_copy("h2d", 200_000, bytes=2_000_000, source_memory="pinned")
+            run.put_copy("HtoD", 200_000, bytes=2_000_000, source_memory="pinned")
 
     return filled(put)
 
@@ -167,7 +167,7 @@ def copied(synchronous: bool) -> Build:
         run.launch(at=0, begins=1_000, duration=100_000)
         begins = 101_000 if synchronous else 50_000
         run.copy(
-            "d2h", 4_096, at=900, begins=begins, duration=20_000, stream=9, memory="pinned",
+            "DtoH", 4_096, at=900, begins=begins, duration=20_000, stream=9, memory="pinned",
             synchronous=synchronous,
         )  # fmt: skip
         run.launch(at=130_000, begins=130_500, duration=100_000)

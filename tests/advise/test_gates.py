@@ -14,7 +14,7 @@ from traceana.trace import Trace
 
 
 def pageable(run: Run) -> None:
-    run.put_copy("h2d", 1_000_000, bytes=4_000_000, source_memory="pageable")
+    run.put_copy("HtoD", 1_000_000, bytes=4_000_000, source_memory="pageable")
 
 
 @pytest.fixture(scope="module")

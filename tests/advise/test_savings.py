@@ -94,7 +94,7 @@ def test_fast_copies_that_no_kernel_hides_cost_their_time(tmp_path: Path) -> Non
     assert finding.saving_ns == 300_000
     assert finding.figures["kernel_ns"] == 8_000_000
     assert sentence(finding) == (
-        "exposed 300.0 µs of 300.0 µs copy time: 4 copies, host to device of 4.00 MB on average "
+        "exposed 300.0 µs of 300.0 µs copy time: 4 copies, HtoD of 4.00 MB on average "
         "at 13.33 GB/s; kernel time 8.00 ms"
     )
 
@@ -137,7 +137,7 @@ def test_the_warm_up_is_no_part_of_it() -> None:
     run = Run()
     for wall in (5 * WALL, WALL, WALL, WALL):
         run.next_step(wall)
-        run.put_copy("h2d", 1_000_000 * wall // WALL, bytes=4_000_000, source_memory="pageable")
+        run.put_copy("HtoD", 1_000_000 * wall // WALL, bytes=4_000_000, source_memory="pageable")
     finding = found(advise(run.build()), "pageable_copies")
     assert finding.saving_ns == 1_000_000
     assert finding.figures["count"] == 3
@@ -166,7 +166,7 @@ def test_nothing_to_say_is_said() -> None:
 
 def test_what_is_not_known_is_left_out_of_the_sentence(tmp_path: Path) -> None:
     def put(run: Run) -> None:
-        run.put_copy("h2d", 1_000_000, bytes=4_000_000, source_memory="pageable")
+        run.put_copy("HtoD", 1_000_000, bytes=4_000_000, source_memory="pageable")
 
     known = sentence(found(advise(run_of(put)), "pageable_copies"))
     unknown = sentence(found(advise(run_of(put, name=None, compute_capability=None)),
@@ -190,7 +190,7 @@ def test_a_saving_is_at_most_the_step_where_the_host_runs_ahead() -> None:
         run.step_row = run.step(run.number + 1, begin, 10_000)
         run.number, run.end, run.at = run.number + 1, begin + 10_000, max(run.at, begin)
         run.convolution("implicit_gemm", layout=300_000)
-        run.put_copy("h2d", 500_000, bytes=100)
+        run.put_copy("HtoD", 500_000, bytes=100)
     advice = advise(run.build())
     layout = found(advice, "layout_changes")
     assert layout.saving_share == pytest.approx(300 / 1500)

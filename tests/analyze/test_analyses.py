@@ -34,7 +34,7 @@ def test_the_breakdown_names_algorithms_products_and_directions(trace: Trace) ->
         ("gemm", "batched sgemm", 3, 900, 300),
         ("activation", "relu", 3, 600, 200),
         ("optimizer", None, 3, 450, 150),
-        ("memcpy", "h2d", 3, 300, 100),
+        ("memcpy", "HtoD", 3, 300, 100),
         ("layout", "nchw_to_nhwc", 3, 150, 50),
     ]
     assert result.totals == {"calls": 24, "time_ns": WORK_NS}
@@ -70,11 +70,11 @@ def test_a_product_is_called_by_precision_and_batching(
 
 def test_a_copy_is_of_the_activity_whatever_its_name_says() -> None:
     builder = TraceBuilder()
-    builder.name("Memcpy d2h", category="other")
-    builder.copy("d2h", 0, 5)
+    builder.name("Memcpy DtoH", category="other")
+    builder.copy("DtoH", 0, 5)
     builder.memset(5, 7)
     rows = breakdown(builder.build()).frame.select("category", "part", "time_ns").rows()
-    assert rows == [("memset", None, 7), ("memcpy", "d2h", 5)]
+    assert rows == [("memset", None, 7), ("memcpy", "DtoH", 5)]
 
 
 def test_kernels_are_rows_of_distinct_names(trace: Trace) -> None:
@@ -127,7 +127,7 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
     builder = TraceBuilder()
     builder.kernel("k", 100, 50)
     builder.kernel("k", 120, 50, stream=2)  # overlaps: 100-170
-    builder.copy("h2d", 160, 30)  # copy alone from 170 to 190
+    builder.copy("HtoD", 160, 30)  # copy alone from 170 to 190
     builder.kernel("k", 250, 10)
     builder.sync(0, 1000)
     builder.kernel("k", 0, 7, device=1)
@@ -141,7 +141,7 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
 
 def test_a_graph_recorded_whole_counts_as_a_kernel_wherever_busy_time_is_told() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 100)
+    builder.copy("HtoD", 0, 100)
     row = {"name_id": builder.name("graph"), "kind": "graph", "device": 0}
     builder.row("activities", start=50, duration=100, **row)
     trace = builder.build()
@@ -195,18 +195,18 @@ def test_warm_up_is_slow_steps_at_the_beginning(walls: list[int], measured: list
 
 def test_transfers_by_direction_and_host_memory() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 100, bytes=1000, source_memory="pageable")
-    builder.copy("h2d", 0, 300, bytes=3000, source_memory="pageable")
-    builder.copy("h2d", 0, 50, bytes=1000, source_memory="pinned")
-    builder.copy("d2h", 0, 10, bytes=10, destination_memory="pinned", source_memory="device")
-    builder.copy("d2d", 0, 5)
+    builder.copy("HtoD", 0, 100, bytes=1000, source_memory="pageable")
+    builder.copy("HtoD", 0, 300, bytes=3000, source_memory="pageable")
+    builder.copy("HtoD", 0, 50, bytes=1000, source_memory="pinned")
+    builder.copy("DtoH", 0, 10, bytes=10, destination_memory="pinned", source_memory="device")
+    builder.copy("DtoD", 0, 5)
     result = transfers(builder.build())
     columns = ("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "bytes_per_s")
     assert result.frame.select(columns).rows() == [
-        ("h2d", "pageable", 2, 4000, 2000, 400, 1e10),
-        ("h2d", "pinned", 1, 1000, 1000, 50, 2e10),
-        ("d2h", "pinned", 1, 10, 10, 10, 1e9),
-        ("d2d", None, 1, None, None, 5, None),
+        ("HtoD", "pageable", 2, 4000, 2000, 400, 1e10),
+        ("HtoD", "pinned", 1, 1000, 1000, 50, 2e10),
+        ("DtoH", "pinned", 1, 10, 10, 10, 1e9),
+        ("DtoD", None, 1, None, None, 5, None),
     ]
     assert "does not tell the bytes" in result.notes[0]
 
@@ -245,7 +245,7 @@ def test_facts_count_what_is_there(trace: Trace) -> None:
         "kernels": 21,
         "kernel_ns": 3 * 4300,
         "distinct_kernel_names": 6,
-        "memcpy": {"h2d": 3},
+        "memcpy": {"HtoD": 3},
         "memset": 0,
         "steps": 3,
         "step_numbers": "1-3",

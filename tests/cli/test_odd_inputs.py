@@ -21,7 +21,7 @@ def hostile(run: Scenario) -> None:
     run.range(f"range{HOSTILE}", 10, 450)
     run.operator(f"operator{HOSTILE}", 20, 400)
     run.launch(at=100, begins=300, duration=1_000, name=f"kernel{HOSTILE}")
-    run.copy("h2d", 64, at=1_500, begins=1_600, duration=100, memory="pageable", synchronous=True)
+    run.copy("HtoD", 64, at=1_500, begins=1_600, duration=100, memory="pageable", synchronous=True)
 
 
 def without_copies(run: Scenario) -> None:

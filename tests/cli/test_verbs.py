@@ -39,7 +39,7 @@ def test_info_is_one_object(run: Run, bundle: Path) -> None:
     assert known["kernels"] == 21
     assert known["kernel_ns"] == 12_900
     assert known["distinct_kernel_names"] == 6
-    assert known["memcpy"] == {"h2d": 3}
+    assert known["memcpy"] == {"HtoD": 3}
     assert known["memset"] == 0
     assert known["steps"] == 3
     assert [device["device"] for device in known["devices"]] == [0]

@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     renamed = [(f"net/{path}", kind) for path, kind in LAYERS if path != "relu1"]
     hostile = {"conv1\x1b[31m|`x`": "Conv2d"}
     copies = TraceBuilder()
-    copies.copy("d2h", 0, 10, bytes=5)
+    copies.copy("DtoH", 0, 10, bytes=5)
     sync = TraceBuilder()
     sync.sync(0, 10)
     kept = {f"net/{path}": KERNELS[path] for path, _ in LAYERS}

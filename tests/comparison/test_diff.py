@@ -195,7 +195,7 @@ def test_transposes_that_appeared_are_told() -> None:
 def test_copies_that_grew_in_number_and_lost_pinned_memory_are_told() -> None:
     found = diff(A, training(seed=2, copies=9, memory="pageable"))
     row = changed(found, "copies")
-    assert (row["subject"], row["count_a"], row["count_b"]) == ("h2d", 1, 9)
+    assert (row["subject"], row["count_a"], row["count_b"]) == ("HtoD", 1, 9)
     memory = changed(found, "host_memory")
     assert (memory["before"], memory["after"]) == ("pinned", "pageable")
     assert kinds(found) == {"copies", "host_memory"}

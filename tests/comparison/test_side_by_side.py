@@ -60,7 +60,7 @@ def scenario(work: Work, *, steps: int = 3, copies: int = 0) -> Scenario:
     for number in range(1, steps + 1):
         begin = at
         for _ in range(copies):
-            found.copy("h2d", 4096, at=at, begins=at + 100, duration=512, memory="pageable")
+            found.copy("HtoD", 4096, at=at, begins=at + 100, duration=512, memory="pageable")
             at += 612
         for name, duration in work:
             found.launch(at=at, begins=at + 100, duration=duration, name=name)
@@ -123,7 +123,7 @@ def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
 def test_copies_have_count_bytes_throughput_and_duration(runs: list[Run]) -> None:
     found = transfers(runs)
     (row,) = found.frame.to_dicts()
-    assert (row["run"], row["direction"], row["host_memory"]) == ("tensorflow", "h2d", "pageable")
+    assert (row["run"], row["direction"], row["host_memory"]) == ("tensorflow", "HtoD", "pageable")
     assert (row["count"], row["bytes"], row["time_ns"]) == (6, 6 * 4096, 6 * 512)
     assert (row["step_count"], row["step_bytes"], row["step_ns"]) == (2.0, 8192, 1024)
     assert row["bytes_per_s"] == pytest.approx(8e9)
@@ -186,7 +186,7 @@ def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[R
 
 def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
     copies = TraceBuilder()
-    copies.copy("d2h", 0, 10, bytes=5)
+    copies.copy("DtoH", 0, 10, bytes=5)
     pair = [runs[0], Run("copies", copies.build())]
     assert "copies: no matrix products in it" in gemms(pair).notes
     assert "copies: no SGEMM in it" in sgemms(pair).notes
@@ -210,11 +210,11 @@ def test_a_product_whose_name_tells_no_tile_says_so() -> None:
 
 def test_the_size_of_copies_is_not_told_where_one_is_not_known() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 10, bytes=5, source_memory="pinned")
-    builder.copy("h2d", 10, 10, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=5, source_memory="pinned")
+    builder.copy("HtoD", 10, 10, source_memory="pinned")
     one = builder.build()
     assert transfers([Run("a", one)]).frame["bytes"].to_list() == [None]
-    moved = traceana.diff(one, one).by("transfer").filter(direction="h2d")
+    moved = traceana.diff(one, one).by("transfer").filter(direction="HtoD")
     assert rows(moved, "bytes_a", "bytes_b", "bytes_per_s_a") == [(None, None, None)]
 
 

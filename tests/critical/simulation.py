@@ -52,7 +52,7 @@ class Machine:
         if kind == "kernel":
             self.run.launch(stream, at=at, begins=made.start, duration=duration, call=CALL)
         else:
-            self.run.copy("h2d", 64, at=at, begins=made.start, duration=duration, stream=stream)
+            self.run.copy("HtoD", 64, at=at, begins=made.start, duration=duration, stream=stream)
 
     def blocking(self, stream: int, duration: int, *, staged: bool = False) -> None:
         """Copy pageable memory: the call waits for its stream from its begin on.
@@ -70,7 +70,7 @@ class Machine:
         if waited.end < self.now:
             self._waits.append((self.now, waited))
         self.run.copy(
-            "h2d" if staged else "d2h", 64, at=at, begins=made.start, duration=duration,
+            "HtoD" if staged else "DtoH", 64, at=at, begins=made.start, duration=duration,
             stream=stream, memory="pageable", call=self.now - at,
         )  # fmt: skip
 

@@ -49,7 +49,7 @@ def tables(draw: st.DrawFn) -> Trace:
         if kind == "kernel":
             build.kernel("k", start, length, **more)
         elif kind == "copy":
-            build.copy("h2d", start, length, source_memory="pageable", **more)
+            build.copy("HtoD", start, length, source_memory="pageable", **more)
         else:
             name = "Stream Wait Event" if kind == "wait" else "Stream Sync"
             build.row(
@@ -91,7 +91,7 @@ def runs(draw: st.DrawFn) -> Scenario:
                 case "launch":
                     run.launch(stream, at=at, begins=begins, duration=duration)
                 case "copy":
-                    run.copy("h2d", 8, at=at, begins=begins, duration=duration, stream=stream)
+                    run.copy("HtoD", 8, at=at, begins=begins, duration=duration, stream=stream)
                 case "sync":
                     run.sync(at, max(at + 20, free[stream]), "stream", stream=stream)
                     at = max(at + 20, free[stream])

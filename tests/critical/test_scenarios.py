@@ -148,7 +148,7 @@ def fed() -> Scenario:
     """Return a copy on its own stream, before a kernel on another."""
     run = Scenario()
     run.step(0, 0, 4_300)
-    run.copy("h2d", 4_096, at=0, begins=200, duration=3_000, stream=20)
+    run.copy("HtoD", 4_096, at=0, begins=200, duration=3_000, stream=20)
     return run
 
 
@@ -159,7 +159,7 @@ def test_a_stream_waits_for_an_event_of_another(each: Both, fed: Scenario) -> No
     fed.sync(600, 4_300)
     for trace in each(fed):
         assert classes(trace) == {
-            ("copy", "h2d"): 3_000,
+            ("copy", "HtoD"): 3_000,
             ("kernel", "gemm"): 1_000,
             ("host", "call"): 100,
             ("launch", None): 100,
@@ -285,7 +285,7 @@ def test_a_collective_between_two_kernels(each: Both) -> None:
 def test_a_copy_that_the_host_waits_for(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 2_000)
-    run.copy("d2h", 64, at=100, begins=300, duration=1_000, memory="pageable", synchronous=True)
+    run.copy("DtoH", 64, at=100, begins=300, duration=1_000, memory="pageable", synchronous=True)
     for trace in each(run):
         assert path(trace) == [("host", 300), ("copy", 1_000), ("host", 700)]
 
@@ -305,12 +305,12 @@ def behind_a_kernel(direction: Direction, memory: Memory, *, synchronous: bool) 
 @pytest.mark.parametrize(
     ("direction", "memory", "synchronous"),
     [
-        ("d2h", "pageable", False),
-        ("h2d", "pageable", False),
-        ("d2h", "pageable", True),
-        ("h2d", "pageable", True),
-        ("d2h", "pinned", True),
-        ("h2d", "pinned", True),
+        ("DtoH", "pageable", False),
+        ("HtoD", "pageable", False),
+        ("DtoH", "pageable", True),
+        ("HtoD", "pageable", True),
+        ("DtoH", "pinned", True),
+        ("HtoD", "pinned", True),
     ],
 )
 def test_a_call_that_blocks_waits_from_its_begin_on(
@@ -332,7 +332,7 @@ def test_a_call_that_blocks_waits_from_its_begin_on(
 
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_a_copy_between_devices_blocks_no_call(each: Both, synchronous: bool) -> None:
-    for trace in each(behind_a_kernel("d2d", "pinned", synchronous=synchronous)):
+    for trace in each(behind_a_kernel("DtoD", "pinned", synchronous=synchronous)):
         assert path(trace) == [("host", 5_000)]
 
 
@@ -340,7 +340,7 @@ def test_a_staged_copy_waits_for_its_stream_and_not_for_its_own_end(each: Both) 
     run = Scenario()
     run.step(0, 0, 4_000)
     run.launch(at=0, begins=500, duration=2_000)
-    run.copy("h2d", 64, at=200, begins=2_510, duration=5_000, memory="pageable", call=2_400)
+    run.copy("HtoD", 64, at=200, begins=2_510, duration=5_000, memory="pageable", call=2_400)
     run.operator("aten::relu", 2_700, 3_900)
     run.launch(8, at=3_000, begins=3_200, duration=6_000)
     for trace in each(run):
@@ -358,7 +358,7 @@ def test_a_staged_copy_waits_for_its_stream_and_not_for_its_own_end(each: Both) 
 def test_a_copy_in_parts_is_one_after_the_other(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 2_000)
-    first = run.copy("d2h", 64, at=0, begins=300, duration=500, memory="pageable", call=1_800)
+    first = run.copy("DtoH", 64, at=0, begins=300, duration=500, memory="pageable", call=1_800)
     run.work.append(replace(first, start=810, end=1_700))
     for trace in each(run):
         assert path(trace) == [
@@ -428,7 +428,7 @@ def test_where_every_kernel_ends_in_its_call_launches_block(each: Both) -> None:
 def test_a_pinned_copy_that_the_host_does_not_wait_for(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 2_000)
-    run.copy("h2d", 64, at=100, begins=120, duration=30, call=500)
+    run.copy("HtoD", 64, at=100, begins=120, duration=30, call=500)
     for trace in each(run):
         assert path(trace) == [("host", 2_000)]
 

@@ -144,7 +144,7 @@ def test_a_copy_that_the_host_waits_for(each: Both) -> None:
     run = Scenario([GPU(), GPU()])
     drained(run)
     # To another device, so that this one stays idle.
-    run.copy("d2h", 64, at=900, begins=2_000, duration=2_500, synchronous=True, device=1, stream=9)
+    run.copy("DtoH", 64, at=900, begins=2_000, duration=2_500, synchronous=True, device=1, stream=9)
     for trace in each(run):
         first = found(trace, "call")[0]
         assert first == (*GAP, "copy", "cudaMemcpy")
@@ -222,7 +222,7 @@ def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
     run = Scenario()
     run.launch(at=0, begins=100, duration=400)
     if last == "copy":
-        run.copy("h2d", 1_024, at=200, begins=400, duration=1_600, stream=20)
+        run.copy("HtoD", 1_024, at=200, begins=400, duration=1_600, stream=20)
     else:
         getattr(run, last)(20, at=200, begins=400, duration=1_600)
     event = run.record_event(20, at=400, completed=2_000)
@@ -234,7 +234,7 @@ def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
 
 def test_the_event_tells_what_was_waited_for(each: Both) -> None:
     run = Scenario()
-    run.copy("h2d", 1_024, at=0, begins=400, duration=600, stream=20)
+    run.copy("HtoD", 1_024, at=0, begins=400, duration=600, stream=20)
     ready = run.record_event(20, at=150, completed=1_000)
     run.collective(21, at=300, begins=450, duration=1_550)
     run.wait_event(ready, 7, at=450)
@@ -247,7 +247,7 @@ def test_the_event_tells_what_was_waited_for(each: Both) -> None:
 def test_of_several_works_that_end_as_the_device_drains_the_events_decides(each: Both) -> None:
     for awaited, cause in ((20, "copy"), (21, "collective")):
         run = Scenario()
-        run.copy("h2d", 1_024, at=0, begins=400, duration=1_600, stream=20)
+        run.copy("HtoD", 1_024, at=0, begins=400, duration=1_600, stream=20)
         run.collective(21, at=150, begins=350, duration=1_650)
         ready = run.record_event(awaited, at=300, completed=2_000)
         # Launched after the event was recorded: not what is waited for.
@@ -260,7 +260,7 @@ def test_of_several_works_that_end_as_the_device_drains_the_events_decides(each:
 
 def test_work_on_another_device_is_not_waited_for_where_the_event_tells(each: Both) -> None:
     run = Scenario([GPU(), GPU()])
-    run.copy("h2d", 64, at=0, begins=100, duration=900, stream=20)
+    run.copy("HtoD", 64, at=0, begins=100, duration=900, stream=20)
     run.collective(20, at=150, begins=400, duration=3_600, device=1)
     run.wait_event(run.record_event(20, at=300, completed=1_000), 7, at=450)
     run.launch(at=600, begins=4_010, duration=100)
@@ -280,7 +280,7 @@ def test_a_stream_does_not_wait_for_itself(each: Both) -> None:
 
 def test_where_records_do_not_tell_the_event_it_is_inferred(tmp_path: Path) -> None:
     run = Scenario()
-    run.copy("h2d", 1_024, at=0, begins=400, duration=600, stream=20)
+    run.copy("HtoD", 1_024, at=0, begins=400, duration=600, stream=20)
     run.collective(21, at=300, begins=450, duration=1_550)
     run.wait_event(run.record_event(20, at=150, completed=1_000), 7, at=450)
     run.launch(at=600, begins=2_010, duration=90)
@@ -313,7 +313,7 @@ def test_a_wait_that_was_over_explains_nothing(each: Both) -> None:
 def test_work_on_another_device_is_waited_for(each: Both) -> None:
     run = Scenario([GPU(), GPU()])
     run.launch(at=0, begins=100, duration=900)
-    run.copy("p2p", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
+    run.copy("PtoP", 1 << 20, at=200, begins=400, duration=3_600, device=1, stream=20)
     run.wait_event(run.record_event(20, at=400, completed=4_000, device=1), 7, at=600)
     run.launch(at=800, begins=4_010, duration=100)
     for trace in each(run):

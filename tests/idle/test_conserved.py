@@ -67,7 +67,7 @@ def built(work: list[Span], launches: list[int], host: list[Span], steps: list[S
         columns["step"] = within[0] if within else None
         length = one.end - one.start
         if one.kind == "memcpy":
-            b.copy("h2d", one.start, length, **columns)
+            b.copy("HtoD", one.start, length, **columns)
         else:
             b.kernel(one.kind, one.start, length, **columns)
     for one in host:

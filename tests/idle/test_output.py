@@ -31,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         at = number * 2_000_000
         scenario.step(number, at, at + 2_000_000)
         scenario.data_loader(at, at + 600_000)
-        scenario.copy("h2d", 1 << 20, at=at + 610_000, begins=at + 620_000, duration=100_000)
+        scenario.copy("HtoD", 1 << 20, at=at + 610_000, begins=at + 620_000, duration=100_000)
         for kernel in range(2):
             begin = at + 730_000 + 20_000 * kernel
             scenario.operator("aten::relu", begin - 8_000, begin + 5_000)

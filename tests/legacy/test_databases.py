@@ -106,7 +106,7 @@ def test_caffes_products_and_copies_as_the_studies_print_them(
     assert products["tile"].to_list() == ["128x128", "128x64", "128x64"]
     moved = transfers(trace).frame.select("direction", "count", "bytes", "time_ns")
     assert sorted(moved.rows()) == [
-        ("d2d", 1, 4096, 10),
-        ("d2h", 1, 4096, 50),
-        ("h2d", 2, 8192, 400),
+        ("DtoD", 1, 4096, 10),
+        ("DtoH", 1, 4096, 50),
+        ("HtoD", 2, 8192, 400),
     ]

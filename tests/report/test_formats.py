@@ -134,15 +134,15 @@ def test_facts_are_one_object() -> None:
     known = facts(cnn_steps())
     document = Document("info", arrange(as_table(known)), facts=known)
     whole = json.loads(out(document, Format.JSON))
-    assert whole["memcpy"] == {"h2d": 3}
+    assert whole["memcpy"] == {"HtoD": 3}
     assert whole["schema_version"] == 1
     assert "fact,value\n" in out(document, Format.CSV)
-    assert "memcpy.h2d\t3\n" in out(document, Format.TSV)
+    assert "memcpy.HtoD\t3\n" in out(document, Format.TSV)
 
 
 def test_figures_that_json_cannot_hold_never_get_there() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 0, bytes=0)  # no time: no throughput, no share
+    builder.copy("HtoD", 0, 0, bytes=0)  # no time: no throughput, no share
     builder.kernel("k", 0, 0)
     report = overview(builder.build())
     document = Document("report", arrange(report.breakdown), overview=report)

@@ -94,7 +94,7 @@ def test_sgemm_by_tile_and_form(make: Make) -> None:
 def test_transfers_by_direction_and_memory(pair: list[Traced]) -> None:
     frame = transfers_study(pair).result.frame
     rows = frame.select("direction", "host_memory", "count", "bytes", "time_ns").rows()
-    assert rows == [("h2d", "pageable", 1.0, 4096, 100)] * 2
+    assert rows == [("HtoD", "pageable", 1.0, 4096, 100)] * 2
     assert frame["bytes_per_s"][0] == pytest.approx(4096 / 100 * 1e9)
 
 

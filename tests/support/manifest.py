@@ -50,7 +50,10 @@ def expected(*formats: str) -> list[Expected]:
                 int(row["kernels"]),
                 int(row["distinct_names"]),
                 int(row["kernel_ns"]),
-                {kind.lower(): int(n) for kind, n in (c.split(":") for c in row["memcpy"].split())},
+                {
+                    kind.replace("2", "to"): int(n)
+                    for kind, n in (copies.split(":") for copies in row["memcpy"].split())
+                },
                 int(row["memset"]),
             )
             for row in csv.DictReader(file, delimiter="\t")

@@ -39,7 +39,7 @@ class TraceBuilder:
         return self._activity("op", name, start, duration, {"device": -1, **columns})
 
     def copy(self, kind: str, start: int, duration: int, **columns: Any) -> int:
-        """Add a copy of ``kind`` (``h2d`` ...)."""
+        """Add a copy of ``kind`` (``HtoD`` ...)."""
         name = f"Memcpy {kind}"
         self.name(name, category="memcpy", function=kind)
         columns = {"device": 0, "copy_kind": kind, **columns}
@@ -97,7 +97,7 @@ def _frame(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
 def cnn_steps() -> Trace:
     """Return two warm-up-free training steps of a small CNN, and one warm-up step before them.
 
-    Each step holds on device 0: a pageable h2d copy (100 ns, 4096 bytes), conv1 forward by
+    Each step holds on device 0: a pageable HtoD copy (100 ns, 4096 bytes), conv1 forward by
     implicit precomp GEMM (1000 ns), its ReLU (200 ns), conv2 forward by Winograd (600 ns), a layout
     transpose (50 ns), a batched SGEMM (300 ns), conv1 backward (2000 ns) and the optimizer
     (150 ns): 4400 ns of work, one after the other without gaps, in a window of 5000 ns. The warm-up
@@ -121,7 +121,7 @@ def cnn_steps() -> Trace:
         s = b.step(number, start, wall)
         at = start
         forward, backward = {"direction": "forward"}, {"direction": "backward"}
-        b.copy("h2d", at, 100, bytes=4096, source_memory="pageable", step=s)
+        b.copy("HtoD", at, 100, bytes=4096, source_memory="pageable", step=s)
         b.kernel("scudnn", at + 100, 1000, layer=conv1, step=s, **forward)
         b.kernel("relu", at + 1100, 200, layer=relu, step=s, **forward)
         b.kernel("winograd", at + 1300, 600, layer=conv2, step=s, **forward)

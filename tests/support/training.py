@@ -79,7 +79,7 @@ def training(
             at += waited
         for _ in range(copies):
             time = varied(20_000, noise, rng)
-            builder.copy("h2d", at, time, bytes=4096, source_memory=memory, step=step)
+            builder.copy("HtoD", at, time, bytes=4096, source_memory=memory, step=step)
             at += time
         for path, _ in layers:
             for name, mean in kernels[path]:

@@ -23,11 +23,11 @@ def everything() -> Scenario:
     run.step(1, 0, 50_000)
     run.data_loader(0, 4_000)
     run.operator("aten::copy_", 4_000, 9_000)
-    run.copy("h2d", 4096, at=4_100, begins=5_000, duration=2_000, memory="pageable")
-    run.copy("d2h", 16, at=9_000, begins=9_500, duration=300, synchronous=True)
-    run.copy("d2d", 2048, at=10_000, begins=10_500, duration=100)
-    run.copy("p2p", 512, at=10_200, begins=10_700, duration=100, stream=9)
-    run.copy("h2h", 64, at=10_400, begins=10_900, duration=50, memory="pinned")
+    run.copy("HtoD", 4096, at=4_100, begins=5_000, duration=2_000, memory="pageable")
+    run.copy("DtoH", 16, at=9_000, begins=9_500, duration=300, synchronous=True)
+    run.copy("DtoD", 2048, at=10_000, begins=10_500, duration=100)
+    run.copy("PtoP", 512, at=10_200, begins=10_700, duration=100, stream=9)
+    run.copy("HtoH", 64, at=10_400, begins=10_900, duration=50, memory="pinned")
     run.memset(1024, at=11_000, begins=11_500, duration=40)
     first = run.launch(at=12_000, begins=13_001, duration=5_003)
     ready = run.record_event(at=12_200, completed=first.end)
@@ -116,6 +116,6 @@ def test_an_overlap_is_exact_or_refused() -> None:
 
 def test_kineto_has_no_migrations(tmp_path: Path) -> None:
     run = Scenario()
-    run.migrate("h2d", 65_536, begins=0, duration=10)
+    run.migrate("HtoD", 65_536, begins=0, duration=10)
     with pytest.raises(ValueError, match="no migrations"):
         write_kineto(run, tmp_path / "scenario.json")

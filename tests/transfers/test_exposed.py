@@ -31,7 +31,7 @@ def frame(rows: list[Span], **columns: list[str | None]) -> pl.DataFrame:
 
 
 @given(
-    st.lists(st.tuples(spans, st.sampled_from(["h2d", "d2h", None])), max_size=15),
+    st.lists(st.tuples(spans, st.sampled_from(["HtoD", "DtoH", None])), max_size=15),
     st.lists(spans, max_size=10),
 )
 def test_exposed_time_is_what_a_sweep_counts(
@@ -51,7 +51,7 @@ def test_exposed_time_is_what_a_sweep_counts(
 
 
 def test_what_is_on_no_device_is_left_out() -> None:
-    each = frame([(None, None, 0, 10)], direction=["h2h"])  # type: ignore[list-item]
+    each = frame([(None, None, 0, 10)], direction=["HtoH"])  # type: ignore[list-item]
     busy = computing(frame([]).with_columns(pl.lit("kernel").alias("kind")))
     assert exposed(each, busy, ["direction"]).is_empty()
     assert exposed(each, busy, [])["exposed_ns"].sum() == 0
@@ -61,5 +61,5 @@ def test_kernels_and_whole_graphs_hide_and_memory_sets_do_not() -> None:
     kinds = ["kernel", "graph", "memset", "memcpy", "sync"]
     rows: list[Span] = [(None, 0, 10 * number, 10) for number in range(5)]
     busy = computing(frame(rows, kind=list(kinds)))
-    each = frame([(None, 0, 0, 50)], direction=["h2d"])
+    each = frame([(None, 0, 0, 50)], direction=["HtoD"])
     assert exposed(each, busy, ["direction"])["exposed_ns"].to_list() == [30]

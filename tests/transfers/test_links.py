@@ -71,6 +71,6 @@ def test_a_copy_within_a_device_has_half_the_bandwidth() -> None:
     devices = conform(
         "devices", pl.DataFrame({"device": [0], "bandwidth_bytes_per_s": [2_000_000_001]})
     )
-    rows = link_peaks(devices).filter(pl.col("direction") == "d2d")
+    rows = link_peaks(devices).filter(pl.col("direction") == "DtoD")
     assert rows.select("link", "peak_bytes_per_s").rows() == [(DEVICE_MEMORY, 1_000_000_000)]
-    assert "p2p" not in link_peaks(devices)["direction"]
+    assert "PtoP" not in link_peaks(devices)["direction"]

@@ -26,7 +26,7 @@ def run(*words: object) -> Result:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return two steps: 120 small pageable copies, one pinned copy hidden by 37 %, a d2d copy."""
+    """Return two steps: 120 small pageable copies, one pinned copy hidden by 37 %, a DtoD copy."""
     scenario = Scenario()
     for number in range(2):
         at = number * 1_000_000
@@ -34,18 +34,18 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for copy in range(120):
             begins = at + 1_000 + 2_000 * copy
             scenario.copy(
-                "h2d", 1_200, at=begins - 500, begins=begins, duration=1_500, memory="pageable"
+                "HtoD", 1_200, at=begins - 500, begins=begins, duration=1_500, memory="pageable"
             )
         kernel = scenario.launch(at=at + 300_000, begins=at + 400_000, duration=200_000)
         scenario.copy(
-            "d2h",
+            "DtoH",
             1 << 20,
             at=at + 310_000,
             begins=overlapping(kernel, 100_000, 37),
             duration=100_000,
             stream=9,
         )
-        scenario.copy("d2d", 1 << 24, at=at + 700_000, begins=at + 800_000, duration=30_000)
+        scenario.copy("DtoD", 1 << 24, at=at + 700_000, begins=at + 800_000, duration=30_000)
     return write_nsys(scenario, tmp_path_factory.mktemp("output") / "run.sqlite")
 
 
@@ -83,14 +83,14 @@ def test_the_units_are_told(file: Path) -> None:
 def test_the_sentence_says_what_the_row_says(file: Path) -> None:
     notes = json.loads(run(file, "-f", "json").stdout)["meta"]["notes"]
     assert notes[0] == (
-        "240 copies from host to device of 1.20 kB on average at 800.0 MB/s, 2.5 % of the peak of "
+        "240 copies HtoD of 1.20 kB on average at 800.0 MB/s, 2.5 % of the peak of "
         "PCIe 4 x16, 360.0 µs of 360.0 µs exposed: small copies, pageable memory"
     )
-    assert not any("device to host" in note for note in notes), "nothing to say of that row"
+    assert not any("DtoH" in note for note in notes), "nothing to say of that row"
 
 
 ROW = {
-    **{"direction": "h2d", "host_memory": "pinned", "count": 4, "small": False, "waits": "no"},
+    **{"direction": "HtoD", "host_memory": "pinned", "count": 4, "small": False, "waits": "no"},
     **{"time_ns": 1_000_000, "exposed_ns": 0, "mean_bytes": 1e8, "bytes_per_s": 4e11},
     **{"peak_share": None, "link": None},
 }
@@ -104,14 +104,13 @@ def test_what_fills_the_link_beside_no_kernel_is_said_and_what_takes_no_time_is_
     filling = {**ROW, "exposed_ns": 900_000}
     tiny = {**ROW, "host_memory": "pageable", "small": True, "time_ns": 50}
     assert sentences(pl.DataFrame([filling, tiny])) == (
-        "4 copies from host to device of 100.0 MB on average at 400.0 GB/s, 900.0 µs of 1.00 ms "
-        "exposed",
+        "4 copies HtoD of 100.0 MB on average at 400.0 GB/s, 900.0 µs of 1.00 ms exposed",
     )
 
 
 def test_steps_are_selected_and_unknown_words_refused(file: Path) -> None:
     rows = json.loads(run(file, "--step", "1", "-f", "json").stdout)["rows"]
-    assert {row["direction"]: row["count"] for row in rows} == {"h2d": 120, "d2h": 1, "d2d": 1}
+    assert {row["direction"]: row["count"] for row in rows} == {"HtoD": 120, "DtoH": 1, "DtoD": 1}
     assert run(file, "--by", "colour").exit_code == 2
     assert run(file, "--step", "9").exit_code != 0
 

@@ -35,11 +35,11 @@ Both = Callable[[Scenario], list[Trace]]
 def test_a_pageable_copy_that_nothing_hides(each: Both) -> None:
     run = Scenario()
     run.launch(at=0, begins=200, duration=1_000)
-    run.copy("h2d", 64_000, at=1_000, begins=1_500, duration=4_000, memory="pageable")
+    run.copy("HtoD", 64_000, at=1_000, begins=1_500, duration=4_000, memory="pageable")
     for trace in each(run):
         (row,) = transfers(trace).frame.to_dicts()
         assert row == {
-            "direction": "h2d",
+            "direction": "HtoD",
             "host_memory": "pageable",
             "count": 1,
             "bytes": 64_000,
@@ -69,7 +69,7 @@ def test_a_kernel_hides_a_part_of_a_copy(each: Both, percent: int) -> None:
     run = Scenario()
     kernel = run.launch(at=0, begins=200, duration=100_000)
     begins = overlapping(kernel, 10_000, percent)
-    run.copy("h2d", 1 << 20, at=300, begins=begins, duration=10_000, stream=20)
+    run.copy("HtoD", 1 << 20, at=300, begins=begins, duration=10_000, stream=20)
     # The same moment on another stream hides no more of it.
     if percent:
         run.launch(21, at=400, begins=begins, duration=percent)
@@ -80,15 +80,15 @@ def test_a_kernel_hides_a_part_of_a_copy(each: Both, percent: int) -> None:
 
 def test_copies_that_overlap_count_once_in_the_total(each: Both) -> None:
     run = Scenario()
-    run.copy("h2d", 100, at=0, begins=1_000, duration=1_000, stream=1)
-    run.copy("h2d", 100, at=0, begins=1_500, duration=1_000, stream=2)
-    run.copy("d2h", 100, at=0, begins=2_200, duration=1_000, stream=3)
+    run.copy("HtoD", 100, at=0, begins=1_000, duration=1_000, stream=1)
+    run.copy("HtoD", 100, at=0, begins=1_500, duration=1_000, stream=2)
+    run.copy("DtoH", 100, at=0, begins=2_200, duration=1_000, stream=3)
     run.launch(4, at=0, begins=3_000, duration=5_000)
     for trace in each(run):
         result = transfers(trace)
         assert result.frame.select("direction", "time_ns", "exposed_ns").rows() == [
-            ("h2d", 2_000, 1_500),
-            ("d2h", 1_000, 800),
+            ("HtoD", 2_000, 1_500),
+            ("DtoH", 1_000, 800),
         ]
         assert result.totals == {
             "count": 3,
@@ -100,7 +100,7 @@ def test_copies_that_overlap_count_once_in_the_total(each: Both) -> None:
 
 def test_a_kernel_of_another_device_hides_nothing(each: Both) -> None:
     run = Scenario([GPU(), GPU()])
-    run.copy("h2d", 10, at=0, begins=100, duration=50, device=1)
+    run.copy("HtoD", 10, at=0, begins=100, duration=50, device=1)
     run.launch(at=0, begins=100, duration=50, device=0)
     for trace in each(run):
         assert figures(trace, "exposed_ns") == [(50,)]
@@ -117,14 +117,14 @@ def stepped() -> Scenario:
         at = number * 10_000
         run.step(number, at, at + 10_000)
         run.operator("aten::to", at + 50, at + 300)
-        run.copy("h2d", 30_000, at=at + 100, begins=at + 500, duration=1_000, memory="pinned")
+        run.copy("HtoD", 30_000, at=at + 100, begins=at + 500, duration=1_000, memory="pinned")
         run.range("evaluate", at + 350, at + 600)
         run.launch(
             at=at + 400, begins=at + 2_000, duration=8_900 if number == 1 else 1_000, stream=8
         )
         run.operator("aten::item", at + 600, at + 3_000)
         run.copy(
-            "d2h", 4, at=at + 700, begins=at + 2_500, duration=20, memory="pageable",
+            "DtoH", 4, at=at + 700, begins=at + 2_500, duration=20, memory="pageable",
             synchronous=True, stream=9,
         )  # fmt: skip
     return run
@@ -134,12 +134,12 @@ def test_by_step(each: Both) -> None:
     for trace in each(stepped()):
         columns = ("step", "direction", "count", "bytes", "time_ns", "exposed_ns", "step_share")
         assert figures(trace, *columns, by="step") == [
-            (0, "d2h", 1, 4, 20, 0, 20 / 10_000),
-            (0, "h2d", 1, 30_000, 1_000, 1_000, 0.1),
-            (1, "d2h", 1, 4, 20, 0, 20 / 10_000),
-            (1, "h2d", 1, 30_000, 1_000, 1_000, 0.1),
-            (2, "d2h", 1, 4, 20, 0, 20 / 10_000),
-            (2, "h2d", 1, 30_000, 1_000, 600, 0.1),
+            (0, "DtoH", 1, 4, 20, 0, 20 / 10_000),
+            (0, "HtoD", 1, 30_000, 1_000, 1_000, 0.1),
+            (1, "DtoH", 1, 4, 20, 0, 20 / 10_000),
+            (1, "HtoD", 1, 30_000, 1_000, 1_000, 0.1),
+            (2, "DtoH", 1, 4, 20, 0, 20 / 10_000),
+            (2, "HtoD", 1, 30_000, 1_000, 600, 0.1),
         ]
 
 
@@ -147,22 +147,22 @@ def test_per_step(each: Both) -> None:
     columns = ("direction", "step_count", "step_bytes", "step_ns", "step_share")
     for trace in each(stepped()):
         assert figures(trace, *columns) == [
-            ("h2d", 1.0, 30_000, 1_000, 0.1),
-            ("d2h", 1.0, 4, 20, pytest.approx(0.002)),
+            ("HtoD", 1.0, 30_000, 1_000, 0.1),
+            ("DtoH", 1.0, 4, 20, pytest.approx(0.002)),
         ]
 
 
 def test_the_steps_that_are_not_selected_still_hide_copies(each: Both) -> None:
     for trace in each(stepped()):
         alone = figures(select(trace, steps=[2]), "direction", "exposed_ns")
-        assert sorted(alone) == [("d2h", 0), ("h2d", 600)]
+        assert sorted(alone) == [("DtoH", 0), ("HtoD", 600)]
 
 
 def test_who_asked(each: Both) -> None:
     for trace in each(stepped()):
         assert figures(trace, "operator", "direction", "waits", by="operator") == [
-            ("aten::to", "h2d", "no"),
-            ("aten::item", "d2h", "yes"),
+            ("aten::to", "HtoD", "no"),
+            ("aten::item", "DtoH", "yes"),
         ]
         assert figures(trace, "call", "count", by="call") == [
             ("cudaMemcpyAsync", 3),
@@ -174,9 +174,9 @@ def test_the_innermost_range_asked(tmp_path: Path) -> None:
     run = Scenario()
     run.range("outer", 0, 1_000)
     run.range("load", 100, 500)
-    run.copy("h2d", 8, at=200, begins=300, duration=20)
-    run.copy("h2d", 8, at=600, begins=700, duration=10)
-    run.copy("h2d", 8, at=1_200, begins=1_400, duration=5)
+    run.copy("HtoD", 8, at=200, begins=300, duration=20)
+    run.copy("HtoD", 8, at=600, begins=700, duration=10)
+    run.copy("HtoD", 8, at=1_200, begins=1_400, duration=5)
     for trace in both(run, tmp_path):
         result = transfers(trace, "range")
         assert result.frame.select("range", "time_ns").rows() == [
@@ -191,7 +191,7 @@ def test_sizes_are_powers_of_two(each: Both) -> None:
     sizes = [0, 1, 4_095, 4_096, 8_191, 8_192]
     run = Scenario()
     for number, size in enumerate(sizes):
-        run.copy("h2d", size, at=0, begins=1_000 * (number + 1), duration=100)
+        run.copy("HtoD", size, at=0, begins=1_000 * (number + 1), duration=100)
     for trace in each(run):
         assert figures(trace, "size", "count", "bytes", "bytes_per_s", by="size") == [
             (0, 1, 0, 0.0),
@@ -205,28 +205,28 @@ def test_sizes_are_powers_of_two(each: Both) -> None:
 def test_many_small_copies_are_told(each: Both) -> None:
     run = Scenario()
     for number in range(100):
-        run.copy("h2d", 1_000, at=0, begins=1_000 * (number + 1), duration=500, memory="pageable")
+        run.copy("HtoD", 1_000, at=0, begins=1_000 * (number + 1), duration=500, memory="pageable")
     for trace in each(run):
         assert figures(trace, "count", "mean_bytes", "small") == [(100, 1_000, True)]
 
 
 def test_migrations_of_unified_memory_are_no_copies_of_the_program(tmp_path: Path) -> None:
     run = Scenario()
-    run.copy("h2d", 100, at=0, begins=100, duration=10, memory="managed")
-    run.migrate("h2d", 65_536, begins=200, duration=30)
-    run.migrate("d2h", 4_096, begins=300, duration=20)
+    run.copy("HtoD", 100, at=0, begins=100, duration=10, memory="managed")
+    run.migrate("HtoD", 65_536, begins=200, duration=30)
+    run.migrate("DtoH", 4_096, begins=300, duration=20)
     rows = figures(nsys(run, tmp_path), "direction", "host_memory", "count", "bytes", "waits")
     assert rows == [
-        ("unified_h2d", "managed", 1, 65_536, None),
-        ("unified_d2h", "managed", 1, 4_096, None),
-        ("h2d", "managed", 1, 100, "no"),
+        ("unified_HtoD", "managed", 1, 65_536, None),
+        ("unified_DtoH", "managed", 1, 4_096, None),
+        ("HtoD", "managed", 1, 100, "no"),
     ]
 
 
 Piece = tuple[str, int, int, int]
 """A kind of work, its stream, how long the stream pauses before it, and how long it lasts."""
 pieces = st.tuples(
-    st.sampled_from(["kernel", "h2d", "d2h"]),
+    st.sampled_from(["kernel", "HtoD", "DtoH"]),
     st.integers(0, 2),
     st.integers(0, 30),
     st.integers(1, 30),
@@ -238,7 +238,7 @@ pieces = st.tuples(
 def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) -> None:
     run = Scenario()
     ends: dict[int, int] = dict.fromkeys(range(3), 1_000)
-    moments: dict[str, set[int]] = {"kernel": set(), "h2d": set(), "d2h": set()}
+    moments: dict[str, set[int]] = {"kernel": set(), "HtoD": set(), "DtoH": set()}
     for kind, stream, pause, duration in work:
         begins = ends[stream] + pause
         ends[stream] = begins + duration
@@ -248,7 +248,7 @@ def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) ->
         else:
             direction: Any = kind
             run.copy(direction, 8, at=0, begins=begins, duration=duration, stream=stream)
-    copied = moments["h2d"] | moments["d2h"]
+    copied = moments["HtoD"] | moments["DtoH"]
     with TemporaryDirectory() as folder:
         for trace in both(run, Path(folder)):
             found = dict(figures(trace, "direction", "exposed_ns"))

@@ -27,7 +27,7 @@ NSYS = sorted(SHARED.glob("nsys/*.sqlite"))
 NVPROF = sorted(SHARED.glob("nvprof/*"))
 KINETO = sorted(SHARED.glob("kineto/**/*.json.gz"))
 
-DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p"}
+DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 NSYS_MEMORY = {0: "pageable", 1: "pinned", 2: "device", 4: "managed"}
 NVPROF_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 5: "managed"}
 NAME = re.compile(r"Memcpy (.)to(.)(?: \((.*) -> (.*)\))?")

@@ -14,8 +14,8 @@ NAMED = {"name": "Tesla V100-SXM2-16GB", "vendor": "NVIDIA", "compute_capability
 
 def test_bytes_that_some_copies_lack_are_no_sum() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
-    builder.copy("h2d", 10, 10, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
+    builder.copy("HtoD", 10, 10, source_memory="pinned")
     result = transfers(builder.build())
     (row,) = result.frame.to_dicts()
     assert [row[key] for key in ("bytes", "mean_bytes", "bytes_per_s")] == [None] * 3
@@ -26,12 +26,12 @@ def test_bytes_that_some_copies_lack_are_no_sum() -> None:
 
 def test_copies_of_no_time_have_no_throughput() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 0, bytes=100, source_memory="pinned")
-    builder.copy("h2d", 10, 10, bytes=100, source_memory="pinned")
-    builder.copy("d2h", 30, 0, bytes=100, destination_memory="pinned")
+    builder.copy("HtoD", 0, 0, bytes=100, source_memory="pinned")
+    builder.copy("HtoD", 10, 10, bytes=100, source_memory="pinned")
+    builder.copy("DtoH", 30, 0, bytes=100, destination_memory="pinned")
     result = transfers(builder.build())
     rates = result.frame.select("direction", "bytes_per_s", "median_bytes_per_s").rows()
-    assert rates == [("h2d", 2e10, 1e10), ("d2h", None, None)]
+    assert rates == [("HtoD", 2e10, 1e10), ("DtoH", None, None)]
     assert any("2 of 3 copies last 0 ns" in note for note in result.notes)
 
 
@@ -41,11 +41,11 @@ def test_devices_that_differ_have_no_common_peak() -> None:
     builder.row(
         "devices", device=1, **{**NAMED, "name": "NVIDIA A100", "compute_capability": "8.0"}
     )
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned", device=0)
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned", device=1)
-    builder.copy("d2h", 0, 10, bytes=100, destination_memory="pinned", device=1)
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned", device=0)
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned", device=1)
+    builder.copy("DtoH", 0, 10, bytes=100, destination_memory="pinned", device=1)
     rows = transfers(builder.build()).frame.select("direction", "link").rows()
-    assert rows == [("h2d", None), ("d2h", "PCIe 4 x16")]
+    assert rows == [("HtoD", None), ("DtoH", "PCIe 4 x16")]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_devices_that_differ_have_no_common_peak() -> None:
 def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: str) -> None:
     builder = TraceBuilder()
     builder.row("devices", device=0, **device)
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
     notes = transfers(builder.build()).notes
     assert [note in one for one in notes].count(True) == 1
 
@@ -67,8 +67,8 @@ def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: s
 def test_half_of_the_calls_known_is_told() -> None:
     builder = TraceBuilder()
     call = builder.row("calls", name="cudaMemcpy", start=0, duration=1)
-    builder.copy("h2d", 0, 10, bytes=1, source_memory="pinned", call=call)
-    builder.copy("h2d", 20, 10, bytes=1, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=1, source_memory="pinned", call=call)
+    builder.copy("HtoD", 20, 10, bytes=1, source_memory="pinned")
     result = transfers(builder.build())
     columns = ("waits", "synchronous", "staged", "asynchronous", "count")
     assert result.frame.select(columns).rows() == [("yes", 1, 0, 0, 2)]
@@ -79,7 +79,7 @@ def test_calls_of_both_kinds_are_mixed() -> None:
     builder = TraceBuilder()
     for name in ("cudaMemcpy", "cudaMemcpyAsync"):
         call = builder.row("calls", name=name, start=0, duration=1)
-        builder.copy("h2d", 0, 10, bytes=1, source_memory="pinned", call=call)
+        builder.copy("HtoD", 0, 10, bytes=1, source_memory="pinned", call=call)
     assert transfers(builder.build()).frame["waits"].to_list() == ["mixed"]
 
 
@@ -87,9 +87,9 @@ def test_what_asked_may_be_a_layer_or_a_role() -> None:
     builder = TraceBuilder()
     conv = builder.layer("features.0", "Conv2d")
     data = builder.layer("data", role="data")
-    builder.copy("h2d", 0, 30, bytes=1, layer=data)
-    builder.copy("d2d", 30, 20, bytes=1, layer=conv)
-    builder.copy("d2d", 60, 10, bytes=1)
+    builder.copy("HtoD", 0, 30, bytes=1, layer=data)
+    builder.copy("DtoD", 30, 20, bytes=1, layer=conv)
+    builder.copy("DtoD", 60, 10, bytes=1)
     rows = transfers(builder.build(), "layer").frame.select("layer", "time_ns").rows()
     assert rows == [("(data)", 30), ("features.0", 20), ("(outside all layers)", 10)]
 
@@ -99,7 +99,7 @@ def test_every_table_has_the_same_columns_with_and_without_copies(by: By) -> Non
     builder = TraceBuilder()
     builder.kernel("k", 0, 10)
     empty = transfers(builder.build(), by.value)
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
     full = transfers(builder.build(), by.value)
     assert tuple(full.frame.columns[-len(COLUMNS) :]) == COLUMNS
     assert full.frame.columns == empty.frame.columns
@@ -110,7 +110,7 @@ def test_every_table_has_the_same_columns_with_and_without_copies(by: By) -> Non
 
 def test_the_report_shows_the_same_table() -> None:
     builder = TraceBuilder()
-    builder.copy("h2d", 0, 10, bytes=100, source_memory="pinned")
+    builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
     trace = builder.build()
     assert overview(trace).transfers.frame.equals(transfers(trace).frame)
 
@@ -121,7 +121,7 @@ def test_a_share_of_a_step_is_at_most_1_where_the_host_runs_ahead() -> None:
     for number in range(10):
         b.step(number, 100 * number, 100)
         for stream in (1, 2):
-            b.copy("h2d", 1000 * number + 10, 1000, step=number, stream=stream, bytes=8)
+            b.copy("HtoD", 1000 * number + 10, 1000, step=number, stream=stream, bytes=8)
     (row,) = transfers(b.build()).frame.to_dicts()
     # All steps have passed when the first copies end.
     assert row["step_share"] == 0.99

@@ -121,13 +121,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("step_time", "time", "median wall time of the measured steps", _step_time),
     Metric("kernels_per_step", "count", "kernels per step and device", _kernels_per_step),
     Metric("h2d_count_per_step", "count", "HtoD copies per step and device",
-           _per_step("h2d", "count")),
+           _per_step("HtoD", "count")),
     Metric("d2h_count_per_step", "count", "DtoH copies per step and device",
-           _per_step("d2h", "count")),
+           _per_step("DtoH", "count")),
     Metric("h2d_bytes_per_step", "bytes", "HtoD bytes per step and device",
-           _per_step("h2d", "bytes")),
+           _per_step("HtoD", "bytes")),
     Metric("d2h_bytes_per_step", "bytes", "DtoH bytes per step and device",
-           _per_step("d2h", "bytes")),
+           _per_step("DtoH", "bytes")),
 )  # fmt: skip
 """The figures of ``--max``."""
 

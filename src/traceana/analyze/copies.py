@@ -17,13 +17,13 @@ from traceana.flops.peaks import Peaks, peaks_of
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-HOST_DIRECTIONS: Final = ("h2d", "d2h", "h2a", "a2h", "unified_h2d", "unified_d2h")
+HOST_DIRECTIONS: Final = ("HtoD", "DtoH", "HtoA", "AtoH", "unified_HtoD", "unified_DtoH")
 """Copies over the link between host and device."""
 
-_FROM_HOST: Final = ("h2d", "h2a", "h2h", "unified_h2d")
-_TO_HOST: Final = ("d2h", "a2h", "unified_d2h")
-_WITHIN_DEVICE: Final = ("d2d", "a2a", "a2d", "d2a")
-_BETWEEN_DEVICES: Final = (*_WITHIN_DEVICE, "p2p")
+_FROM_HOST: Final = ("HtoD", "HtoA", "HtoH", "unified_HtoD")
+_TO_HOST: Final = ("DtoH", "AtoH", "unified_DtoH")
+_WITHIN_DEVICE: Final = ("DtoD", "AtoA", "AtoD", "DtoA")
+_BETWEEN_DEVICES: Final = (*_WITHIN_DEVICE, "PtoP")
 
 SYNCHRONOUS: Final = "synchronous"
 STAGED: Final = "staged"
@@ -45,7 +45,7 @@ def copies(trace: Trace) -> pl.DataFrame:
     ``op``, ``range``, ``layer`` and ``step_row`` (their ``step``). Further columns:
 
     ``direction``
-        CUPTI's copy kind; ``unified_h2d``, ``unified_d2h``, ``unified_d2d`` for migrations of
+        CUPTI's copy kind; ``unified_HtoD``, ``unified_DtoH``, ``unified_DtoD`` for migrations of
         unified memory, which no call starts.
     ``host_memory``
         The kind of host memory; null for copies that do not touch the host's memory.
@@ -78,7 +78,7 @@ def _direction() -> pl.Expr:
         pl.col("correlation").is_null()
         & (pl.col("source_memory") == "managed")
         & (pl.col("destination_memory") == "managed")
-        & kind.is_in(["h2d", "d2h", "d2d"])
+        & kind.is_in(["HtoD", "DtoH", "DtoD"])
     )
     return pl.when(migrated).then("unified_" + kind).otherwise(kind)
 
@@ -102,7 +102,7 @@ def _waits(trace: Trace, frame: pl.DataFrame) -> pl.Series:
     kinds = calls.join(traits, on="name", how="left", maintain_order="left").drop("name")
     direction, memory = pl.col("direction"), pl.col("host_memory")
     between = direction.is_in(_BETWEEN_DEVICES)
-    within_host = direction == "h2h"
+    within_host = direction == "HtoH"
     return (
         frame.select("direction", "host_memory")
         .hstack(kinds)
@@ -183,7 +183,7 @@ def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
     """Return one row a device and direction whose peak is known.
 
     Columns: ``rank``, ``device``, ``direction``, ``link`` (its name), ``peak_bytes_per_s``.
-    ``devices`` is the canonical table. ``p2p`` has no rows: no trace records links between devices.
+    ``devices`` is the canonical table. ``PtoP`` has no rows: those links are not recorded.
     """
     rows = []
     for device in devices.unique(["rank", "device"], keep="first").iter_rows(named=True):

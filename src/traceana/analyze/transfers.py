@@ -312,7 +312,7 @@ def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
         found.append(
             "more than 100 % of the device memory's peak: small copies can stay in its cache"
         )
-    if (each["direction"] == "p2p").any():
+    if (each["direction"] == "PtoP").any():
         found.append("links between devices are in no trace: no peak of copies from peer to peer")
     return found
 

@@ -51,16 +51,16 @@ NO_STREAM: Final = 0xFFFFFFFF
 COPY_KINDS: Final = {
     # CUpti_ActivityMemcpyKind: direction in the canonical tables
     0: "unknown",
-    1: "h2d",
-    2: "d2h",
-    3: "h2a",
-    4: "a2h",
-    5: "a2a",
-    6: "a2d",
-    7: "d2a",
-    8: "d2d",
-    9: "h2h",
-    10: "p2p",
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
 }
 
 SYNCS: Final = {
@@ -166,8 +166,8 @@ def copy_name() -> pl.Expr:
 
     Needs the columns copy_kind, source_memory and destination_memory.
     """
-    shown = pl.col("copy_kind").cast(pl.String).str.to_uppercase().str.replace("2", "to")
-    direction = pl.when(pl.col("copy_kind").cast(pl.String) != "unknown").then(shown)
+    kind = pl.col("copy_kind").cast(pl.String)
+    direction = pl.when(kind != "unknown").then(kind)
     return pl.format(
         "Memcpy {} ({} -> {})",
         direction.fill_null(_UNKNOWN),

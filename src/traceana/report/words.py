@@ -33,14 +33,6 @@ PARTS: Final[dict[str, str]] = {
     "silu": "SiLU",
     "nchw_to_nhwc": "NCHW to NHWC",
     "nhwc_to_nchw": "NHWC to NCHW",
-    "h2d": "host to device",
-    "d2h": "device to host",
-    "d2d": "device to device",
-    "p2p": "peer to peer",
-    "h2h": "host to host",
-    "unified_h2d": "unified memory, to device",
-    "unified_d2h": "unified memory, to host",
-    "unified_d2d": "unified memory, to another device",
 }
 
 

@@ -22,7 +22,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 """Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
 
 CPU_DEVICE: Final = -1
@@ -49,7 +49,7 @@ DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
 """Kinds of activities that are work of a device; a synchronization is a wait."""
 
 CopyKind = pl.Enum(
-    ["h2d", "d2h", "d2d", "p2p", "h2h", "h2a", "a2h", "a2a", "a2d", "d2a", "unknown"]
+    ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "unknown"]
 )
 MemoryKind = pl.Enum(
     [

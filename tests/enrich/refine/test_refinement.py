@@ -449,7 +449,7 @@ def test_batched_by_the_grid() -> None:
 def test_an_empty_trace_and_one_of_copies() -> None:
     assert described(refine(Trace(TraceBuilder().meta))).is_empty()
     run = Run()
-    run.copy("h2d", 0, 10)
+    run.copy("HtoD", 0, 10)
     frame = run.refined()
     assert column(frame, "class") == [None]
     assert column(frame, "episode") == [None]

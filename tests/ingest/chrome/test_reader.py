@@ -58,7 +58,7 @@ def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
     kernel, copy = trace.activities.rows(named=True)
     assert (kernel["device"], kernel["stream"], kernel["correlation"]) == (2, 7, 9)
     assert (kernel["start"], kernel["duration"], kernel["registers"]) == (10_000, 3000, 8)
-    assert (copy["kind"], copy["copy_kind"], copy["bytes"]) == ("memcpy", "h2d", 4)
+    assert (copy["kind"], copy["copy_kind"], copy["bytes"]) == ("memcpy", "HtoD", 4)
     assert trace.ops.select("name", "scope").rows() == [("Conv2D", "net/conv1/Conv2D")]
     assert trace.calls["correlation"].to_list() == [9]
     assert trace.ranges.select("text", "kind").rows() == [

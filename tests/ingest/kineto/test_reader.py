@@ -68,12 +68,12 @@ def test_the_oldest_spelling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "source", "destination"),
     [
-        ("Memcpy HtoD (Pinned -> Device)", "h2d", "pinned", "device"),
-        ("Memcpy DtoH (Device -> Pageable)", "d2h", "device", "pageable"),
-        ("Memcpy DtoD (Device -> Device)", "d2d", "device", "device"),
-        ("Memcpy PtoP (Device -> Device)", "p2p", "device", "device"),
-        ("Memcpy HtoD (Host -> Device)", "h2d", "unknown", "device"),
-        ("Memcpy DtoA (Device Static -> Array)", "d2a", "device_static", "array"),
+        ("Memcpy HtoD (Pinned -> Device)", "HtoD", "pinned", "device"),
+        ("Memcpy DtoH (Device -> Pageable)", "DtoH", "device", "pageable"),
+        ("Memcpy DtoD (Device -> Device)", "DtoD", "device", "device"),
+        ("Memcpy PtoP (Device -> Device)", "PtoP", "device", "device"),
+        ("Memcpy HtoD (Host -> Device)", "HtoD", "unknown", "device"),
+        ("Memcpy DtoA (Device Static -> Array)", "DtoA", "device_static", "array"),
         ("CopyHostToDevice", "unknown", "unknown", "unknown"),
     ],
 )

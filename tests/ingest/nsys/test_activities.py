@@ -96,16 +96,16 @@ def test_a_table_with_few_columns_is_read_for_what_it_has(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "copy_kind", "name"),
     [
-        (1, "h2d", "Memcpy HtoD (Pageable -> Device)"),
-        (2, "d2h", "Memcpy DtoH (Pageable -> Device)"),
-        (3, "h2a", "Memcpy HtoA (Pageable -> Device)"),
-        (4, "a2h", "Memcpy AtoH (Pageable -> Device)"),
-        (5, "a2a", "Memcpy AtoA (Pageable -> Device)"),
-        (6, "a2d", "Memcpy AtoD (Pageable -> Device)"),
-        (7, "d2a", "Memcpy DtoA (Pageable -> Device)"),
-        (8, "d2d", "Memcpy DtoD (Pageable -> Device)"),
-        (9, "h2h", "Memcpy HtoH (Pageable -> Device)"),
-        (10, "p2p", "Memcpy PtoP (Pageable -> Device)"),
+        (1, "HtoD", "Memcpy HtoD (Pageable -> Device)"),
+        (2, "DtoH", "Memcpy DtoH (Pageable -> Device)"),
+        (3, "HtoA", "Memcpy HtoA (Pageable -> Device)"),
+        (4, "AtoH", "Memcpy AtoH (Pageable -> Device)"),
+        (5, "AtoA", "Memcpy AtoA (Pageable -> Device)"),
+        (6, "AtoD", "Memcpy AtoD (Pageable -> Device)"),
+        (7, "DtoA", "Memcpy DtoA (Pageable -> Device)"),
+        (8, "DtoD", "Memcpy DtoD (Pageable -> Device)"),
+        (9, "HtoH", "Memcpy HtoH (Pageable -> Device)"),
+        (10, "PtoP", "Memcpy PtoP (Pageable -> Device)"),
         (0, "unknown", "Memcpy Unknown (Pageable -> Device)"),
         (77, "unknown", "Memcpy Unknown (Pageable -> Device)"),
     ],
@@ -124,7 +124,7 @@ def test_copies_have_direction_bytes_and_memory(
 def test_migrations_of_unified_memory_are_copies_of_managed_memory(tmp_path: Path) -> None:
     rows = [copy(10 * k, 10 * k + 4, k, srcKind=None, dstKind=None) for k in (11, 12, 13)]
     trace = trace_of(export(tmp_path / "a.sqlite", {MEMCPY: rows, RUNTIME: [call(1, 2)]}))
-    assert trace.activities["copy_kind"].to_list() == ["h2d", "d2h", "d2d"]
+    assert trace.activities["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD"]
     assert trace.activities["source_memory"].to_list() == ["managed"] * 3
     assert names_of(trace)[0] == "Memcpy HtoD (Managed -> Managed)"
 
@@ -137,7 +137,7 @@ def test_the_enumerations_of_the_file_come_before_the_built_in_ones(tmp_path: Pa
         "ENUM_CUDA_MEM_KIND": [{"id": 41, "name": "CUDA_MEMOPR_MEMORY_KIND_PINNED", "label": "p"}],
     }
     row = trace_of(export(tmp_path / "a.sqlite", tables)).activities.row(0, named=True)
-    assert (row["copy_kind"], row["source_memory"]) == ("p2p", "pinned")
+    assert (row["copy_kind"], row["source_memory"]) == ("PtoP", "pinned")
 
 
 def test_sets_and_graphs(tmp_path: Path) -> None:

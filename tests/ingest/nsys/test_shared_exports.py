@@ -14,7 +14,7 @@ from tests.support.manifest import TRACES, Expected, each
 from traceana.ingest.source import silent
 from traceana.ingest.sqlite import read
 
-COPIES = {1: "h2d", 2: "d2h", 8: "d2d", 10: "p2p"}
+COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 
 
 def query(want: Expected, sql: str) -> list[tuple[object, ...]]:

@@ -106,7 +106,7 @@ def test_copies_by_direction_and_memory(tmp_path: Path) -> None:
         "Memcpy Unknown (Unknown -> Unknown)",
         "Memcpy PtoP (Device -> Device)",
     ]
-    assert trace.activities["copy_kind"].to_list() == ["h2d", "d2h", "d2d", "unknown", "p2p"]
+    assert trace.activities["copy_kind"].to_list() == ["HtoD", "DtoH", "DtoD", "unknown", "PtoP"]
     assert trace.activities["destination_memory"].to_list()[:3] == ["device", "pinned", "device"]
     assert trace.activities["bytes"].sum() == 5 * 4096
 

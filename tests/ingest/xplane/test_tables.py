@@ -44,7 +44,7 @@ def test_kernels_with_all_their_details(tmp_path: Path) -> None:
     want |= {"correlation": 77, "context": 5, "registers": 32, "shared_memory": 1040}
     want |= {"grid_x": 4, "grid_y": 2, "grid_z": 1, "block_x": 256, "scope": "net/fc/MatMul"}
     assert {key: kernel[key] for key in want} == want
-    want = {"kind": "memcpy", "copy_kind": "h2d", "bytes": 4096, "start": 2000, "duration": 250}
+    want = {"kind": "memcpy", "copy_kind": "HtoD", "bytes": 4096, "start": 2000, "duration": 250}
     want |= {"source_memory": "pinned", "destination_memory": "device", "registers": None}
     assert {key: copy[key] for key in want} == want
     assert (fill["kind"], fill["bytes"], fill["destination_memory"]) == ("memset", 64, "device")

@@ -148,7 +148,7 @@ def test_sgemm(make: Make) -> None:
 
 def test_transfers(make: Make) -> None:
     size, throughput, time = drawn(transfers_study(pair(make))).panels
-    key = ("PyTorch", "h2d, pageable")
+    key = ("PyTorch", "HtoD, pageable")
     assert bars_of(size)[key] == 4.096
     assert bars_of(throughput)[key] == pytest.approx(40.96)
     assert bars_of(time)[key] == 100

@@ -101,7 +101,7 @@ def _work(work: Work) -> Row:
         case Copy():
             if work.unified:
                 raise ValueError("Kineto records no migrations of unified memory")
-            direction = work.direction.upper().replace("2", "to")
+            direction = work.direction
             memories = f"{work.source.title()} -> {work.destination.title()}"
             category, name = "gpu_memcpy", f"Memcpy {direction} ({memories})"
             args["bytes"] = work.bytes

@@ -18,8 +18,8 @@ ORIGIN = 5_000_000_000
 
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 _NO_STREAM = 0xFFFFFFFF
-_COPY_KINDS = {"h2d": 1, "d2h": 2, "d2d": 8, "h2h": 9, "p2p": 10}
-_MIGRATIONS = {"h2d": 11, "d2h": 12, "d2d": 13}
+_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
+_MIGRATIONS = {"HtoD": 11, "DtoH": 12, "DtoD": 13}
 _MEMORY = {"pageable": 0, "pinned": 1, "device": 2, "managed": 4}
 _SYNCS = {"event": 1, "stream_wait": 2, "stream": 3, "context": 4}
 _PUSH_POP = 59

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Direction = Literal["h2d", "d2h", "d2d", "p2p", "h2h"]
+Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP", "HtoH"]
 Memory = Literal["pageable", "pinned", "managed"]
 Waiting = Literal["stream", "event", "context", "stream_wait"]
 

@@ -38,11 +38,11 @@ _WAITS: dict[Waiting, str] = {
     "stream_wait": "cudaStreamWaitEvent",
 }
 _HOST_SIDES: dict[Direction, tuple[bool, bool]] = {
-    "h2d": (True, False),
-    "d2h": (False, True),
-    "d2d": (False, False),
-    "p2p": (False, False),
-    "h2h": (True, True),
+    "HtoD": (True, False),
+    "DtoH": (False, True),
+    "DtoD": (False, False),
+    "PtoP": (False, False),
+    "HtoH": (True, True),
 }
 
 

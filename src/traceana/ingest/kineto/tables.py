@@ -88,8 +88,9 @@ def activities(device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _direction(copy: pl.expr.struct.ExprStructNameSpace) -> pl.Expr:
-    both = pl.concat_str(copy[0], pl.lit("2"), copy[1]).str.to_lowercase()
-    known = ["h2d", "d2h", "d2d", "p2p", "h2h", "h2a", "a2h", "a2a", "a2d", "d2a"]
+    sides = (copy[side].str.to_uppercase() for side in (0, 1))
+    both = pl.concat_str(sides, separator="to")
+    known = ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA"]
     return pl.when(both.is_in(known)).then(both)
 
 

@@ -41,19 +41,19 @@ _COPIES: Final = {
     # CUpti_ActivityMemcpyKind, and nsys's three kinds of unified-memory migration after it:
     # number, name in ENUM_CUDA_MEMCPY_OPER, direction
     0: ("CUDA_MEMCPY_KIND_UNKNOWN", "unknown"),
-    1: ("CUDA_MEMCPY_KIND_HTOD", "h2d"),
-    2: ("CUDA_MEMCPY_KIND_DTOH", "d2h"),
-    3: ("CUDA_MEMCPY_KIND_HTOA", "h2a"),
-    4: ("CUDA_MEMCPY_KIND_ATOH", "a2h"),
-    5: ("CUDA_MEMCPY_KIND_ATOA", "a2a"),
-    6: ("CUDA_MEMCPY_KIND_ATOD", "a2d"),
-    7: ("CUDA_MEMCPY_KIND_DTOA", "d2a"),
-    8: ("CUDA_MEMCPY_KIND_DTOD", "d2d"),
-    9: ("CUDA_MEMCPY_KIND_HTOH", "h2h"),
-    10: ("CUDA_MEMCPY_KIND_PTOP", "p2p"),
-    11: ("CUDA_MEMCPY_KIND_UVM_HTOD", "h2d"),
-    12: ("CUDA_MEMCPY_KIND_UVM_DTOH", "d2h"),
-    13: ("CUDA_MEMCPY_KIND_UVM_DTOD", "d2d"),
+    1: ("CUDA_MEMCPY_KIND_HTOD", "HtoD"),
+    2: ("CUDA_MEMCPY_KIND_DTOH", "DtoH"),
+    3: ("CUDA_MEMCPY_KIND_HTOA", "HtoA"),
+    4: ("CUDA_MEMCPY_KIND_ATOH", "AtoH"),
+    5: ("CUDA_MEMCPY_KIND_ATOA", "AtoA"),
+    6: ("CUDA_MEMCPY_KIND_ATOD", "AtoD"),
+    7: ("CUDA_MEMCPY_KIND_DTOA", "DtoA"),
+    8: ("CUDA_MEMCPY_KIND_DTOD", "DtoD"),
+    9: ("CUDA_MEMCPY_KIND_HTOH", "HtoH"),
+    10: ("CUDA_MEMCPY_KIND_PTOP", "PtoP"),
+    11: ("CUDA_MEMCPY_KIND_UVM_HTOD", "HtoD"),
+    12: ("CUDA_MEMCPY_KIND_UVM_DTOH", "DtoH"),
+    13: ("CUDA_MEMCPY_KIND_UVM_DTOD", "DtoD"),
 }
 
 _UNIFIED: Final = "_UVM_"

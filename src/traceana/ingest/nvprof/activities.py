@@ -39,9 +39,9 @@ KINDS: Final = {
 _CONTEXTS: Final = "CUPTI_ACTIVITY_KIND_CONTEXT"
 _MIGRATIONS: Final = {
     # CUpti_ActivityUnifiedMemoryCounterKind: direction; the other kinds are faults and hints
-    1: "h2d",
-    2: "d2h",
-    8: "d2d",
+    1: "HtoD",
+    2: "DtoH",
+    8: "DtoD",
 }
 
 

@@ -84,7 +84,7 @@ def _direction(name: str | None) -> str | None:
     if _kind(name or "") != "memcpy":
         return None
     found = _DIRECTION.match(name or "")
-    return found[1].lower() if found else "unknown"
+    return "to".join(found[1].upper().split("2")) if found else "unknown"
 
 
 def _streams(columns: PlaneEvents, lines: Sequence[Line]) -> pl.Series:

@@ -51,7 +51,7 @@ def _traits(row: Row) -> list[str]:
 
 def _sentence(row: Row, traits: list[str]) -> str:
     copies = human.counted(row["count"], "copy", "copies")
-    says = f"{copies} from {words.part(row['direction'])}".replace("from unified", "of unified")
+    says = f"{copies} {words.part(row['direction'])}"
     if row["mean_bytes"] is not None:
         says += f" of {human.size(row['mean_bytes'])}{' on average' * (row['count'] > 1)}"
     if row["bytes_per_s"] is not None:
