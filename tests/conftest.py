@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.manifest import TRACES
+from tests.support.once import once
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)
@@ -39,7 +40,7 @@ def no_configuration(
 
 @pytest.fixture(scope="session")
 def alexnets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a sweep of AlexNet in three frameworks, recorded once for all tests."""
+    """Return a sweep of AlexNet in three frameworks, recorded once for all workers."""
     from tests.support.recorded import tiny
 
-    return tiny(tmp_path_factory.mktemp("recorded") / "alexnet", "alexnet")
+    return once(tmp_path_factory, "alexnets", lambda folder: tiny(folder, "alexnet"))
