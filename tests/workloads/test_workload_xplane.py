@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.once import once
 from tests.support.recorded import FRAMEWORKS, tiny, unnumbered
 from traceana.trace import Trace
 from workloads.network import Conv, Linear
@@ -26,7 +27,7 @@ Recorded = Callable[[str, str], Trace]
 @pytest.fixture(scope="session")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a sweep of AlexNet with groups in three frameworks."""
-    return tiny(tmp_path_factory.mktemp("grouped") / "sweep", "alexnet_2012")
+    return once(tmp_path_factory, "grouped", lambda folder: tiny(folder, "alexnet_2012"))
 
 
 @pytest.fixture
