@@ -1,4 +1,4 @@
-"""Mangled names become readable; no name, however hostile, stops a reading."""
+"""Names are demangled; no name, however hostile, stops the reader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_no_process_is_started_for_names_that_are_readable(monkeypatch: pytest.M
     assert demangle(["volta_sgemm_32x128_tn", "void f<int>(float)"]).names == {}
 
 
-def test_names_that_the_demangler_dies_of_stay_and_the_others_do_not() -> None:
+def test_names_that_end_the_demangler_stay_mangled() -> None:
     deep = "_Z1f" + "1AI" * 4000 + "i" + "E" * 4000
     assert len(deep) < LONGEST + 1000
     names = ["_Z1gv", bomb(30), "_Z1hv", deep, bomb(33), "_Z1iv", "_Z1f" + "P" * LONGEST + "i"]

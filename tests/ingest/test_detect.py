@@ -1,4 +1,4 @@
-"""What is no file of any trace is told apart before a reader sees it, and nothing waits for it."""
+"""Files of other formats are refused before a reader opens them, without blocking."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_the_same_device_number_in_two_ranks_is_two_devices(tmp_path: Path) -> N
         select(trace, ranks=[5])
 
 
-def test_one_bad_file_among_many_is_left_out_and_said(tmp_path: Path) -> None:
+def test_one_bad_file_among_many_is_in_the_ledger(tmp_path: Path) -> None:
     rank_file(tmp_path / "rank0.json", 0)
     good = rank_file(tmp_path / "rank1.json", 1)
     (tmp_path / "rank2.json").write_bytes(good.read_bytes()[:30])
@@ -112,7 +112,7 @@ def test_one_bad_file_among_many_is_left_out_and_said(tmp_path: Path) -> None:
     assert skipped.height == 2
 
 
-def test_info_says_whose_the_entries_of_the_ledger_are(tmp_path: Path) -> None:
+def test_info_shows_the_rank_of_ledger_entries(tmp_path: Path) -> None:
     rank_file(tmp_path / "rank0.json", 0)
     whole = rank_file(tmp_path / "rank1.json", 1).read_bytes()
     (tmp_path / "rank1.json").write_bytes(whole[:-20])

@@ -1,4 +1,4 @@
-"""Every trace at hand: exact counts, and every event of the file accounted for."""
+"""All recorded traces: exact counts, and every event of the file accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles of MXNet: small ones whose truth is known, and the recorded one."""
+"""MXNet's profiles: small ones with known values, and a recorded one."""
 
 from __future__ import annotations
 

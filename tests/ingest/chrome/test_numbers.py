@@ -1,4 +1,4 @@
-"""Decimal microseconds become nanoseconds without ever being a float."""
+"""Decimal microseconds are converted to nanoseconds without a float."""
 
 from __future__ import annotations
 

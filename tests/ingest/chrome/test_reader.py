@@ -1,4 +1,4 @@
-"""TensorFlow's trace.json, and traces of programs that nobody knows."""
+"""TensorFlow's trace.json, and traces of unknown programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_planes_of_a_tensorflow_trace(tmp_path: Path) -> None:
     assert accounted(trace) == trace.meta.events == len(events)
 
 
-def test_any_other_trace_is_read_generically_and_said_so(tmp_path: Path) -> None:
+def test_any_other_trace_is_read_generically(tmp_path: Path) -> None:
     events: list[Event] = [
         span("load", 0, 10, "loader", "main"),
         {"ph": "B", "pid": 4, "tid": 1, "ts": 1, "name": "outer"},
@@ -128,7 +128,7 @@ def test_cut_before_the_first_event(tmp_path: Path) -> None:
         read(path)
 
 
-def test_events_that_are_none(tmp_path: Path) -> None:
+def test_invalid_events(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(b'{"traceEvents": [{"ph": "X", "ts": [}, {"ph": "Q" "ts": 1}]}')
     with pytest.raises((NotATraceError, CorruptError)):

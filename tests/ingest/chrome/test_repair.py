@@ -1,4 +1,4 @@
-"""What is no JSON is mended; what is JSON keeps its value."""
+"""Invalid JSON is repaired; valid JSON keeps its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However the file is laid out and wherever its blocks end, the same events come out."""
+"""The same events are read, whatever the layout of the file and its blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input that is no trace, or is damaged: a typed error of one line, or what could be saved."""
+"""Input without a trace, or damaged: a typed one-line error, or the readable part."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_is_whole_before_the_break_is_kept(
         assert json.dumps(last).encode() in whole[: trace.meta.bytes_read][-200:]
 
 
-def test_a_gzip_that_is_damaged_in_its_middle_says_so(tmp_path: Path) -> None:
+def test_damage_in_the_middle_of_a_gzip_is_in_the_ledger(tmp_path: Path) -> None:
     noise = random.Random(1)
     events = [kernel(f"k{noise.random()}", i + 1, 1) for i in range(40_000)]
     path = write(tmp_path / "t.json.gz", events, compress=True)
@@ -195,7 +195,7 @@ def test_an_argument_of_another_type_is_lost_alone(tmp_path: Path) -> None:
         (None, {}, None),
     ],
 )
-def test_the_vendor_is_what_the_trace_says(
+def test_the_vendor_by_name_and_by_runtime(
     tmp_path: Path, name: str | None, keys: dict[str, Any], vendor: str | None
 ) -> None:
     listed = [{"id": 0, "name": name}]

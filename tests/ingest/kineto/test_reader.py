@@ -1,4 +1,4 @@
-"""What the reader makes of the fields of every generation of the format."""
+"""The tables of all generations of Kineto's format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_base_time_is_the_epoch_of_relative_times(tmp_path: Path) -> None:
     assert read(path).meta.epoch_ns == 1_700_000_000 * 10**9 + 12_500
 
 
-def test_without_an_epoch_none_is_claimed(tmp_path: Path) -> None:
+def test_without_an_epoch_it_is_null(tmp_path: Path) -> None:
     assert read(write(tmp_path / "t.json", [kernel("k", 12.5, 1)])).meta.epoch_ns is None
 
 
@@ -102,7 +102,7 @@ def test_a_synchronization_of_the_context_has_no_stream(tmp_path: Path) -> None:
     assert row["stream"] is None
 
 
-def test_a_wait_for_an_event_tells_where_that_was_recorded(tmp_path: Path) -> None:
+def test_a_wait_has_the_stream_and_call_of_its_event(tmp_path: Path) -> None:
     known = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 5169}
     unknown = {"wait_on_stream": -1, "wait_on_cuda_event_record_corr_id": -1}
     waits = [

@@ -1,4 +1,4 @@
-"""Counters as Nsight Compute prints them, in which every figure is known."""
+"""Counters in Nsight Compute's output, with known values."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_tensor_operations_are_added_up_and_parts_are_not_twice(tmp_path: Path) 
     assert read(path).counters["tensor_ops"].to_list() == [123, None]
 
 
-def test_counts_by_instruction_stand_where_there_are_none_by_type() -> None:
+def test_counts_by_instruction_where_there_are_none_by_type() -> None:
     by_instruction = "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum"
     by_type = "sm__ops_path_tensor_src_fp16_dst_fp32.sum"
     assert known([by_instruction]) == {"tensor_ops": [by_instruction]}

@@ -1,4 +1,4 @@
-"""Device work of nsys exports: every column, every kind, several processes and devices."""
+"""Activities of nsys exports: every column, every kind, several processes and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases that are none of nsys, damaged, half written, or without what they should have."""
+"""Databases of other programs, damaged, incomplete or without expected tables."""
 
 from __future__ import annotations
 

@@ -67,9 +67,7 @@ def same(found: Path, want: Path) -> None:
 
 @pytest.mark.parametrize("write", [parquet, arrow])
 @pytest.mark.parametrize("source", FIXTURES, ids=lambda path: path.name)
-def test_a_directory_tells_what_the_database_tells(
-    tmp_path: Path, source: Path, write: Write
-) -> None:
+def test_a_directory_equals_the_database(tmp_path: Path, source: Path, write: Write) -> None:
     folder = converted(source, tmp_path / "export", write)
     assert detect(folder) is Format.NSYS_TABLES
     same(folder, source)

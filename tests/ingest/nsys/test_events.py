@@ -1,4 +1,4 @@
-"""Waits for events: on which stream, and by which call, the event was recorded."""
+"""Waits for events: the stream and the call that recorded the event."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_streams_of_another_context_or_process_are_not_meant(
     assert waits(tmp_path, [wait(50, 14, 3)], [record(11, 8, 3, **other)]) == [(None, None)]
 
 
-def test_a_record_without_a_stream_tells_none(tmp_path: Path) -> None:
+def test_a_record_without_a_stream(tmp_path: Path) -> None:
     assert waits(tmp_path, [wait(50, 14, 3)], [record(11, NO_EVENT, 3)]) == [(None, None)]
 
 

@@ -1,4 +1,4 @@
-"""Reports are exported by the user's nsys, once; what goes wrong is said in one line."""
+"""Reports are exported by nsys, once; failures are one-line errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path, monkeypatch)
 
 
-def test_a_report_is_told_by_its_content(desk: Desk, tmp_path: Path) -> None:
+def test_a_report_is_detected_by_its_content(desk: Desk, tmp_path: Path) -> None:
     stream = tmp_path / "a.json"
     stream.write_bytes(STREAM)
     assert detect(desk.report) is Format.NSYS_REPORT
@@ -139,18 +139,18 @@ def test_a_stream_is_imported_by_what_lies_beside_nsys(desk: Desk, tmp_path: Pat
     assert desk.runs == ["importer", "nsys"]
 
 
-def test_without_nsys_the_command_is_told(desk: Desk) -> None:
+def test_without_nsys_the_error_names_the_command(desk: Desk) -> None:
     message = desk.refused(desk.report, MissingToolError)
     assert shlex.join(["nsys", "export", "--type", "sqlite", str(desk.report)]) in message
 
 
-def test_what_nsys_said_last_is_told(desk: Desk) -> None:
+def test_the_last_lines_of_nsys_are_in_the_error(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", BROKEN)
     assert "no such section" in desk.refused(desk.report, ToolFailedError)
     assert list(cache_folder().iterdir()) == []
 
 
-def test_all_that_nsys_printed_last_is_in_the_error(desk: Desk) -> None:
+def test_stdout_and_stderr_of_nsys_are_in_the_error(desk: Desk) -> None:
     desk.install(
         desk.bin,
         "nsys",
@@ -190,7 +190,7 @@ def test_a_listener_that_gives_up_leaves_nothing(desk: Desk) -> None:
     assert list(cache_folder().iterdir()) == []
 
 
-def test_the_cache_is_in_the_home_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder() == Path.home() / ".cache" / "traceana" / "nsys"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

@@ -1,4 +1,4 @@
-"""What an export says of itself: time, versions, GPUs, lost events."""
+"""The session of an export: time, versions, GPUs, lost events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes small databases as nsys exports them, in which every figure is known."""
+"""Writes small nsys exports with known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nvprof databases without kernels, without texts, damaged, of impossible values."""
+"""nvprof databases without kernels or strings, damaged, or with invalid values."""
 
 from __future__ import annotations
 

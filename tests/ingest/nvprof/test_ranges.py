@@ -100,7 +100,7 @@ def test_marks_of_locks_are_counted(tmp_path: Path) -> None:
     assert ledger_of(trace) == {("unknown_category", why): 2}
 
 
-def test_an_owner_that_is_cut_or_none(tmp_path: Path) -> None:
+def test_a_truncated_or_missing_owner(tmp_path: Path) -> None:
     rows = [
         marker(10, INSTANT, objectId=b"\x01\x00"),
         marker(11, INSTANT, objectKind=5),

@@ -1,4 +1,4 @@
-"""Device work, calls and facts of nvprof databases in which every figure is known."""
+"""Activities, calls and properties of nvprof databases with known values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_kernels_are_in_two_tables_and_their_children_in_a_third(tmp_path: Path)
     ]
 
 
-def test_all_that_a_kernel_tells(tmp_path: Path) -> None:
+def test_all_columns_of_a_kernel(tmp_path: Path) -> None:
     trace = read(tmp_path, {KERNEL: [kernel(10, 14)], RUNTIME: [call(1, 2)]})
     row = trace.activities.row(0, named=True)
     told: dict[str, Any] = {key: value for key, value in row.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Writes small databases as nvprof writes them, in which every figure is known."""
+"""Writes small nvprof databases with known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that end too soon, are damaged, or are something else."""
+"""Truncated files, damaged files, and files of other formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 
 
-def test_an_xspace_is_told_by_content(tmp_path: Path) -> None:
+def test_an_xspace_is_detected_by_its_content(tmp_path: Path) -> None:
     assert detect(write(tmp_path / "anything", gpu("k"))) is Format.XPLANE
 
 
@@ -49,7 +49,7 @@ CUT = (SPACE[:-20], gzip.compress(SPACE)[:-12])
     ids=["empty", "GraphDef", "noise", "other field", "cut", "gzip cut"],
 )
 @pytest.mark.parametrize("verb", ["info", "report"])
-def test_what_is_wrong_is_one_line_and_a_code(
+def test_errors_are_one_line_and_a_code(
     tmp_path: Path, verb: str, content: bytes, code: ExitCode
 ) -> None:
     path = tmp_path / "host.xplane.pb"

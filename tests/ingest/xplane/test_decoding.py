@@ -137,7 +137,7 @@ ANY_EVENT = st.one_of(
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=30))
-def test_messages_of_any_shape_are_what_the_general_decoder_says(contents: list[bytes]) -> None:
+def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) -> None:
     encoded = [message(4, content) for content in contents]
     content = b"".join(encoded)
     buffer = Buffer.of([content])

@@ -1,4 +1,4 @@
-"""Compiled programs: what becomes of their instructions, and which one an event ran."""
+"""Compiled programs: their instructions, and which of them an event ran."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_instructions_with_their_shapes_and_what_holds_them(tmp_path: Path) -> N
     }
 
 
-def test_programs_of_one_name_are_told_apart_and_those_that_did_not_run_left_out(
+def test_programs_of_one_name_are_distinct_and_only_those_that_ran_are_kept(
     tmp_path: Path,
 ) -> None:
     def program(size: int) -> bytes:
@@ -177,7 +177,7 @@ def test_ranks_and_bundles_keep_the_references(tmp_path: Path) -> None:
         b'{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":[1]}}}',
     ],
 )
-def test_what_a_library_was_asked_for(tmp_path: Path, config: bytes) -> None:
+def test_the_backend_config_of_library_calls(tmp_path: Path, config: bytes) -> None:
     more = message(28, "__cublas$gemm") + message(43, config)
     call = Made(2, "gemm", "custom-call", tuple_of(array(4, 4), array(9, kind=U8)), more=more)
     program = module(1, computation(1, 2, call))
@@ -188,7 +188,7 @@ def test_what_a_library_was_asked_for(tmp_path: Path, config: bytes) -> None:
 
 
 @pytest.mark.parametrize("config", [b"{" * 50_000, b"[" * 50_000, b"\xff\xfe", b"[1]", b'{"a":1}'])
-def test_a_configuration_that_is_none_is_passed_over(tmp_path: Path, config: bytes) -> None:
+def test_an_invalid_backend_config_is_ignored(tmp_path: Path, config: bytes) -> None:
     call = Made(2, "c", "custom-call", array(4), more=message(28, "t") + message(43, config))
     program = module(1, computation(1, 2, call))
     path = write_programs(tmp_path / "x.pb", ran(("jit_f", 1, "c")), jit_f_1=program)

@@ -1,4 +1,4 @@
-"""Scopes that XLA's optimizer lost: given back where the program tells whose work it is."""
+"""Scopes that XLA's optimizer lost are inferred where the program determines them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inputs() -> list[Made]:
     ]
 
 
-def test_a_weight_s_gradient_is_told_by_its_tensors(tmp_path: Path) -> None:
+def test_a_weight_gradient_is_matched_by_its_tensors(tmp_path: Path) -> None:
     forward = Made(4, "forward", "convolution", Y, CONV1, (1, 2))
     gradient = Made(5, "wgrad", "convolution", W, "", (1, 3))
     found = scopes(tmp_path, *inputs(), forward, gradient)

@@ -64,7 +64,7 @@ def test_a_verb_takes_one_of_the_hosts(logdir: Path) -> None:
     [b"", b"\x0a\x20\x08\x01\x12\x0d/device:GPU:0", b"\x0a\x0e\x12\x08/host:CPU\x0f\x0f\x0f\x0f"],
     ids=["empty", "cut", "damaged"],
 )
-def test_a_bad_file_among_the_hosts_is_left_out_and_said(logdir: Path, bad: bytes) -> None:
+def test_a_bad_file_among_the_hosts_is_in_the_ledger(logdir: Path, bad: bytes) -> None:
     (logdir / RUN / "gamma.xplane.pb").write_bytes(bad)
     shown = CliRunner().invoke(app, ["info", str(logdir)])
     assert "0: traceana, 1: beta-host" in shown.stdout

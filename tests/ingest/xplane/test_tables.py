@@ -1,4 +1,4 @@
-"""What becomes of a GPU's streams, of a host's threads, and of lines that are derived."""
+"""The tables of GPU streams, host threads and derived lines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_derived_lines_are_never_device_time(tmp_path: Path) -> None:
     assert trace.ranges["domain"].to_list()[0] == "XLA Modules"
 
 
-def test_times_finer_than_a_nanosecond_are_rounded_and_said(tmp_path: Path) -> None:
+def test_times_finer_than_a_nanosecond_are_rounded_and_counted(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     plane.line("Stream #1", [plane.event("a", 1_000, 1_499), plane.event("b", 3_500, 1_501)])
     trace = trace_of(write(tmp_path / "x.pb", plane))
