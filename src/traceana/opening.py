@@ -86,8 +86,7 @@ def _recorded(source: Path) -> list[Path]:
 
     Raises where it holds several runs, one that goes on, or one without a trace.
     """
-    from traceana.runs.find import is_run, runs_below
-    from traceana.runs.read import read_run, refuse_partial
+    from traceana.runs.run_folders import is_run, read_run, refuse_partial, runs_below
 
     if not source.is_dir():
         return []

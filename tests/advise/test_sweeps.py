@@ -17,7 +17,7 @@ from traceana.advise import Finding, advise
 from traceana.cli.main import app
 from traceana.report.findings import sentence
 from traceana.runs import Axis, Point, StepTimes, Sweep, batch_series
-from traceana.runs.model import SWEEP_FILE, BatchSeries
+from traceana.runs.run_files import SWEEP_FILE, BatchSeries
 from traceana.trace import Trace
 
 FEW_BLOCKS = CASES["small_batch"][0]

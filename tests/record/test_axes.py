@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from traceana.errors import BadSweepError
-from traceana.record.asked import Asked
-from traceana.record.axes import parse_axis, points
+from traceana.record.sweep import SubjectOptions, parse_axis, points
 
 
 @pytest.mark.parametrize(
@@ -32,18 +31,18 @@ def test_values(text: str, values: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("batch", "write NAME=VALUE"),
-        ("=1", "write NAME=VALUE"),
-        ("batch=", "is no value"),
-        ("batch=1,,2", "is no value"),
-        ("batch=../x", "is no value"),
-        ("batch=a/b", "is no value"),
-        ("batch=1,1", "1 is there twice"),
-        ("batch=1,2,4..500", "does not lead to 500; the nearest before it is 256"),
-        ("batch=4,2..1", "does not lead to 1"),
-        ("batch=0,0..4", "does not lead to 4"),
-        ("lr=0.1..0.5", "only whole numbers"),
-        ("batch=1..x", "only whole numbers"),
+        ("batch", "use NAME=VALUE"),
+        ("=1", "use NAME=VALUE"),
+        ("batch=", "bad value"),
+        ("batch=1,,2", "bad value"),
+        ("batch=../x", "bad value"),
+        ("batch=a/b", "bad value"),
+        ("batch=1,1", "1 is given twice"),
+        ("batch=1,2,4..500", "does not reach 500; the nearest value below it is 256"),
+        ("batch=4,2..1", "does not reach 1"),
+        ("batch=0,0..4", "does not reach 4"),
+        ("lr=0.1..0.5", "needs integers"),
+        ("batch=1..x", "needs integers"),
     ],
 )
 def test_what_is_no_axis_is_told(text: str, says: str) -> None:
@@ -59,15 +58,15 @@ def test_points_are_the_product_the_last_axis_fastest() -> None:
         "framework=jax,batch=1",
         "framework=jax,batch=2",
     ]
-    with pytest.raises(BadSweepError, match="an axis twice"):
+    with pytest.raises(BadSweepError, match="duplicate axis"):
         points([axes[0], axes[0]])
     with pytest.raises(BadSweepError, match="more than 10000"):
         points([parse_axis("batch=1..101"), parse_axis("threads=1..100")])
 
 
 def test_values_take_their_place_in_a_command() -> None:
-    asked = Asked(command=("python", "train.py", "--lr={lr}", "{batch}", "{lr}{other}"))
+    asked = SubjectOptions(command=("python", "train.py", "--lr={lr}", "{batch}", "{lr}{other}"))
     subject = asked.at({"lr": "0.1", "batch": "8"})
     assert subject.argv == ("python", "train.py", "--lr=0.1", "8", "0.1{other}")
-    with pytest.raises(BadSweepError, match=r"the command has no \{seed\}"):
+    with pytest.raises(BadSweepError, match=r"no placeholder \{seed\}"):
         asked.at({"seed": "1"})

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from traceana.record.inside.keras_model import _batch as batch_of_fit
-from traceana.record.inside.report import Report
-from traceana.record.inside.settings import Settings
+from traceana.record.inside.process_report import Report, Settings
 from traceana.record.inside.torch_model import Model
-from traceana.record.reports import ProcessReport, read_reports
+from traceana.record.outcome import ProcessReport, read_reports
 from traceana.record.script import _batch as batch_of_ranks
 
 
@@ -25,6 +24,7 @@ def in_torch(
 
     report = Report(Settings(str(folder)))
     model = Model(torch, report)
+    model.watch_loaders()
     for batch in loads:
         rows = torch.utils.data.TensorDataset(torch.ones(12, 3))
         next(iter(torch.utils.data.DataLoader(rows, batch_size=batch)))
@@ -35,7 +35,7 @@ def in_torch(
         (made[0] if isinstance(made, tuple) else made).sum().backward()
     optimizer.step()
     model.step_ended()
-    found = read_reports(folder)
+    found, _ = read_reports(folder)
     return found[0].images_per_step if found else None
 
 

@@ -16,14 +16,13 @@ import pytest
 from tests.cli.conftest import Run as Command
 from tests.cli.conftest import run as run
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
-from traceana.record.check import why_unusable
-from traceana.record.child import Ended
-from traceana.record.folder import PartialFolder
-from traceana.record.reason import reason
-from traceana.record.reports import ProcessReport, Raised
+from traceana.record.child_process import Ended
+from traceana.record.outcome import ProcessReport, Raised
+from traceana.record.partial_folder import PartialFolder
+from traceana.record.recording import reason, why_unusable
 from traceana.record.script import Script
 from traceana.runs import is_run, read_run
-from traceana.runs.model import RUN_FILE, Profiler
+from traceana.runs.run_files import RUN_FILE, Profiler
 
 Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
@@ -80,7 +79,7 @@ def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
         ("trace.json.gz",),
     )
     assert run.run.exit_status == (-9 if hangs == "in a thread" else -15)
-    note = "a process did not exit within 1 s (--exit-timeout) and was ended"
+    note = "a process did not exit within 1 s (--exit-timeout) and was killed"
     assert note in run.run.notes
     environment = run.environment()
     assert environment is not None
@@ -142,7 +141,7 @@ def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 50, done.stderr
-    assert "no space is left for" in done.stderr
+    assert "no space left for" in done.stderr
     assert done.stdout.splitlines() == ["trained"]
 
 
@@ -155,13 +154,13 @@ def test_a_command_that_dies_is_a_run_that_says_so(tmp_path: Path, run: Command)
     assert (made.status, made.reason, made.exit_status) == ("failed", "signal SIGKILL", -9)
     again = run("report", tmp_path / "run")
     assert again.exit_code == 20
-    assert "its run was failed (signal SIGKILL)" in again.stderr
+    assert "the run was failed (signal SIGKILL)" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ((*PYTHON, "pass"), "no Python that imports torch, tensorflow or jax"),
+        ((*PYTHON, "pass"), "started no Python that imports torch, tensorflow or jax"),
         ((sys.executable, "-I", "-c", "pass"), "ignore it"),
     ],
 )
@@ -181,9 +180,9 @@ def test_a_script_that_only_infers_is_told_what_does_record_it(
     report = {"executable": "python", "framework": "torch"}
     (tmp_path / "process-1.json").write_text(json.dumps(report))
     why = Script(("python", "infer.py"), profiler).outcome(tmp_path, recorded=True).why_nothing
-    assert "no step was seen, which is a call of an optimizer's step()" in why
+    assert "ran no training step (a call of an optimizer's step())" in why
     # Not another --profiler: all of them wait for a step.
-    assert why.endswith("run it under a profiler yourself and open what that writes")
+    assert why.endswith("run it under a profiler and open its trace")
 
 
 def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
@@ -191,7 +190,7 @@ def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
     for content, says in (
         ('{"schemaVersion": 1, "traceEvents": []}', "recorded nothing"),
         ("", "is empty"),
-        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op"', "ends in its middle"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op"', "is truncated"),
     ):
         trace.write_text(content)
         assert says in str(why_unusable([trace]))
@@ -216,7 +215,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path, run: Command) -> None:
     (tmp_path / "mine").mkdir()
     done = run("record", "--force", "-o", tmp_path / "mine", "--", *PYTHON, "pass")
     assert done.exit_code == 50
-    assert "no recorded run" in done.stderr
+    assert "not a recorded run" in done.stderr
 
 
 def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path: Path) -> None:
@@ -226,7 +225,7 @@ def test_what_a_killed_recording_left_is_cleared_and_one_at_work_is_not(tmp_path
     assert not is_run(left)
     at_work = PartialFolder(tmp_path / "run")
     assert [path.name for path in left.iterdir()] == [".lock"]
-    with pytest.raises(Exception, match="another recording is at work"):
+    with pytest.raises(Exception, match="another recording uses"):
         PartialFolder(tmp_path / "run")
     at_work.discard()
     assert not left.exists()
@@ -294,7 +293,7 @@ def test_a_profiler_around_us_is_refused(
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     done = run("record", "-o", tmp_path / "run", "--", *PYTHON, "pass")
     assert done.exit_code == 71
-    assert "runs under nsys or another profiler already" in done.stderr
+    assert "running under nsys or another profiler" in done.stderr
 
 
 def test_what_is_missing_is_named(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from traceana.record.inside.imports import watch
+from traceana.record.inside.import_hooks import watch
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["imported", "asked for, then imported"])

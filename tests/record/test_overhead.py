@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.support.runs import write_run
-from traceana.record.one import overhead
-from traceana.record.screen import of_run, of_sweep
+from traceana.record.recording import overhead
+from traceana.record.summary import run_summary, sweep_summary
 from traceana.runs import StepTimes, Timing, read_run
-from traceana.runs.model import TIMING_FILE
+from traceana.runs.run_files import TIMING_FILE
 
 PLAIN = (110, 100, 120)
 SLOWER = (160, 170, 150)
@@ -63,8 +63,8 @@ def test_where_only_the_sum_is_right_the_means_are_compared() -> None:
     ("profiled", "line", "cell"),
     [
         (SLOWER, "+45 % (90% interval +25 to +70 %)", "+25 to +70 %"),
-        ((20, 20, 20), "not measurable (90% interval -83 to -80 %)", "not measurable"),
-        ((160, 170), "not measurable (at least 3 steps of each run needed)", "not measurable"),
+        ((20, 20, 20), "inconclusive (90% interval -83 to -80 %)", "inconclusive"),
+        ((160, 170), "inconclusive: at least 3 steps per run needed", "inconclusive"),
     ],
 )
 def test_the_screen_shows_the_interval(
@@ -81,9 +81,9 @@ def test_the_screen_shows_the_interval(
     )
     (folder / TIMING_FILE).write_bytes(msgspec.json.encode(timing))
     run = read_run(folder)
-    assert f"  overhead  {line}\n" in of_run(run)
-    assert "median of 3 without a profiler, 11 ns per example" in of_run(run)
-    assert of_sweep(folder, [run], 1).splitlines()[2].endswith(f"  {cell}")
+    assert f"  overhead  {line}\n" in run_summary(run)
+    assert "median of 3 without a profiler, 11 ns per example" in run_summary(run)
+    assert sweep_summary(folder, [run], 1).splitlines()[2].endswith(f"  {cell}")
 
 
 def test_a_timing_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_timing_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     timing = read_run(folder).timing()
     assert timing is not None
     assert timing.overhead_interval is None
-    assert "not measurable" in of_run(read_run(folder))
+    assert "inconclusive" in run_summary(read_run(folder))

@@ -145,5 +145,5 @@ def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
     done = record(*options, "--", sys.executable, script(OWN_PROFILER))
     assert done.returncode == 71
     assert "goes on" in done.stdout
-    assert "runs torch.profiler itself, and CUPTI serves one" in done.stderr
+    assert "runs torch.profiler itself, and CUPTI supports one" in done.stderr
     assert list(tmp_path.iterdir()) == []

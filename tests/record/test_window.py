@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from traceana.record.inside.compiled_steps import CompiledSteps
-from traceana.record.inside.report import Report
-from traceana.record.inside.settings import Settings
-from traceana.record.inside.window import Clock, Recorder, Window
-from traceana.record.reports import ProcessReport, read_reports
+from traceana.record.inside.process_report import Report, Settings
+from traceana.record.inside.step_window import Clock, Recorder, Window
+from traceana.record.outcome import ProcessReport, read_reports
 
 
 class Ticks(Clock):
@@ -63,7 +62,8 @@ def window(folder: Path, recorder: Recorder, **options: Any) -> tuple[Window, Re
 
 
 def told(folder: Path) -> ProcessReport:
-    (report,) = read_reports(folder)
+    ((report,), notes) = read_reports(folder)
+    assert notes == ()
     return report
 
 

@@ -17,7 +17,7 @@ from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
 from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
-from traceana.runs.model import RUN_FILE
+from traceana.runs.run_files import RUN_FILE
 
 SMALL = ("--network", "lenet5", "--steps", "2", "--warm-up", "1")
 
@@ -78,7 +78,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
     assert [path for path in kept if now[path] != kept[path]] == [gone / RUN_FILE]
     other = run("record", "--sweep", "framework=pytorch", *SMALL, "-o", sweep, "--resume")
     assert other.exit_code == 2
-    assert "of other values or of another command" in other.stderr
+    assert "with other values or another command" in other.stderr
 
 
 def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_options_that_a_workload_refuses_leave_nothing(tmp_path: Path, run: Comm
     pytest.importorskip("jax")
     done = run("record", "--framework", "jax", "--threads", "1", "-o", tmp_path / "run")
     assert done.exit_code == 2
-    assert "the workload refused its options: JAX: there is no option for threads" in done.stderr
+    assert "the workload rejected its options: JAX: there is no option for threads" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,5 +134,5 @@ def test_torch_profiler_beside_nsys_is_refused(record: Record, tmp_path: Path) -
     options = ("--profiler", "nsys", "--no-baseline", "-o", tmp_path / "run")
     done = record(*options, "--", sys.executable, script)
     assert done.returncode == 71
-    assert "runs torch.profiler itself, beside nsys, and CUPTI serves one" in done.stderr
+    assert "runs torch.profiler itself, beside nsys, and CUPTI supports one" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["my_train.py"]

@@ -20,7 +20,7 @@ from traceana.errors import (
     UnfinishedRunError,
 )
 from traceana.runs import Status, StepTimes, find_runs, read_run, read_sweep
-from traceana.runs.model import RUN_FILE, SWEEP_FILE
+from traceana.runs.run_files import RUN_FILE, SWEEP_FILE
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
@@ -103,7 +103,7 @@ def test_a_damaged_run_is_told_in_one_line(tmp_path: Path, content: str, says: s
 @pytest.mark.parametrize(
     ("status", "reason", "says"),
     [
-        ("failed", "out of memory", "its run was failed \\(out of memory\\)"),
+        ("failed", "out of memory", "the run was failed \\(out of memory\\)"),
         ("complete", None, "recorded without a profiler"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_run_without_a_trace_says_why(
 def test_a_recording_that_goes_on_is_no_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run.partial")
     for opens in (traceana.open, read_run, lambda path: find_runs([path])):
-        with pytest.raises(UnfinishedRunError, match="goes on or was cut off"):
+        with pytest.raises(UnfinishedRunError, match="is an unfinished recording"):
             opens(folder)
     make_run(tmp_path / "whole")
     assert [one.folder.name for one in find_runs([tmp_path])] == ["whole"]

@@ -10,7 +10,7 @@ import msgspec
 
 from traceana.model.manifest import Manifest
 from traceana.runs import Environment, Gpu, Run, Status, StepTimes, Timing, Workload
-from traceana.runs.model import (
+from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,
     RUN_FILE,

@@ -20,7 +20,7 @@ from traceana.advise.rule import RULES, Finding, Rule
 from traceana.settings import LOW_UTILIZATION, WORTH
 
 if TYPE_CHECKING:
-    from traceana.runs.model import BatchSeries
+    from traceana.runs.run_files import BatchSeries
     from traceana.trace import Trace
 
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]

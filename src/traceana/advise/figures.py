@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from traceana.analyze.transfers import By
     from traceana.flops.peaks import Peaks
     from traceana.result import Result
-    from traceana.runs.model import BatchSeries
+    from traceana.runs.run_files import BatchSeries
     from traceana.trace import Trace
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from traceana.settings import LESS_PER_IMAGE
 
 if TYPE_CHECKING:
-    from traceana.runs.model import BatchSeries
+    from traceana.runs.run_files import BatchSeries
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "batch": pl.Int64,

@@ -11,11 +11,11 @@ import typer
 from typer.core import TyperCommand
 
 from traceana.errors import ExitCode
-from traceana.record.framework import Framework
+from traceana.record import Framework
 
 if TYPE_CHECKING:
-    from traceana.record.asked import Asked
-    from traceana.record.one import Request
+    from traceana.record.recording import Request
+    from traceana.record.sweep import SubjectOptions
     from traceana.runs import RecordedRun
 
 SEPARATOR = "--"
@@ -138,11 +138,11 @@ def record(what: What, words: Words = None) -> ExitCode:
     return _record_sweep(what, asked)
 
 
-def _asked(what: What, words: list[str]) -> Asked:
+def _asked(what: What, words: list[str]) -> SubjectOptions:
     from traceana.errors import ProfilerConflictError
-    from traceana.record.asked import Asked
+    from traceana.record.sweep import SubjectOptions
     from traceana.record.workload import find_workloads
-    from traceana.runs.model import Profiler
+    from traceana.runs.run_files import Profiler
 
     cut = words.index(SEPARATOR) if SEPARATOR in words else len(words)
     options, command = words[:cut], words[cut + 1 :]
@@ -165,7 +165,7 @@ def _asked(what: What, words: list[str]) -> Asked:
         )
     if len(chosen) > 1:
         raise typer.BadParameter("choose one", param_hint="--profiler")
-    return Asked(
+    return SubjectOptions(
         command=tuple(command),
         framework=what.framework,
         options=tuple(options),
@@ -177,9 +177,9 @@ def _asked(what: What, words: list[str]) -> Asked:
     )
 
 
-def _request(what: What, asked: Asked) -> Request:
-    from traceana.record.child import EXIT_TIMEOUT
-    from traceana.record.one import Request
+def _request(what: What, asked: SubjectOptions) -> Request:
+    from traceana.record.child_process import EXIT_TIMEOUT
+    from traceana.record.recording import Request
 
     return Request(
         baseline=what.baseline,
@@ -189,21 +189,20 @@ def _request(what: What, asked: Asked) -> Request:
     )
 
 
-def _record_one(what: What, asked: Asked) -> ExitCode:
-    from traceana.record.folder import check_free
-    from traceana.record.one import record as record_one
-    from traceana.record.screen import of_run
+def _record_one(what: What, asked: SubjectOptions) -> ExitCode:
+    from traceana.record.partial_folder import check_free
+    from traceana.record.recording import record as record_one
+    from traceana.record.summary import run_summary
 
     check_free(what.output, force=what.force)
     made = record_one(asked.at({}), what.output, _request(what, asked))
-    typer.echo(of_run(made), nl=False)
+    typer.echo(run_summary(made), nl=False)
     return _code([made])
 
 
-def _record_sweep(what: What, asked: Asked) -> ExitCode:
-    from traceana.record.axes import parse_axis, points
-    from traceana.record.screen import of_sweep
-    from traceana.record.sweep import SweepRequest, record_sweep
+def _record_sweep(what: What, asked: SubjectOptions) -> ExitCode:
+    from traceana.record.summary import sweep_summary
+    from traceana.record.sweep import SweepRequest, parse_axis, points, record_sweep
     from traceana.runs import Point
 
     axes = tuple(parse_axis(text) for text in what.sweep or ())
@@ -234,13 +233,13 @@ def _record_sweep(what: What, asked: Asked) -> ExitCode:
                 break
     finally:
         if made:
-            typer.echo(of_sweep(what.output, made, total), nl=False)
+            typer.echo(sweep_summary(what.output, made, total), nl=False)
     return _code(made)
 
 
 def _code(made: list[RecordedRun]) -> ExitCode:
     """How ``record`` ends: memory that is not there is a result of a sweep, and no failure."""
-    from traceana.record.reason import OUT_OF_MEMORY
+    from traceana.record.recording import OUT_OF_MEMORY
     from traceana.runs import Status
 
     if any(one.run.status is Status.INTERRUPTED for one in made):

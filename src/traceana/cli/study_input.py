@@ -97,7 +97,7 @@ def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Commu
 def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> list[Traced]:
     """Return the runs with their traces; a path that is no folder of runs is a trace itself."""
     from traceana.runs import find_runs
-    from traceana.runs.find import is_run, runs_below
+    from traceana.runs.run_folders import is_run, runs_below
 
     found: list[Traced] = []
     for path in paths:

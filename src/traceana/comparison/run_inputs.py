@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import BadPairsError, CannotWriteError, NotFoundError, UnreadableError
 from traceana.runs import RecordedRun, find_runs, is_run
-from traceana.runs.find import runs_below
+from traceana.runs.run_folders import runs_below
 from traceana.trace.bundle import is_bundle
 
 if TYPE_CHECKING:

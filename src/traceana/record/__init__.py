@@ -1,5 +1,17 @@
-"""``traceana record``: runs a workload or a user's script under a profiler, into a run's folder.
+"""``traceana record``: runs a workload or a script under a profiler, into a run's folder.
 
-``inside/`` is what runs in the recorded process. It needs the standard library alone, for the
-script's Python need not have traceana.
+``inside/`` runs in the recorded process. It needs the standard library only, for the script's
+Python need not have traceana. This module imports nothing else: the command line starts with it.
 """
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Framework(StrEnum):
+    """The frameworks of the workloads, by the names of their modules."""
+
+    PYTORCH = "pytorch"
+    KERAS = "keras"
+    JAX = "jax"

@@ -1,4 +1,4 @@
-"""On what a run is made: this machine, and what the recorded processes tell."""
+"""The environment of a run: this machine, and the reports of the recorded processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Final
 
 from traceana import __version__
 from traceana.record.nsys import find_nsys
-from traceana.record.reports import ProcessReport
-from traceana.runs.model import Environment, Gpu, Profiler
+from traceana.record.outcome import ProcessReport
+from traceana.runs.run_files import Environment, Gpu, Profiler
 
 _VARIABLES: Final = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG"),
@@ -22,13 +22,13 @@ _VARIABLES: Final = (
     *("XLA_FLAGS", "JAX_PLATFORMS", "TF_XLA_FLAGS", "TF_CUDNN_USE_AUTOTUNE", "KERAS_BACKEND"),
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "NCCL_ALGO", "NCCL_P2P_DISABLE"),
 )
-"""Those that change what is computed or where; others are nobody's business."""
+"""Variables that change what is computed or where."""
 
 
 def environment(
     processes: Sequence[ProcessReport], profiler: Profiler, options: Sequence[str]
 ) -> Environment:
-    """Return the environment of a run; the process that trained speaks for all."""
+    """Return the environment of a run, with versions from the training process."""
     known = next((one for one in processes if one.packages), None)
     gpus = _gpus()
     if known is not None and known.gpus:
@@ -62,8 +62,8 @@ def environment(
 
 def _profiler_version(profiler: Profiler, known: ProcessReport | None) -> str | None:
     if profiler is Profiler.NSYS:
-        said = _said([find_nsys(), "--version"])
-        return said.rpartition(" ")[2].strip() or None
+        output = _output([find_nsys(), "--version"])
+        return output.rpartition(" ")[2].strip() or None
     packages = {} if known is None else known.packages
     names = {
         Profiler.TORCH: ("torch",),
@@ -78,9 +78,9 @@ def _gpus() -> tuple[Gpu, ...]:
     if program is None:
         return ()
     fields = "name,memory.total,driver_version,compute_cap"
-    said = _said([program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    output = _output([program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
     found = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) == 4:
             name, mebibytes, driver, capability = values
@@ -91,7 +91,7 @@ def _gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def _said(words: list[str]) -> str:
+def _output(words: list[str]) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

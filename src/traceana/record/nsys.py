@@ -1,4 +1,4 @@
-"""Nsight Systems: the command that records another, and the export that traceana reads."""
+"""Nsight Systems: the command that records another one, and the SQLite export of its report."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from traceana.errors import MissingToolError, ToolFailedError
-from traceana.record.inside.nvtx_window import CAPTURE
-from traceana.record.subject import Launch
+from traceana.record.inside.step_window import CAPTURE
+from traceana.record.outcome import Launch
 
 # OS runtime events and samples would make the export many times bigger.
 QUIET: Final = ("--sample=none", "--cpuctxsw=none")
 _NAME: Final = "trace"
 _TRIALS: Final = 3
 _PATIENCE: Final = 120
-"""Seconds for a test recording, which takes a few as a rule."""
+"""Seconds for a test recording, which usually takes a few."""
 _LONGEST: Final = 200
 _SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
@@ -36,7 +36,7 @@ def find_nsys() -> str:
 
 
 def check_nsys() -> None:
-    """Record ``true`` once with this nsys: one without its importer writes no report.
+    """Record ``true`` once with this nsys, because one without its importer writes no report.
 
     Raises ``MissingToolError``, or ``ToolFailedError`` where nsys leaves no report or exports none.
     """
@@ -51,8 +51,9 @@ def check_nsys() -> None:
 
 @lru_cache(maxsize=8)
 def _fault(path: str, _modified: int) -> str | None:
-    """Return what the test recording lacked; of one with neither report nor stream it is tried
-    again: now and then nsys fails to begin, and does the next time.
+    """Return why the test recording failed, None where it did not.
+
+    It is repeated where nsys left no file: now and then nsys fails to start once.
     """
     why = None
     for _ in range(_TRIALS):
@@ -64,7 +65,7 @@ def _fault(path: str, _modified: int) -> str | None:
 
 
 def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
-    """Return what a test recording lacked, and whether it left any file of nsys."""
+    """Return why a test recording failed, and whether nsys left any file."""
     words = [path, "profile", "--trace=none", *QUIET, f"--output={scratch / _NAME}", "true"]
     try:
         done = subprocess.run(
@@ -72,7 +73,7 @@ def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # Where no importer is found, nsys may leave its stream in the temporary folder.
+            # Without an importer, nsys may leave its stream in the temporary folder.
             env={**os.environ, "TMPDIR": str(scratch)},
             timeout=_PATIENCE,
             check=False,
@@ -80,27 +81,31 @@ def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
     except OSError as error:
         return f"it cannot be run ({error.strerror})", False
     except subprocess.TimeoutExpired:
-        return f"it was not done in {_PATIENCE} s", True
-    if exported(scratch):
+        return f"it took more than {_PATIENCE} s", True
+    traces, why = exported(scratch)
+    if traces:
         return None, True
     if (scratch / f"{_NAME}.nsys-rep").is_file():
-        return "'nsys export' makes no SQLite file of its report", True
+        return f"'nsys export' wrote no SQLite file ({why})", True
     if any(scratch.glob("*.qdstrm")):
         return "it left a stream (.qdstrm) and no report (.nsys-rep): its importer is missing", True
-    lines = done.stdout.decode("utf-8", "replace").replace("\r", "\n").split("\n")
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-    return f"it left no report, exit status {done.returncode} ({said[:_LONGEST]})", False
+    return f"it left no report, exit status {done.returncode} ({_last_line(done.stdout)})", False
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")[:_LONGEST]
 
 
 def runs_beside_us(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is profiled by nsys or another client of CUPTI already."""
+    """Return whether nsys or another CUPTI client profiles this process already."""
     preloaded = "ToolsInjection" in environment.get("LD_PRELOAD", "")
     return preloaded or any(name in environment for name in _SIGNS)
 
 
 def profiled(launch: Launch, scratch: Path, *, window: bool) -> Launch:
-    """Return ``launch`` under nsys, which records all of it, or the ``window`` that it marks."""
-    # Without a driver there is nothing of CUDA to record, and old versions say so at length.
+    """Return ``launch`` under nsys, which records all of it, or the marked ``window``."""
+    # Without a driver there is no CUDA to record, and old versions print long warnings.
     gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/dxg").exists()
     words = [find_nsys(), "profile", f"--trace={'cuda,nvtx,cudnn,cublas' if gpu else 'nvtx'}"]
     words += [*QUIET, f"--output={scratch / _NAME}"]
@@ -108,16 +113,24 @@ def profiled(launch: Launch, scratch: Path, *, window: bool) -> Launch:
     if window:
         words += ["--capture-range=nvtx", f"--nvtx-capture={CAPTURE}", "--capture-range-end=stop"]
         words += ["--kill=none"]
-        # The range's text is not registered beforehand.
+        # The range's text is not a registered string.
         environment["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"
     return Launch([*words, *launch.words], environment)
 
 
-def exported(scratch: Path) -> tuple[Path, ...]:
-    """Export the report in ``scratch``; returns nothing where nsys wrote none."""
+def exported(scratch: Path) -> tuple[tuple[Path, ...], str | None]:
+    """Return the exported report of ``scratch``, or nothing and why: nsys' last line."""
     report, export = scratch / f"{_NAME}.nsys-rep", scratch / f"{_NAME}.sqlite"
     if not report.is_file():
-        return ()
+        return (), "nsys wrote no report"
     words = [find_nsys(), "export", "--type=sqlite", f"--output={export}", str(report)]
-    subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return (export,) if export.is_file() else ()
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if export.is_file():
+        return (export,), None
+    return (), f"nsys export failed, exit status {done.returncode}: {_last_line(done.stdout)}"

@@ -1,4 +1,4 @@
-"""A script of the user's own, which knows nothing of traceana."""
+"""A user's script, recorded without changes to it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Final
 
 from traceana.errors import ProfilerConflictError
 from traceana.record import nsys
-from traceana.record.inside.settings import Settings
-from traceana.record.reports import ProcessReport, read_reports
-from traceana.record.subject import Launch, Outcome
-from traceana.runs.model import LAYERS_FILE, Profiler
+from traceana.record.inside.process_report import Settings
+from traceana.record.outcome import Launch, Outcome, ProcessReport, read_reports
+from traceana.runs.run_files import LAYERS_FILE, Profiler
 
 WARM_UP: Final = 5
 STEPS: Final = 10
@@ -32,9 +31,9 @@ _STEP: Final = {
 
 @dataclass(frozen=True)
 class Script:
-    """The command ``words``; ``stop`` ends it behind the window.
+    """The command ``words``; ``stop`` ends it after the window.
 
-    Without a profiler it is always ended there: only its steps' times are wanted.
+    The launch without a profiler always ends there: only its step times are needed.
     """
 
     words: tuple[str, ...]
@@ -49,7 +48,7 @@ class Script:
         return self.words
 
     def check(self) -> None:
-        """Raise ``ProfilerConflictError`` where the command is a profiler's."""
+        """Raise ``ProfilerConflictError`` where the command is a profiler."""
         program = Path(self.words[0]).name
         if program in ("nsys", "ncu") and self.profiler is not Profiler.NONE:
             raise ProfilerConflictError(
@@ -73,18 +72,19 @@ class Script:
         return launch
 
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
-        """Return what the processes of the command reported."""
-        processes = read_reports(scratch)
+        """Return the outcome from the reports of the command's processes."""
+        processes, damaged = read_reports(scratch)
         trained = next((one for one in processes if one.steps_taken), None)
         traces = tuple(scratch / one.trace for one in processes if one.trace)
         profiler = self.profiler or _OF_FRAMEWORK.get(trained.framework or "" if trained else "")
-        notes = {note: None for one in processes for note in one.notes}
+        notes = dict.fromkeys(damaged) | {note: None for one in processes for note in one.notes}
+        failed = None
         if recorded and self.profiler is Profiler.NSYS:
-            traces = nsys.exported(scratch)
+            traces, failed = nsys.exported(scratch)
         if trained is not None and trained.times is not None:
             taken = len(trained.times.steps_ns)
             if recorded and taken < self.steps:
-                notes[f"{taken} of {self.steps} steps were recorded: the script ended"] = None
+                notes[f"{taken} of {self.steps} steps recorded: the script ended"] = None
         layers = scratch / LAYERS_FILE
         return Outcome(
             times=None if trained is None else trained.times,
@@ -92,49 +92,47 @@ class Script:
             layers=layers if layers.is_file() else None,
             images_per_step=None if trained is None else _batch(trained, processes),
             profiler=profiler,
-            why_nothing=self._why_nothing(processes),
+            why_nothing=self._why_nothing(processes, failed),
             notes=tuple(notes),
             processes=processes,
         )
 
-    def _why_nothing(self, processes: Sequence[ProcessReport]) -> str:
+    def _why_nothing(self, processes: Sequence[ProcessReport], failed: str | None) -> str:
         for one in processes:
             if one.problem is not None:
                 return one.problem.text
         known = next((one for one in processes if one.framework is not None), None)
         if known is None or known.framework is None:
             return (
-                "no Python that imports torch, tensorflow or jax was started by the command, or "
-                "not with this PYTHONPATH (python -E and -I ignore it)"
+                "the command started no Python that imports torch, tensorflow or jax, or not with "
+                "this PYTHONPATH (python -E and -I ignore it)"
             )
         if known.times is not None:
-            by = "nsys" if self.profiler is Profiler.NSYS else "the profiler"
-            return f"the steps were taken, and {by} wrote nothing: see what it says above"
+            return f"{len(known.times.steps_ns)} steps ran, and {failed or 'no trace was written'}"
         if known.steps_taken:
             return (
-                f"the script ended after {known.steps_taken} steps, and the window begins after "
-                f"--warm-up {self.warm_up}: give a smaller one"
+                f"the script ended after {known.steps_taken} steps, before the window "
+                f"(--warm-up {self.warm_up}): use a smaller --warm-up"
             )
         wanted = self.profiler
         if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
             return f"the script trains with {known.framework}, and --profiler is {wanted}"
         return (
-            f"the script imported {known.framework} and no step was seen, which is "
-            f"{_STEP[known.framework]}. Where nothing is trained, run it under a profiler yourself "
-            "and open what that writes"
+            f"the script imported {known.framework} and ran no training step "
+            f"({_STEP[known.framework]}). For inference, run it under a profiler and open its trace"
         )
 
 
 def _batch(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
-    """Return the examples per step of all ranks, None unless each reported its own."""
+    """Return the examples per step of all ranks, None unless each reported them."""
     if trained.world_size is None:
         return trained.images_per_step
-    told = {one.rank: one.images_per_step for one in processes if one.rank is not None}
-    known = [batch for batch in told.values() if batch is not None]
+    given = {one.rank: one.images_per_step for one in processes if one.rank is not None}
+    known = [batch for batch in given.values() if batch is not None]
     return sum(known) if len(known) == trained.world_size else None
 
 
 def on_path() -> dict[str, str]:
-    """Return the PYTHONPATH with which a Python reports to us."""
+    """Return the PYTHONPATH with which a Python process records itself."""
     existing = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(_INSIDE), *([existing] if existing else [])])}

@@ -1,28 +1,196 @@
-"""Records many runs that differ in an option or several."""
+"""A sweep: its axes, its points, the subject at each point, and the recording of its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from traceana.errors import BadSweepError, CannotWriteError
-from traceana.record.folder import check_free, remove, write_json
-from traceana.record.one import Request, record
-from traceana.record.subject import Subject
-from traceana.runs.find import is_run, is_sweep
-from traceana.runs.model import SWEEP_FILE, Axis, Point, Status, Sweep
-from traceana.runs.read import RecordedRun, read_run, read_sweep
+from traceana.record import Framework
+from traceana.record.outcome import Subject
+from traceana.record.partial_folder import check_free, remove, write_json
+from traceana.record.recording import Request, record
+from traceana.record.script import STEPS, WARM_UP, Script
+from traceana.record.workload import WorkloadRun
+from traceana.runs.run_files import SWEEP_FILE, Axis, Point, Profiler, Status, Sweep
+from traceana.runs.run_folders import RecordedRun, is_run, is_sweep, read_run, read_sweep
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+_VALUE: Final = re.compile(r"[A-Za-z0-9_.+:@-]+\Z")
+_MOST: Final = 10_000
+"""The maximum number of points."""
+
+
+def parse_axis(text: str) -> Axis:
+    """Return the axis of ``batch=1,2,4..512`` or ``algorithms=heuristic,benchmark``.
+
+    Integers before ``..`` are continued: by the ratio of the last two if that is an integer of 2
+    or more (of three: if they agree), else by their difference; after a single one by 1. The last
+    value must be reached. Raises ``BadSweepError``.
+    """
+    name, equals, rest = text.partition("=")
+    if not equals or not _NAME.match(name):
+        raise BadSweepError(f"--sweep {text}: use NAME=VALUE,VALUE or NAME=1,2,4..512")
+    values: list[str] = []
+    for piece in rest.split(","):
+        first, dots, last = piece.strip().partition("..")
+        if not _VALUE.match(first):
+            raise BadSweepError(
+                f"--sweep {text}: bad value {piece.strip()!r}: use letters, digits and _.+:@-"
+            )
+        values.append(first)
+        if dots:
+            values += _progression(values, last, text)
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise BadSweepError(f"--sweep {text}: {twice} is given twice")
+    return Axis(name=name, values=tuple(values))
+
+
+def _progression(before: list[str], last: str, text: str) -> list[str]:
+    known = [int(value) for value in before[-3:] if value.isdecimal()]
+    if len(known) != len(before[-3:]) or not last.isdecimal():
+        raise BadSweepError(f"--sweep {text}: .. needs integers")
+    end, here = int(last), known[-1]
+    ratio, difference = _ratio(known), known[-1] - known[-2] if len(known) > 1 else 1
+    found: list[str] = []
+    while here < end and len(found) < _MOST and (ratio or difference > 0):
+        here = here * ratio if ratio else here + difference
+        found.append(str(here))
+    if here != end:
+        raise BadSweepError(
+            f"--sweep {text}: {', '.join(map(str, known))} does not reach {end}; the nearest "
+            f"value below it is {found[-2] if len(found) > 1 else known[-1]}"
+        )
+    return found
+
+
+def _ratio(known: Sequence[int]) -> int | None:
+    if len(known) < 2 or known[-2] == 0 or known[-1] % known[-2]:
+        return None
+    ratio = known[-1] // known[-2]
+    agrees = len(known) < 3 or known[-3] * ratio == known[-2]
+    # 1, 2 double; 1, 2, 3 and 2, 4, 6 do not.
+    return ratio if ratio >= 2 and agrees else None
+
+
+def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
+    """Return the product of ``axes``, the last one varying fastest. Raises ``BadSweepError``."""
+    names = [axis.name for axis in axes]
+    if len(set(names)) < len(names):
+        raise BadSweepError(f"--sweep: duplicate axis in {', '.join(names)}")
+    found = []
+    for values in product(*(axis.values for axis in axes)):
+        chosen = dict(zip(names, values, strict=True))
+        folder = ",".join(f"{name}={value}" for name, value in chosen.items())
+        found.append(Point(folder=folder, values=chosen))
+    if len(found) > _MOST:
+        raise BadSweepError(f"--sweep: {len(found)} runs, more than {_MOST}: use fewer values")
+    return tuple(found)
+
+
+_FRAMEWORK = "framework"
+_SWITCH = {"on": "--", "off": "--no-"}
+
+
+@dataclass(frozen=True)
+class SubjectOptions:
+    """A workload of ``framework`` with its ``options``, or the ``command`` of a script.
+
+    ``home`` is the folder of the workloads. None stands for the default.
+    """
+
+    command: tuple[str, ...] = ()
+    framework: Framework | None = None
+    options: tuple[str, ...] = ()
+    home: Path | None = None
+    profiler: Profiler | None = None
+    warm_up: int | None = None
+    steps: int | None = None
+    stop: bool = False
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command, without the values of a point."""
+        if self.command:
+            return self.command
+        own = [] if self.framework is None else ["--framework", self.framework.value]
+        return (*own, *self.options, *self._window())
+
+    def at(self, values: Mapping[str, str]) -> Subject:
+        """Return the subject at a point with ``values`` by axis.
+
+        In a script's command they replace ``{AXIS}``; a workload gets ``--AXIS VALUE``. Raises
+        ``BadSweepError`` where an axis has no effect.
+        """
+        if self.command:
+            return Script(
+                _filled(self.command, values),
+                self.profiler,
+                WARM_UP if self.warm_up is None else self.warm_up,
+                STEPS if self.steps is None else self.steps,
+                self.stop,
+            )
+        assert self.home is not None
+        given = {word.partition("=")[0] for word in (*self.options, *self._window())}
+        words: list[str] = []
+        framework = self.framework
+        for axis, value in values.items():
+            if axis == _FRAMEWORK:
+                framework = _framework(value)
+                continue
+            if f"--{axis}" in given:
+                raise BadSweepError(f"--{axis} is both given and swept: leave one out")
+            switch = _SWITCH.get(value)
+            words += [f"{switch}{axis}"] if switch else [f"--{axis}", value]
+        assert framework is not None
+        return WorkloadRun(
+            framework, (*self.options, *self._window(), *words), self.home, self.profiler
+        )
+
+    def _window(self) -> tuple[str, ...]:
+        words: list[str] = []
+        for name, value in (("--warm-up", self.warm_up), ("--steps", self.steps)):
+            words += [] if value is None else [name, str(value)]
+        return tuple(words)
+
+
+def _framework(value: str) -> Framework:
+    try:
+        return Framework(value)
+    except ValueError:
+        known = ", ".join(Framework)
+        raise BadSweepError(f"--sweep framework: unknown {value}; frameworks: {known}") from None
+
+
+def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    for axis in values:
+        if not any(f"{{{axis}}}" in word for word in command):
+            raise BadSweepError(
+                f"--sweep {axis}: the command has no placeholder {{{axis}}}, as in "
+                f"'-- python train.py --{axis} {{{axis}}}'"
+            )
+    filled = []
+    for word in command:
+        for axis, value in values.items():
+            word = word.replace(f"{{{axis}}}", value)
+        filled.append(word)
+    return tuple(filled)
+
 
 SubjectOf = Callable[[Point], Subject]
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The ``axes`` and their ``points``; ``argv`` is what is recorded at each of them."""
+    """The ``axes`` and their ``points``; ``argv`` is the command at each of them."""
 
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]
@@ -39,11 +207,10 @@ def record_sweep(
     request: Request,
     before: Callable[[int, Point], None],
 ) -> Iterator[RecordedRun]:
-    """Record a run at each point, and yield it; ``before`` is called with each that is to be made.
+    """Record a run at each point, and yield it; ``before`` is called before each.
 
-    Runs that die are kept with their reason, and the sweep goes on. Runs of a sweep that is resumed
-    stay as they are, other than those that were interrupted. Raises as ``record`` does, on what
-    would stop every other run too.
+    Failed runs are kept with their reason, and the sweep continues. A resumed sweep keeps its runs,
+    except for interrupted ones. Raises the errors of ``record`` that affect every run.
     """
     subjects = [(point, subject_of(point)) for point in wanted.points]
     for _, subject in subjects:
@@ -64,7 +231,7 @@ def record_sweep(
 
 
 def _prepare(target: Path, wanted: SweepRequest) -> None:
-    """Have a folder with ``traceana-sweep.json`` in it, new or as it was."""
+    """Create the folder with ``traceana-sweep.json``, or keep that of a resumed sweep."""
     sweep = Sweep(
         axes=wanted.axes,
         points=wanted.points,
@@ -76,14 +243,14 @@ def _prepare(target: Path, wanted: SweepRequest) -> None:
         before = read_sweep(target)
         if msgspec.structs.replace(before, started_at=sweep.started_at) != sweep:
             raise BadSweepError(
-                f"{target} is a sweep of other values or of another command: give those of its "
+                f"{target} is a sweep with other values or another command: use those of its "
                 f"{SWEEP_FILE}, or choose another name"
             )
         return
     check_free(target, force=wanted.force)
     try:
         if target.exists():
-            # The former sweep stays until this one is whole.
+            # The previous sweep is kept until this one is complete.
             aside = _replaced(target)
             if aside.exists():
                 remove(target)

@@ -1,4 +1,4 @@
-"""A training run of the repository's own networks."""
+"""A training run of one of the repository's networks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from typing import Final
 import msgspec
 
 from traceana.errors import MissingExtraError, ProfilerConflictError
-from traceana.record import nsys
-from traceana.record.framework import Framework
-from traceana.record.inside.settings import Settings
-from traceana.record.reports import read_reports
+from traceana.record import Framework, nsys
+from traceana.record.inside.process_report import Settings
+from traceana.record.outcome import Launch, Outcome, read_reports
 from traceana.record.script import on_path
-from traceana.record.subject import Launch, Outcome
-from traceana.runs import model
-from traceana.runs.model import Profiler, StepTimes, Value
+from traceana.runs.run_files import LAYERS_FILE, Profiler, StepTimes, Value, Workload
 
 _OWN: Final = {
     Framework.PYTORCH: Profiler.TORCH,
@@ -53,31 +50,31 @@ class WorkloadRun:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command as one would type it."""
+        """The command as typed by hand."""
         return ("python", "-m", f"workloads.{self.framework}", *self.words)
 
     @property
     def profiler(self) -> Profiler:
-        """The framework's own unless another was asked for."""
+        """The framework's own profiler unless another was selected."""
         return self.wanted or _OWN[self.framework]
 
     def check(self) -> None:
-        """Raise where the framework is missing, or options are ``record``'s own."""
+        """Raise where the framework is missing, or options conflict with ``record``."""
         for module in _MODULES[self.framework]:
             if importlib.util.find_spec(module) is None:
                 raise MissingExtraError(
-                    f"--framework {self.framework} needs {module}, which {sys.executable} has not: "
-                    "pip install 'traceana[workloads]'"
+                    f"--framework {self.framework} needs {module}, not installed in "
+                    f"{sys.executable}: pip install 'traceana[workloads]'"
                 )
         given = {word.partition("=")[0] for word in self.words}
         if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:
             raise ProfilerConflictError(
-                "nsys and the framework's own profiler both want CUPTI, which serves one: leave "
-                "--profiler nsys or the framework's recording out"
+                "nsys and the framework's profiler both need CUPTI, which supports one client: "
+                "leave --profiler nsys or the framework's recording out"
             )
         if own := given & set(_RECORDING):
             raise ProfilerConflictError(
-                f"{', '.join(sorted(own))}: record gives it to the workload itself, leave it out"
+                f"{', '.join(sorted(own))}: set by record itself, leave it out"
             )
         if self.profiler not in (Profiler.NSYS, Profiler.NONE, _OWN[self.framework]):
             raise ProfilerConflictError(
@@ -89,10 +86,10 @@ class WorkloadRun:
         words = [sys.executable, "-m", f"workloads.{self.framework}", *self.words]
         words += ["--report", str(scratch / "workload.json")]
         if recorded:
-            words += ["--manifest", str(scratch / model.LAYERS_FILE), *self._recording(scratch)]
+            words += ["--manifest", str(scratch / LAYERS_FILE), *self._recording(scratch)]
         settings = Settings(folder=str(scratch), mark=False)
         path = on_path()
-        # Behind the hook, before what the user has: a folder named workloads may lie anywhere.
+        # After the hook, before the user's: another folder may be named workloads.
         inside, *others = path["PYTHONPATH"].split(os.pathsep)
         path["PYTHONPATH"] = os.pathsep.join([inside, str(self.home), *others])
         launch = Launch(words, {**path, **settings.environment()})
@@ -112,48 +109,52 @@ class WorkloadRun:
                 return []
 
     def _ranges(self, kind: str) -> list[str]:
-        """Ranges around layers, unless the user chose, or nothing runs hooks."""
+        """Return the option for ranges around layers, unless given or without hooks."""
         given = {word.partition("=")[0] for word in self.words}
         return [] if given & {"--ranges", "--compile", "--torchscript"} else ["--ranges", kind]
 
     def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
-        """Return what the workload wrote."""
-        report = _read(scratch / "workload.json")
-        layers = scratch / model.LAYERS_FILE
-        processes = read_reports(scratch)
+        """Return the outcome from the workload's files."""
+        report, damaged = _read(scratch / "workload.json")
+        layers = scratch / LAYERS_FILE
+        processes, damaged_reports = read_reports(scratch)
         refused = None if report is None else report.refused
         if report is None and not any(one.exception for one in processes):
-            refused = "it says why above"
+            refused = "see its message above"
+        traces, failed = self._traces(scratch) if recorded else ((), None)
         return Outcome(
             times=None if report is None else report.times,
-            traces=self._traces(scratch) if recorded else (),
+            traces=traces,
             layers=layers if layers.is_file() else None,
             workload=None if report is None else _workload(report),
             images_per_step=None if report is None else _batch(report),
             profiler=self.profiler,
             refused=refused,
-            why_nothing=f"{self.profiler} left no trace",
+            why_nothing=failed or f"{self.profiler} wrote no trace",
+            notes=(*damaged, *damaged_reports),
             processes=processes,
         )
 
-    def _traces(self, scratch: Path) -> tuple[Path, ...]:
+    def _traces(self, scratch: Path) -> tuple[tuple[Path, ...], str | None]:
+        """Return the traces, and why there are none."""
         if self.profiler is Profiler.NSYS:
             return nsys.exported(scratch)
         if self.profiler is Profiler.TORCH:
-            return tuple(sorted(scratch.glob("trace*.json.gz")))
+            return tuple(sorted(scratch.glob("trace*.json.gz"))), None
         found = sorted((scratch / "log").rglob("*.xplane.pb"))
         names = (
             ["trace.xplane.pb"]
             if len(found) == 1
             else [f"trace.rank{n}.xplane.pb" for n, _ in enumerate(found)]
         )
-        return tuple(path.replace(scratch / name) for path, name in zip(found, names, strict=True))
+        pairs = zip(found, names, strict=True)
+        return tuple(path.replace(scratch / name) for path, name in pairs), None
 
 
 def find_workloads() -> Path:
-    """Return the folder that the ``workloads`` package is in.
+    """Return the folder of the ``workloads`` package.
 
-    Raises ``MissingExtraError``: an installed traceana comes without the networks.
+    Raises ``MissingExtraError``: an installed traceana does not include the networks.
     """
     checkout = Path(__file__).resolve().parents[3]
     for place in (Path.cwd(), *map(Path, sys.path), checkout):
@@ -161,24 +162,27 @@ def find_workloads() -> Path:
             return place.resolve()
     raise MissingExtraError(
         "the networks of --framework are in traceana's repository, not in the package: run this in "
-        "a clone of it, or record a script of yours with 'traceana record -o FOLDER -- python ...'"
+        "a clone, or record your own script with 'traceana record -o FOLDER -- python ...'"
     )
 
 
-def _read(path: Path) -> _Report | None:
+def _read(path: Path) -> tuple[_Report | None, tuple[str, ...]]:
+    """Return the workload's report, None with a note where it is missing or damaged."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Report)
-    except (OSError, msgspec.DecodeError):
-        return None
+        return msgspec.json.decode(path.read_bytes(), type=_Report), ()
+    except FileNotFoundError:
+        return None, ()
+    except (OSError, msgspec.DecodeError) as error:
+        return None, (f"the workload's report is damaged: {error}",)
 
 
-def _workload(report: _Report) -> model.Workload | None:
+def _workload(report: _Report) -> Workload | None:
     options = report.options
     network = (options or {}).get("network")
     batch = _batch(report)
     if options is None or not isinstance(network, str) or batch is None:
         return None
-    return model.Workload(framework=report.framework, network=network, batch=batch, options=options)
+    return Workload(framework=report.framework, network=network, batch=batch, options=options)
 
 
 def _batch(report: _Report) -> int | None:

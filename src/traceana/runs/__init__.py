@@ -1,10 +1,6 @@
-"""Recorded runs and sweeps as they lie on disk: the folders that ``traceana record`` writes.
+"""The folders of recorded runs and sweeps that ``traceana record`` writes: docs/record.md."""
 
-``docs/record.md`` describes them.
-"""
-
-from traceana.runs.find import find_runs, is_run, is_sweep
-from traceana.runs.model import (
+from traceana.runs.run_files import (
     Axis,
     BatchSeries,
     Environment,
@@ -17,8 +13,15 @@ from traceana.runs.model import (
     Timing,
     Workload,
 )
-from traceana.runs.read import RecordedRun, read_run, read_sweep
-from traceana.runs.siblings import batch_series
+from traceana.runs.run_folders import (
+    RecordedRun,
+    batch_series,
+    find_runs,
+    is_run,
+    is_sweep,
+    read_run,
+    read_sweep,
+)
 
 __all__ = [
     "Axis",

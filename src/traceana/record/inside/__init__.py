@@ -1,6 +1,6 @@
-"""What runs inside the recorded process: it counts steps, records a window of them, and reports.
+"""Runs inside the recorded process: counts steps, records a window of them, and reports.
 
-Standard library alone, and the Python of the script, whichever that is (3.9 and newer).
+Standard library only, on the script's own Python (3.9 and newer).
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import sys
 
 
 def start() -> None:
-    """Prepare this process as ``TRACEANA_RECORD`` says; nothing may go wrong in the script."""
-    from .report import Report, guarded
-    from .settings import Settings
+    """Prepare this process by the settings in ``TRACEANA_RECORD``; never raises in the script."""
+    from .process_report import Report, Settings, guarded
 
     settings = Settings.of_environment()
     if settings is None:
         return
     report = Report(settings)
-    from .install import install
+    from .import_hooks import install
 
     guarded(lambda: install(settings, report), report)
     os.register_at_fork(after_in_child=report.forget)

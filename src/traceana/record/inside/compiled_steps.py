@@ -1,19 +1,31 @@
-"""Steps of frameworks that compile them: a step is a call of the function that takes a gradient."""
+"""TensorFlow and JAX: a step is a call of the compiled function that takes a gradient; the
+framework's own profiler records it."""
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+from types import MethodType, ModuleType
 from typing import Any
 
+from .keras_model import TRAINED
+from .process_report import Report, Settings
+from .step_window import Clock, NvtxWindow, Recorder, Window
+
 _EAGER = object()
-"""In place of a function: a gradient that is taken outside of any."""
+
+
+"""In place of a function: a gradient outside of any."""
 
 
 class CompiledSteps:
-    """Finds the outermost compiled function in which gradients are taken, and tells its calls.
+    """Finds the outermost compiled function that takes gradients; each call of it is a step.
 
-    A gradient taken outside of any is a step itself. ``ended`` gets the step's result. Replicas
-    trace in threads of their own, so the function at work is that of all threads.
+    A gradient outside of any is a step itself. ``ended`` is called with the step's result.
+    Replicas trace in several threads, so the running function is that of all threads.
     """
 
     def __init__(self, ended: Callable[[Any], None]) -> None:
@@ -35,7 +47,7 @@ class CompiledSteps:
         return result
 
     def gradient(self, run: Callable[[], Any], traced: Callable[[Any], bool]) -> Any:
-        """Run what takes a gradient; ``traced`` tells whether its result stands for a value."""
+        """Run what takes a gradient; ``traced`` returns whether its result is a tracer."""
         if self._at_work is not None:
             if self._trains is None and self._at_work is not _EAGER:
                 self._trains = self._at_work
@@ -49,3 +61,225 @@ class CompiledSteps:
             self._trains = _EAGER
             self._ended(result)
         return result
+
+
+def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: Report) -> None:
+    """Count the steps of every ``tf.function`` and of eager gradients."""
+    tf: Any = tensorflow
+    recorder = tensorflow_profiler(tf, settings, report)
+    window = Window(settings, report, recorder, TensorflowClock(tf))
+    steps = CompiledSteps(lambda _: window.step_ended())
+    function = type(tf.function(lambda: None))
+    call, gradient = function.__call__, tf.GradientTape.gradient
+
+    @functools.wraps(call)
+    def called(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return steps.call(self, lambda: call(self, *arguments, **keywords))
+
+    @functools.wraps(gradient)
+    def taken(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        inside = tf.inside_function()
+        return steps.gradient(lambda: gradient(self, *arguments, **keywords), lambda _: inside)
+
+    function.__call__ = called
+    tf.GradientTape.gradient = taken
+
+
+class TensorflowClock(Clock):
+    """The host clock: the GPU may lag behind, so only the sum is exact."""
+
+    synchronized = False
+
+    def __init__(self, tf: Any) -> None:
+        self._tf = tf
+
+    def wait(self) -> None:
+        """Wait for all devices."""
+        # Since TensorFlow 2.12; on a CPU functions are synchronous.
+        wait = getattr(self._tf.test.experimental, "sync_devices", None)
+        if wait is not None:
+            wait()
+
+
+def tensorflow_profiler(tf: Any, settings: Settings, report: Report) -> Recorder:
+    """Return the profiler of a TensorFlow process: TensorFlow's own, NVTX ranges, or none."""
+    if settings.profiler == "nsys":
+        return NvtxWindow(settings, report)
+    if settings.profiler not in ("auto", "tensorflow"):
+        return Recorder()
+
+    profiler = tf.profiler.experimental
+
+    def mark(number: int) -> Any:
+        return profiler.Trace("train", step_num=number)
+
+    def describe(folder: Path) -> None:
+        TRAINED.describe(folder, report)
+
+    return XplaneRecorder(settings, profiler.start, profiler.stop, mark, describe=describe)
+
+
+def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None:
+    """Count the steps of every function that ``jax`` compiles."""
+    clock = JaxClock(jax)
+    recorder = jax_profiler(jax, settings, report)
+    window = Window(settings, report, recorder, clock, lambda: jax_rank(jax))
+
+    def ended(result: Any) -> None:
+        clock.result = result
+        window.step_ended()
+        clock.result = None
+
+    steps = CompiledSteps(ended)
+
+    class Compiled:
+        """A compiled function whose calls are watched."""
+
+        def __init__(self, function: Any) -> None:
+            self._function = function
+            functools.update_wrapper(self, function)
+
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+            return steps.call(self, lambda: self._function(*arguments, **keywords))
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            return self if instance is None else MethodType(self, instance)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._function, name)
+
+    def compiling(original: Any) -> Any:
+        @functools.wraps(original)
+        def compile_(*arguments: Any, **keywords: Any) -> Any:
+            made = original(*arguments, **keywords)
+            if hasattr(made, "lower"):
+                return Compiled(made)
+            # Without a function it returns a decorator.
+            return lambda function: Compiled(made(function))
+
+        return compile_
+
+    def differentiating(original: Any) -> Any:
+        @functools.wraps(original)
+        def differentiate(*arguments: Any, **keywords: Any) -> Any:
+            made = original(*arguments, **keywords)
+
+            @functools.wraps(made)
+            def gradient(*values: Any, **named: Any) -> Any:
+                return steps.gradient(lambda: made(*values, **named), traced)
+
+            return gradient
+
+        return differentiate
+
+    def traced(result: Any) -> bool:
+        return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(result))
+
+    jax_: Any = jax
+    for name in ("jit", "pmap"):
+        setattr(jax_, name, compiling(getattr(jax_, name)))
+    for name in ("grad", "value_and_grad"):
+        setattr(jax_, name, differentiating(getattr(jax_, name)))
+
+
+class JaxClock(Clock):
+    """The host clock: JAX dispatches asynchronously, so only the sum is exact."""
+
+    synchronized = False
+
+    def __init__(self, jax: Any) -> None:
+        self._jax = jax
+        self.result: Any = None
+
+    def wait(self) -> None:
+        """Wait for the results of the last step."""
+        self._jax.block_until_ready(self.result)
+
+
+def jax_profiler(jax: Any, settings: Settings, report: Report) -> Recorder:
+    """Return the profiler of a JAX process: JAX's own, NVTX ranges, or none."""
+    if settings.profiler == "nsys":
+        return NvtxWindow(settings, report)
+    if settings.profiler not in ("auto", "jax"):
+        return Recorder()
+
+    def start(folder: str) -> None:
+        options = getattr(jax.profiler, "ProfileOptions", None)
+        if options is None:
+            jax.profiler.start_trace(folder)
+            return
+        chosen = options()
+        # An event for each Python call would fill the trace with JAX's dispatch.
+        chosen.python_tracer_level = 0
+        jax.profiler.start_trace(folder, profiler_options=chosen)
+
+    def mark(number: int) -> Any:
+        return jax.profiler.StepTraceAnnotation("train", step_num=number)
+
+    return XplaneRecorder(settings, start, jax.profiler.stop_trace, mark, lambda: jax_rank(jax))
+
+
+def jax_rank(jax: Any) -> tuple[int, int] | None:
+    """Return the rank of this process and the number of ranks, None for a single process."""
+    size = jax.process_count()
+    return (jax.process_index(), size) if size > 1 else None
+
+
+class XplaneRecorder(Recorder):
+    """TensorFlow's or JAX's profiler, which write the same files.
+
+    ``start`` takes the output folder; ``mark`` returns a step's context manager; ``describe``
+    writes the model's layers to the folder that it takes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        start: Callable[[str], None],
+        stop: Callable[[], None],
+        mark: Callable[[int], Any],
+        rank: Callable[[], tuple[int, int] | None] = lambda: None,
+        describe: Callable[[Path], None] = lambda _: None,
+    ) -> None:
+        self._folder = Path(settings.folder)
+        self._start, self._stop, self._mark, self._rank = start, stop, mark, rank
+        self._describe = describe
+        self._log = self._folder / f"log-{os.getpid()}"
+        self._step: Any = None
+
+    def begin(self) -> None:
+        """Begin the window."""
+        self._start(str(self._log))
+        self._enter(0)
+
+    def step(self, number: int) -> None:
+        """Mark the step."""
+        self._leave()
+        self._enter(number)
+
+    def stop(self) -> None:
+        """Stop, if started."""
+        if self._step is not None:
+            self._leave()
+            self._stop()
+
+    def write(self) -> str | None:
+        """Move the trace out of the profiler's folders, and describe the model."""
+        found = sorted(self._log.rglob("*.xplane.pb"))
+        if not found:
+            return None
+        rank = self._rank()
+        name = "trace.xplane.pb" if rank is None else f"trace.rank{rank[0]}.xplane.pb"
+        found[0].replace(self._folder / name)
+        shutil.rmtree(self._log, ignore_errors=True)
+        self._describe(self._folder)
+        return name
+
+    def _enter(self, number: int) -> None:
+        self._step = self._mark(number)
+        self._step.__enter__()
+
+    def _leave(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)

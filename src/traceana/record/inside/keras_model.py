@@ -1,4 +1,4 @@
-"""Which Keras model a script trains, and on what inputs."""
+"""The Keras model that a script trains, and its inputs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .report import Report, guarded
+from .process_report import Report, guarded
 
 _BATCH = 32
-"""The batch of ``fit`` on arrays by default."""
+"""The default batch of ``fit`` on arrays."""
 _SAME_BATCHES = frozenset(
     f"{name}Dataset"
     for name in ("Prefetch", "Repeat", "Take", "Skip", "Shuffle", "Options", "Cache")
 )
-"""Datasets of ``tf.data`` whose elements are those of their input."""
+"""Datasets of ``tf.data`` with the elements of their input."""
 
 _Input = tuple[tuple[Any, ...], str]
-"""A tensor's shape, None for a size that was not known, and its type."""
+"""A tensor's shape, None for an unknown size, and its data type."""
 
 
 class KerasModel:
-    """The largest model that is called by itself, and not by another."""
+    """The largest model that is not called by another one."""
 
     def __init__(self) -> None:
         self._called: dict[int, tuple[Any, list[_Input] | None]] = {}
@@ -31,7 +31,7 @@ class KerasModel:
         self._depth = 0
 
     def watch(self, keras: Any, report: Report) -> None:
-        """Watch the calls of models, and what ``fit`` is given."""
+        """Watch the calls of models, and the arguments of ``fit``."""
         model, fit = keras.Model, keras.Model.fit
         signature = inspect.signature(fit)
 
@@ -40,7 +40,7 @@ class KerasModel:
                 guarded(lambda: self._remember(this, arguments), report)
             self._depth += 1
             try:
-                # Not what was there before: somebody may watch all layers meanwhile.
+                # Looked up at each call: Layer.__call__ may be replaced meanwhile.
                 layer: Any = super(model, this)
                 return layer.__call__(*arguments, **keywords)
             finally:
@@ -66,13 +66,13 @@ class KerasModel:
         known = [one for one in inputs if one is not None]
         told = known if known and len(known) == len(inputs) else None
         before = self._called.get(id(model), (model, None))[1]
-        # A call on sizes that are all known says more than one that stands for any batch.
+        # A call with all sizes known is preferred over a symbolic one.
         known_sizes = told is not None and all(None not in shape for shape, _ in told)
         if before is None or known_sizes:
             self._called[id(model)] = model, told
 
     def describe(self, folder: Path, report: Report) -> None:
-        """Write the model's layers, where traceana is there to describe them."""
+        """Write the model's layers, if traceana can be imported."""
         if not self._called:
             report.note("no layers.json: no Keras model was called")
             return
@@ -83,13 +83,13 @@ class KerasModel:
             return
         model, inputs = max(self._called.values(), key=lambda one: _size(one[0]))
         if inputs is None:
-            report.note("no layers.json: the model takes more than tensors")
+            report.note("no layers.json: the model has inputs other than tensors")
             return
         shapes = [
             (self._batch if shape[0] is None else shape[0], *shape[1:]) for shape, _ in inputs
         ]
         if any(None in shape for shape in shapes):
-            report.note("no layers.json: the sizes of the model's inputs are not known")
+            report.note("no layers.json: the input shapes are unknown")
             return
         try:
             made = describe(model, shapes, dtype=[dtype for _, dtype in inputs])
@@ -99,7 +99,7 @@ class KerasModel:
 
 
 TRAINED = KerasModel()
-"""That of this process."""
+"""The model of this process."""
 
 
 def _input(value: Any) -> _Input | None:
@@ -114,14 +114,14 @@ def _size(model: Any) -> int:
 
 
 def _batch(x: Any, asked: int | None) -> int | None:
-    """Return how many examples of ``x`` a step of ``fit`` takes, None where that is not certain."""
+    """Return the examples of ``x`` per step of ``fit``, None where uncertain."""
     while isinstance(x, list | tuple | dict) and x:
         x = next(iter(x.values() if isinstance(x, dict) else x))
     if hasattr(x, "element_spec"):
         return _batch_of_dataset(x)
     if hasattr(x, "shape"):
         return min(asked or _BATCH, int(x.shape[0]))
-    # A data set of the user's own may mean anything by batch_size.
+    # batch_size of a custom data set has no defined meaning.
     is_loader = any(
         (one.__module__.partition(".")[0], one.__name__) == ("torch", "DataLoader")
         for one in type(x).__mro__
@@ -136,7 +136,7 @@ def _batch_of_dataset(dataset: Any) -> int | None:
         spec = next(iter(spec.values() if isinstance(spec, dict) else spec))
     if getattr(spec, "shape", None) and spec.shape[0] is not None:
         return int(spec.shape[0])
-    # A last batch may be smaller, so the type has no size; what made the batches has it.
+    # The last batch may be smaller, so the element spec has no size; the BatchDataset has it.
     while type(dataset).__name__.lstrip("_") in _SAME_BATCHES:
         dataset = dataset._input_dataset
     size = getattr(dataset, "_batch_size", None)

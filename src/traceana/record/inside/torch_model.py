@@ -1,22 +1,24 @@
-"""Which model a script trains, on what inputs, and ranges around its layers."""
+"""The PyTorch model that a script trains: its inputs, its batch, ranges around its layers."""
 
 from __future__ import annotations
 
 import functools
 import gc
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .report import Report
+from .process_report import Report
 
 Range = Callable[[str], Any]
-"""What makes a context manager of a text."""
+"""Returns the context manager of a range with a text."""
 
 
 class Model:
-    """The module that holds the parameters of an optimizer, found when that has stepped."""
+    """The module with the parameters of an optimizer, found when that has stepped."""
 
     def __init__(self, torch: Any, report: Report) -> None:
         self._torch, self._report = torch, report
@@ -25,19 +27,16 @@ class Model:
         self._batch = _Batch(torch)
         self._handles: list[Any] = []
         self._watch: Any = None
-        self.rank: int | None = None
-        self._world = 1
+        place = rank_of(torch)
+        self.rank: int | None = None if place is None else place[0]
+        self._world = 1 if place is None else place[1]
 
     def look_for(self, optimizer: Any) -> None:
-        """Find the outermost module of which ``optimizer`` has parameters, and watch its calls."""
-        from .torch_steps import rank_of
-
-        place = rank_of(self._torch)
-        self.rank, self._world = (None, 1) if place is None else place
+        """Find the outermost module with parameters of ``optimizer``, and watch its calls."""
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         found: dict[int, Any] = {}
         for one in gc.get_objects():
-            # isinstance would ask objects that pretend to be of another class.
+            # isinstance would call __class__ of proxies.
             if issubclass(type(one), self._torch.nn.Module) and any(
                 id(p) in own for p in one.parameters()
             ):
@@ -45,10 +44,14 @@ class Model:
         inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
         outermost = [one for key, one in found.items() if key not in inner]
         if not outermost:
-            self._report.note("no module holds the optimizer's parameters: there is no model")
+            self._report.note("no layers.json: no module has the optimizer's parameters")
             return
-        self._root = max(outermost, key=lambda one: sum(p.numel() for p in one.parameters()))
-        # What compiles a module whole runs the hooks of the wrapper, and none within.
+        self.watch(max(outermost, key=lambda one: sum(p.numel() for p in one.parameters())))
+
+    def watch(self, root: Any) -> None:
+        """Watch the calls of ``root``."""
+        self._root = root
+        # A module compiled whole runs the hooks of its wrapper only.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
             self._watch = self._root.register_forward_pre_hook(self._called, with_kwargs=True)
             self._batch.watch(self._root)
@@ -72,8 +75,12 @@ class Model:
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, self._torch.Tensor)
 
+    def watch_loaders(self) -> None:
+        """Watch the batch sizes of the iterated data loaders."""
+        self._batch.watch_loaders()
+
     def step_ended(self) -> None:
-        """Report the batch of the step that the model was watched in, where it is certain."""
+        """Report the batch of the watched step, where it is certain."""
         if self._watch is not None and self._inputs is not None:
             self._watch.remove()
             self._watch = None
@@ -83,7 +90,7 @@ class Model:
                 self._report.tell(images_per_step=batch)
 
     def _splits_the_batch(self) -> bool:
-        """Whether the ranks train on different examples, all of them; also of a single process."""
+        """Return whether all ranks train on different examples; True for a single process."""
         if self.rank is None:
             return True
         group = getattr(self._root, "process_group", None)
@@ -91,11 +98,11 @@ class Model:
         return wraps and group is not None and group.size() == self._world
 
     def mark(self, range_: Range) -> None:
-        """Have ranges ``forward: PATH`` drawn around the layers."""
+        """Open ranges ``forward: PATH`` around the layers from now on."""
         if self._root is None:
             return
         if self._compiled():
-            self._report.note("the model is compiled: there are no ranges around its layers")
+            self._report.note("no ranges around layers: the model is compiled")
             return
         ranges = threading.local()
 
@@ -118,13 +125,13 @@ class Model:
                 self._handles.append(after)
 
     def unmark(self) -> None:
-        """Draw no more ranges."""
+        """Open no more ranges."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def operators_as_ranges(self) -> Any:
-        """Begin to draw an NVTX range around each operator; None without a GPU."""
+        """Open an NVTX range around each operator from now on; returns None without a GPU."""
         if not self._torch.cuda.is_initialized():
             return None
         drawn = self._torch.autograd.profiler.emit_nvtx(record_shapes=True)
@@ -132,7 +139,7 @@ class Model:
         return drawn
 
     def describe(self, folder: Path) -> None:
-        """Write the model's layers, once, where traceana is there to describe them."""
+        """Write the model's layers, once, if traceana can be imported."""
         if self._root is None or not self._inputs or self.rank:
             return
         try:
@@ -143,13 +150,18 @@ class Model:
         arguments, keywords = self._inputs
         given = [*arguments, *keywords.values()]
         if None in given or (arguments and keywords):
-            self._report.note("no layers.json: the model takes more than tensors")
+            self._report.note("no layers.json: the model has inputs other than tensors")
             return
         shapes: Any = [shape for shape, _ in given]
         if keywords:
             shapes = dict(zip(keywords, shapes))  # noqa: B905
         try:
-            made = describe(_bare(self._root), shapes, dtype=[dtype for _, dtype in given])
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                made = describe(_bare(self._root), shapes, dtype=[dtype for _, dtype in given])
+            for one in caught:
+                if str(one.message).startswith("traceana"):
+                    self._report.note(str(one.message))
             made.write(folder / "layers.json")
         except Exception as error:  # noqa: BLE001  # whatever a model raises
             self._report.note(f"no layers.json: {type(error).__name__}: {str(error)[:200]}")
@@ -158,10 +170,9 @@ class Model:
 class _Batch:
     """The examples of a step, where they are certain.
 
-    The leading size of the model's first tensor is the batch if it is the ``batch_size`` of a
-    ``DataLoader`` that was iterated; or, without any, if the first convolution or batch
-    normalization gets as many examples, whose documented input leads with them. Of a model that is
-    called more than once in a step it is not known whether the examples are others each time.
+    The first dimension of the model's first tensor is the batch if it equals the ``batch_size`` of
+    an iterated ``DataLoader``; without one, if the input of the first convolution or batch
+    normalization has the same first dimension. With several model calls per step it is unknown.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -170,7 +181,10 @@ class _Batch:
         self._handles: list[Any] = []
         self._calls: list[int | None] = []
         self._confirmed: bool | None = None
-        loader = torch.utils.data.DataLoader
+
+    def watch_loaders(self) -> None:
+        """Watch the batch sizes of the iterated data loaders."""
+        loader = self._torch.utils.data.DataLoader
         iterate = loader.__iter__
 
         @functools.wraps(iterate)
@@ -182,7 +196,7 @@ class _Batch:
         loader.__iter__ = iterated
 
     def watch(self, root: Any) -> None:
-        """Watch what the layers get that lead with the batch."""
+        """Watch the inputs of layers whose first dimension is the batch."""
         modules = self._torch.nn.modules
         kinds = modules.conv._ConvNd, modules.batchnorm._BatchNorm
         for one in root.modules():
@@ -190,20 +204,20 @@ class _Batch:
                 self._handles.append(one.register_forward_pre_hook(self._layer_called))
 
     def called(self, shape: Any) -> None:
-        """Note a call of the model, whose first tensor has this ``shape``."""
+        """Add a call of the model, whose first tensor has this ``shape``."""
         self._calls.append(int(shape[0]) if len(shape) else None)
 
     def _layer_called(self, layer: Any, arguments: tuple[Any, ...]) -> None:
         if self._confirmed is not None or not self._calls or not arguments:
             return
         shape = arguments[0].shape
-        # An input of a convolution without a batch has one size less.
+        # An unbatched input of a convolution has one dimension less.
         spatial = getattr(layer, "kernel_size", None)
         batched = len(shape) > 1 if spatial is None else len(shape) == len(spatial) + 2
         self._confirmed = batched and int(shape[0]) == self._calls[0]
 
     def of_step(self) -> int | None:
-        """Return the examples of the step, and watch no longer."""
+        """Return the examples of the step, and stop watching."""
         for handle in self._handles:
             handle.remove()
         (batch,) = self._calls if len(self._calls) == 1 else (None,)
@@ -212,7 +226,7 @@ class _Batch:
 
 
 def _bare(root: Any) -> Any:
-    """The model within what distributes or compiles it."""
+    """Return the model inside of DistributedDataParallel and torch.compile."""
     while (inner := getattr(root, "_orig_mod", None) or _distributed(root)) is not None:
         root = inner
     return root
@@ -231,3 +245,15 @@ def _shapes(
 
     shown = {name: described(value) for name, value in keywords.items()}
     return tuple(map(described, arguments)), shown
+
+
+def rank_of(torch: Any) -> tuple[int, int] | None:
+    """Return the rank of this process and the number of ranks, None for a single process."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return None
+    return (rank, size) if size > 1 else None

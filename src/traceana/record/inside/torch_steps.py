@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import gzip
 import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .report import Report, guarded
-from .settings import Settings
-from .window import Clock, Recorder, Window
+from .process_report import Report, Settings, guarded
+from .step_window import Clock, NvtxWindow, Recorder, Window, refuse_torch_profiler
+from .torch_model import Model, rank_of
 
 
 def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
-    """Have every step of the first optimizer that steps counted."""
-    from .torch_model import Model
-
-    # A hook of the optimizer's own would be called within its range in the trace.
+    """Count the steps of the first optimizer that steps."""
+    # An optimizer hook would run inside the optimizer's range of the trace.
     original = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     if original is None:
-        report.note(f"torch {torch.__version__} does not tell when a step ends: 2.0 and newer do")
+        report.note(f"torch {torch.__version__} is not supported: 2.0 or newer is needed")
         return
     model = Model(torch, report)
-    recorder = _recorder(torch, settings, report, model)
+    model.watch_loaders()
+    recorder = torch_profiler(torch, settings, report, model)
     windows: dict[int, Window] = {}
 
     def stepped(optimizer: Any) -> None:
         if not windows:
-            clock = DeviceClock(torch) if torch.cuda.is_initialized() else Clock()
+            clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
             own = Window(settings, report, recorder, clock, lambda: rank_of(torch))
             windows[id(optimizer)] = own
             guarded(lambda: model.look_for(optimizer), report)
@@ -50,48 +55,153 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
     torch.optim.Optimizer.profile_hook_step = staticmethod(hooked)
 
 
-def _recorder(torch: Any, settings: Settings, report: Report, model: Any) -> Recorder:
+def torch_profiler(torch: Any, settings: Settings, report: Report, model: Model) -> Recorder:
+    """Return the profiler of a PyTorch process: torch.profiler, NVTX ranges, or none."""
     if settings.profiler == "nsys":
-        from .nvtx_window import NvtxWindow, refuse_torch_profiler
-
         refuse_torch_profiler(torch, report)
         return NvtxWindow(settings, report, model)
     if settings.profiler in ("auto", "torch"):
-        from .torch_recorder import TorchRecorder
-
         return TorchRecorder(torch, settings, report, model)
     return Recorder()
 
 
-class DeviceClock(Clock):
-    """The GPU's own clock: the host runs ahead of it."""
+class CudaClock(Clock):
+    """The GPU's clock: the host runs ahead of it."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
 
     def wait(self) -> None:
-        """Wait until the GPU is done."""
+        """Wait for the GPU."""
         self._torch.cuda.synchronize()
 
     def now(self) -> Any:
-        """The moment at which the GPU is done with what it was given so far."""
+        """Return an event at the end of the work enqueued so far."""
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def between(self, moments: list[Any]) -> list[int]:
-        """Times by the GPU's clock, whose step is about 0.5 us."""
+        """Return the times by the GPU's clock, with a resolution of about 0.5 us."""
         pairs = zip(moments, moments[1:])  # noqa: B905, RUF007
         return [round(before.elapsed_time(after) * 1e6) for before, after in pairs]
 
 
-def rank_of(torch: Any) -> tuple[int, int] | None:
-    """The rank of this process and the number of ranks, None where it trains alone."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+class TorchRecorder(Recorder):
+    """torch.profiler with shapes, and a range around each layer's forward pass.
+
+    Its warm-up is the last step before the window, if there is one.
+    """
+
+    def __init__(self, torch: Any, settings: Settings, report: Report, model: Any) -> None:
+        self._torch, self._settings, self._report = torch, settings, report
+        self._model = model
+        self._profiler: Any = None
+        self._stopped: Any = None
+        self._alone: Callable[[], None] = lambda: None
+
+    def prepare(self) -> None:
+        """Start the profiler's own warm-up."""
+        self._start(warm_up=1)
+
+    def begin(self) -> None:
+        """Begin the window."""
+        # Before the profiler's first step, because it takes time.
+        self._model.mark(self._torch.profiler.record_function)
+        if self._profiler is None:
+            self._start(warm_up=0)
+        else:
+            self._profiler.step()
+        if self._profiler is None:
+            self._model.unmark()
+
+    def step(self, number: int) -> None:  # noqa: ARG002  # the profiler counts by itself
+        """Mark the step."""
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def stop(self) -> None:
+        """Stop the profiler, whose last step ends here, then the ranges."""
+        self._stopped, self._profiler = self._profiler, None
+        self._alone()
+        if self._stopped is not None:
+            self._stopped.stop()
+            self._model.unmark()
+
+    def write(self) -> str | None:
+        """Write the trace, compressed, and the model's layers."""
+        if self._stopped is None:
+            return None
+        rank = self._model.rank
+        name = "trace.json.gz" if rank is None else f"trace.rank{rank}.json.gz"
+        folder = Path(self._settings.folder)
+        _write(self._stopped, folder / name)
+        self._model.describe(folder)
+        return name
+
+    def _start(self, warm_up: int) -> None:
+        profiler = self._torch.profiler
+        if self._torch.autograd._profiler_enabled():
+            self._report.problem("conflict", "the script runs torch.profiler itself")
+            return
+        self._alone = _give_way_to_others(self._torch, self)
+        with warnings.catch_warnings():
+            # It warns about a profiler without warm-up, which --warm-up 1 asks for.
+            warnings.simplefilter("ignore")
+            window = profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps)
+            self._profiler = profiler.profile(schedule=window, record_shapes=True)
+            self._profiler.start()
+
+    def give_way(self) -> None:
+        """End the recording because the script starts its own profiler."""
+        if self._profiler is not None:
+            self._report.problem("conflict", "the script runs torch.profiler itself")
+            guarded(self.stop, self._report)
+            self._stopped = None
+
+
+def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> Callable[[], None]:
+    """End ``recorder`` when another profiler starts: a second one raises in the script.
+
+    Returns what stops watching.
+    """
+    kind = torch.autograd.profiler.profile
+    prepare = getattr(kind, "_prepare_trace", None)
+    if prepare is None:
+        return lambda: None
+
+    def watched(profiler: Any, *arguments: Any, **keywords: Any) -> Any:
+        own = getattr(recorder._profiler, "profiler", None)
+        if recorder._profiler is not None and own is not profiler:
+            recorder.give_way()
+        return prepare(profiler, *arguments, **keywords)
+
+    def restore() -> None:
+        if kind._prepare_trace is watched:
+            kind._prepare_trace = prepare
+
+    kind._prepare_trace = watched
+    return restore
+
+
+def _write(profiler: Any, path: Path) -> None:
+    # The profiler's own compression puts the name of a temporary file into the trace.
+    plain = path.with_suffix("")
+    packed = path.with_name(f"{path.name}.new")
     try:
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return None
-    return (rank, size) if size > 1 else None
+        profiler.export_chrome_trace(str(plain))
+        # The profiler reports no write errors: the file or its end is missing then.
+        if not plain.exists():
+            raise OSError(errno.ENOSPC, "torch.profiler could not write its trace")
+        with plain.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 16))
+            if not file.read().rstrip().endswith(b"}"):
+                raise OSError(errno.ENOSPC, "torch.profiler's trace is truncated")
+            file.seek(0)
+            with gzip.open(packed, "wb", compresslevel=6) as target:
+                shutil.copyfileobj(file, target, 1 << 20)
+        packed.replace(path)
+    finally:
+        # A failed export leaves the profiler's temporary file.
+        for left in (plain, packed, plain.with_name(f"{plain.name}.tmp")):
+            left.unlink(missing_ok=True)

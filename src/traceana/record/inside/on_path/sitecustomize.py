@@ -1,6 +1,6 @@
-"""Python imports this at its start, since ``traceana record`` puts its folder on PYTHONPATH.
+"""Imported by Python at its start: ``traceana record`` puts this folder on PYTHONPATH.
 
-It starts the recording and then gives way to the ``sitecustomize`` that it hides.
+Starts the recording, then runs the ``sitecustomize`` that this file hides.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A run's folder while the run is going on: no verb takes it for a run, and it appears whole."""
+"""A run's folder while it is being recorded: it gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import msgspec
 
 from traceana.errors import CannotWriteError
 from traceana.files import put_in_place, write_whole
-from traceana.runs.find import is_run, is_sweep
-from traceana.runs.model import PARTIAL
+from traceana.runs.run_files import PARTIAL
+from traceana.runs.run_folders import is_run, is_sweep
 
 _LOCK: Final = ".lock"
 
 
 def check_free(target: Path, *, force: bool) -> None:
-    """Raise ``CannotWriteError`` when ``target`` must not be written.
+    """Raise ``CannotWriteError`` where ``target`` must not be written.
 
-    ``force`` replaces runs and sweeps, and nothing else of the user's.
+    ``force`` replaces runs and sweeps, and nothing else.
     """
     if not target.exists():
         return
     if not is_run(target) and not is_sweep(target):
-        raise CannotWriteError(f"{target} exists and is no recorded run: choose another name")
+        raise CannotWriteError(f"{target} exists and is not a recorded run: choose another name")
     if not force:
-        raise CannotWriteError(f"{target} exists already: choose another name, or --force")
+        raise CannotWriteError(f"{target} exists: choose another name, or use --force")
 
 
 class PartialFolder:
-    """``NAME.partial``, held by this process as long as it lives."""
+    """``NAME.partial``, locked by this process until it exits."""
 
     def __init__(self, target: Path) -> None:
-        """Make the folder; what a recording that was killed left there is cleared away.
+        """Create the folder; files of a killed recording in it are deleted.
 
-        Raises ``CannotWriteError``, also where another recording is at work in it.
+        Raises ``CannotWriteError``, also where another recording uses it.
         """
         self.target = target
         self.path = target.with_name(target.name + PARTIAL)
@@ -49,8 +49,7 @@ class PartialFolder:
             except BlockingIOError:
                 os.close(self._lock)
                 raise CannotWriteError(
-                    f"another recording is at work in {self.path}: wait for it, or choose another "
-                    "name"
+                    f"another recording uses {self.path}: wait for it, or choose another name"
                 ) from None
             for left in self.path.iterdir():
                 if left.name != _LOCK:
@@ -59,29 +58,29 @@ class PartialFolder:
             raise CannotWriteError(f"cannot write {self.path}: {error.strerror}") from error
 
     def scratch(self, name: str) -> Path:
-        """Return a folder in it for files on their way."""
+        """Create and return a folder in it for temporary files."""
         made = (self.path / name).absolute()
         made.mkdir()
         return made
 
     def write(self, name: str, content: msgspec.Struct) -> None:
-        """Write a file whole or not at all."""
+        """Write a file atomically."""
         write_json(self.path / name, content)
 
     def finish(self) -> None:
-        """Give the folder its name, and delete what had it before. Raises ``OSError``."""
+        """Rename the folder, and delete the previous one of that name. Raises ``OSError``."""
         (self.path / _LOCK).unlink()
         put_in_place(self.path, self.target)
         os.close(self._lock)
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Delete the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def write_json(path: Path, content: msgspec.Struct) -> None:
-    """Write ``content`` to ``path``, whole or not at all. Raises ``OSError``."""
+    """Write ``content`` to ``path`` atomically. Raises ``OSError``."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
 

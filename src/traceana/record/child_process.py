@@ -1,4 +1,4 @@
-"""Runs the command as a child, whose text goes to the terminal as it is."""
+"""Runs the command as a child process, with its output on the terminal."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from types import FrameType
 from typing import Final
 
 from traceana.errors import NotFoundError
-from traceana.record.inside.report import EXITING
-from traceana.record.subject import Launch
+from traceana.record.inside.process_report import EXITING
+from traceana.record.outcome import Launch
 
 EXIT_TIMEOUT: Final = 60.0
-"""Seconds that a recorded process gets to exit, by default."""
+"""Seconds that a recorded process has to exit, by default."""
 
 _PATIENCE: Final = ((None, 3.0), (signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
-"""What a child gets that should end, and the seconds it then has. A terminal has sent it the first
-SIGINT itself."""
+"""Signals that end a child, and the seconds after each. The terminal sends the first SIGINT."""
 _PERIOD: Final = 1.0
-"""Seconds between two looks at the exiting processes; more often would disturb the steps."""
+"""Seconds between two checks of the exiting processes; more would disturb the steps."""
 _GRACE: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
@@ -34,8 +33,8 @@ _GRACE: Final = 5.0
 class Ended:
     """How a child ended: its exit status, negative for a signal.
 
-    ``interrupted`` tells that the user ended it, ``out_of_memory`` that the system did for want of
-    memory, ``overdue`` that a process of it did not exit in time and was ended here.
+    ``interrupted``: by the user; ``out_of_memory``: by the kernel's OOM killer; ``overdue``: one of
+    its processes did not exit in time and was killed here.
     """
 
     exit_status: int
@@ -44,18 +43,18 @@ class Ended:
     overdue: bool = False
 
 
-def run(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Ended:
-    """Run the command, whose processes report in the folder ``reports``, and wait for its end.
+def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Ended:
+    """Run the command, whose processes report in the folder ``reports``, and return how it ended.
 
-    A process that has reported that it exits gets ``exit_timeout`` seconds. Raises
-    ``NotFoundError`` where the command cannot be started.
+    A process that has reported its exit has ``exit_timeout`` seconds. Raises ``NotFoundError``
+    where the command cannot be started.
     """
     killed = _killed_for_memory()
     try:
         process = subprocess.Popen(launch.words, env={**os.environ, **launch.environment})
     except OSError as error:
         raise NotFoundError(
-            f"{launch.words[0]} cannot be run ({error.strerror}): check the command behind --"
+            f"{launch.words[0]} cannot be run ({error.strerror}): check the command after --"
         ) from error
     interrupted = False
     with _ending_signals(), _ExitWatch(process.pid, reports, exit_timeout) as watch:
@@ -70,10 +69,9 @@ def run(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> En
 
 
 class _ExitWatch(threading.Thread):
-    """Ends the processes of a command that have reported that they exit and do not.
+    """Kills the processes of a command that have reported their exit and do not exit.
 
-    Only processes that descend from ``root`` are ended, each with its own descendants: by SIGTERM,
-    then by SIGKILL.
+    Only descendants of ``root`` are killed, with their own descendants: by SIGTERM, then SIGKILL.
     """
 
     def __init__(self, root: int, reports: Path, timeout: float) -> None:
@@ -91,7 +89,7 @@ class _ExitWatch(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Look at the reports until the command has ended."""
+        """Check the reports until the command has ended."""
         since: dict[int, float] = {}
         while not self._done.wait(min(_PERIOD, self._timeout)):
             for path in self._reports.glob(f"{EXITING}*"):
@@ -121,11 +119,11 @@ class _Process:
 
 
 def _processes() -> dict[int, _Process]:
-    """Return the processes of this system that have not ended, by id; none without ``/proc``."""
+    """Return the running processes by id; empty without ``/proc``."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name, in brackets, may hold anything.
+            # The name, in parentheses, may contain anything.
             values = path.read_text("utf-8", "replace").rpartition(")")[2].split()
         except OSError:
             continue
@@ -135,7 +133,7 @@ def _processes() -> dict[int, _Process]:
 
 
 def _descendants(known: dict[int, _Process], root: int) -> set[int]:
-    """Return ``root`` and the processes that it started, and those that these did."""
+    """Return ``root`` and its descendants."""
     found: set[int] = set()
     new = {root} & known.keys()
     while new:
@@ -171,12 +169,12 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Take what ends a session for Ctrl-C, so that no child is left behind."""
+    """Handle signals that end a session like Ctrl-C, so that no child is left running."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # What is ignored, as under nohup, stays so.
+    # Ignored signals, as under nohup, stay ignored.
     ending = (signal.SIGTERM, signal.SIGHUP)
     numbers = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
     try:
@@ -192,7 +190,7 @@ def _ending_signals() -> Iterator[None]:
 
 
 def _killed_for_memory() -> int:
-    """Count the processes that this system has killed for want of memory."""
+    """Return the number of processes killed by the OOM killer since boot."""
     try:
         lines = Path("/proc/vmstat").read_text("ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Calls back when a module has been imported, without importing it."""
+"""Calls back when a framework has been imported, and starts to count its steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,48 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from .process_report import Report, Settings, guarded
+
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+
+
+def install(settings: Settings, report: Report) -> None:
+    """Watch the imports of the frameworks; count the steps of those that ``settings`` select."""
+
+    def prepare(framework: str) -> Callback:
+        def imported(module: ModuleType) -> None:
+            report.tell(framework=framework)
+            wanted = settings.profiler in ("auto", "nsys", "none", framework)
+            if settings.mark and wanted:
+                guarded(lambda: _steps_of(framework)(module, settings, report), report)
+
+        return imported
+
+    def keras_imported(module: ModuleType) -> None:
+        from .keras_model import TRAINED
+
+        if settings.mark:
+            guarded(lambda: TRAINED.watch(module, report), report)
+
+    frameworks = {framework: prepare(framework) for framework in FRAMEWORKS}
+    watch({**frameworks, "keras": keras_imported})
+
+
+def _steps_of(framework: str) -> Callable[[ModuleType, Settings, Report], None]:
+    if framework == "torch":
+        from .torch_steps import count_steps
+
+        return count_steps
+    from .compiled_steps import count_jax_steps, count_tensorflow_steps
+
+    return count_tensorflow_steps if framework == "tensorflow" else count_jax_steps
+
+
 Callback = Callable[[ModuleType], None]
 
 
 class ImportWatch(MetaPathFinder):
-    """Finds the watched modules as everybody does, and wraps their loaders."""
+    """Finds the watched modules and wraps their loaders."""
 
     def __init__(self, callbacks: dict[str, Callback]) -> None:
         self._callbacks = callbacks
@@ -36,14 +73,14 @@ class ImportWatch(MetaPathFinder):
         return spec
 
     def _imported(self, name: str, module: ModuleType) -> None:
-        # Not when it is found: many ask whether a module is there and import it later.
+        # Not when it is found: finding a module does not import it.
         callback = self._callbacks.pop(name, None)
         if callback is not None:
             callback(module)
 
 
 class _Watched(Loader):
-    """A loader that calls back once the module is there."""
+    """A loader that calls back after the module is executed."""
 
     def __init__(self, loader: Any, callback: Callback) -> None:
         self._loader = loader

@@ -1,9 +1,10 @@
-"""Records one run: its steps without a profiler, then with it, and what belongs beside them."""
+"""Records one run: its steps without a profiler, then with it, and the files of its folder."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,46 +22,68 @@ from traceana.errors import (
     RefusedOptionsError,
     TraceanaError,
 )
-from traceana.record import child
-from traceana.record.check import why_unusable
-from traceana.record.child import Ended
+from traceana.record.child_process import EXIT_TIMEOUT, Ended, run_child
 from traceana.record.environment import environment
-from traceana.record.folder import PartialFolder, remove
 from traceana.record.nsys import check_nsys, runs_beside_us
-from traceana.record.reason import reason
-from traceana.record.subject import Outcome, Subject
-from traceana.runs import model
-from traceana.runs.model import Profiler, Run, Status, StepTimes, Timing
-from traceana.runs.read import RecordedRun
+from traceana.record.outcome import Outcome, ProcessReport, Subject
+from traceana.record.partial_folder import PartialFolder, remove
+from traceana.runs.run_files import (
+    ENVIRONMENT_FILE,
+    LAYERS_FILE,
+    RUN_FILE,
+    TIMING_FILE,
+    Profiler,
+    Run,
+    Status,
+    StepTimes,
+    Timing,
+)
+from traceana.runs.run_folders import RecordedRun
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OVERHEAD_LEVEL: Final = 0.9
-"""Of the overhead's interval: the overhead lies below its lower bound in one case of 20."""
+"""Confidence level of the overhead's interval."""
 _LEAST_FREE: Final = 1 << 16
-"""Bytes; a disk with less is full: a trace that ends in its middle is then no riddle."""
+"""A disk with fewer free bytes counts as full, the cause of a truncated trace."""
+
+OUT_OF_MEMORY: Final = "out of memory"
+_OUT_OF_MEMORY_WORDS: Final = (
+    "out of memory",
+    "outofmemory",
+    "memoryerror",
+    "resource_exhausted",
+    "resourceexhausted",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to allocate memory",
+    "bad_alloc",
+    "status_alloc_failed",
+)
+"""In the messages of CUDA, PyTorch, TensorFlow, XLA, NumPy and Python, in lower case."""
+_LONGEST: Final = 200
 
 
 @dataclass(frozen=True)
 class Request:
-    """How to record: ``baseline`` also without the profiler; ``options`` are the words given.
+    """How to record: with ``baseline`` also without the profiler; ``options`` are the arguments.
 
-    ``point`` is the place in a sweep. With ``keep_failures`` a run without a trace is kept with its
-    reason, as a sweep wants it; else it raises. A process gets ``exit_timeout`` seconds to exit.
+    ``point`` is the point of a sweep. With ``keep_failures``, as in a sweep, a run without a trace
+    is kept with its reason; else it raises. A process has ``exit_timeout`` seconds to exit.
     """
 
     baseline: bool = True
     options: Sequence[str] = ()
     point: Mapping[str, str] = field(default_factory=dict)
     keep_failures: bool = False
-    exit_timeout: float = child.EXIT_TIMEOUT
+    exit_timeout: float = EXIT_TIMEOUT
     say: Callable[[str], None] = lambda _: None
 
 
 def check_profiler(profiler: Profiler | None) -> None:
-    """Raise where no profiler can work here, before the command is run."""
+    """Raise where no profiler can run in this process, before the command is started."""
     if profiler is not Profiler.NONE and runs_beside_us():
         raise ProfilerConflictError(
-            "this runs under nsys or another profiler already, and CUPTI serves one: record "
+            "already running under nsys or another profiler, and CUPTI supports one: record "
             "without it, or with --profiler none"
         )
     if profiler is Profiler.NSYS:
@@ -72,10 +95,10 @@ def overhead(
 ) -> tuple[float | None, tuple[float, float] | None]:
     """Return the profiler's overhead over the step without it, and the bounds of its interval.
 
-    It is the ratio of the medians, less 1; of the means where only the sum of the steps is right.
-    The interval is the bootstrap's, of both runs' steps, at :data:`OVERHEAD_LEVEL`. There is none
-    where chance orders so few steps as well: 3 and 3 are enough. The overhead is None unless the
-    interval lies above 0; below it the runs differ by more than the profiler.
+    It is the ratio of the medians less 1; of the means where only the sum of the steps is exact.
+    The interval is a bootstrap interval over both runs' steps at :data:`OVERHEAD_LEVEL`, None for
+    fewer than 3 and 3 steps. The overhead is None unless the interval is above 0; below 0 the runs
+    differ by more than the profiler.
     """
     if without is None or beside is None:
         return None, None
@@ -89,9 +112,9 @@ def overhead(
 
 
 def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
-    """Record ``subject`` into the folder ``target``, which appears whole or not at all.
+    """Record ``subject`` into the folder ``target``, which appears complete or not at all.
 
-    A command that dies is a run as well, with its reason. Raises ``NothingRecordedError``,
+    A failed command leaves a run with its reason. Raises ``NothingRecordedError``,
     ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and what ``subject`` raises;
     then there is no folder.
     """
@@ -99,7 +122,7 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     check_profiler(subject.profiler)
     partial = PartialFolder(target)
     try:
-        run = _Recording(subject, partial, request).made()
+        run = Recording(subject, partial, request).launched()
         partial.finish()
     except OSError as error:
         partial.discard()
@@ -112,55 +135,65 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     return RecordedRun(target, run)
 
 
-class _Recording:
-    """The launches of one run, in their order."""
+class Recording:
+    """The launches of one run, and the files of its folder."""
 
     def __init__(self, subject: Subject, partial: PartialFolder, request: Request) -> None:
+        """Record ``subject`` into ``partial``."""
         self._subject, self._partial, self._request = subject, partial, request
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._recorded = subject.profiler is not Profiler.NONE
         self._scratch: list[Path] = []
         self._overdue: str | None = None
 
-    def made(self) -> Run:
-        """Launch, and write the files; returns what ``traceana-run.json`` says."""
+    def launched(self) -> Run:
+        """Launch the subject and write the files; returns the content of ``traceana-run.json``."""
         plain, ended = Outcome(), Ended(0)
         if self._request.baseline or not self._recorded:
-            self._request.say("without a profiler")
+            self._request.say("running without a profiler")
             plain, ended = self._launched(recorded=False)
             if ended.interrupted or _died(plain, ended):
-                return self._written(plain, None, ended)
+                return self.written(plain, None, ended)
             if plain.times is None and self._subject.profiler is not Profiler.NSYS:
-                # The profiler would see no step either.
-                return self._written(plain, plain, ended)
+                # The profiler would find no step either.
+                return self.written(plain, plain, ended)
             if not self._recorded:
-                return self._written(plain, None, ended)
-        self._request.say("with the profiler")
+                return self.written(plain, None, ended)
+        self._request.say("running with the profiler")
         profiled, ended = self._launched(recorded=True)
-        return self._written(plain, profiled, ended)
+        return self.written(plain, profiled, ended)
+
+    def scratch(self, *, recorded: bool) -> Path:
+        """Return a folder for the files of a launch, deleted when the run is written."""
+        made = self._partial.scratch(".profiled" if recorded else ".plain")
+        self._scratch.append(made)
+        return made
 
     def _launched(self, *, recorded: bool) -> tuple[Outcome, Ended]:
-        scratch = self._partial.scratch(".profiled" if recorded else ".plain")
-        self._scratch.append(scratch)
+        scratch = self.scratch(recorded=recorded)
         launch = self._subject.launch(scratch, recorded=recorded)
-        ended = child.run(launch, scratch, self._request.exit_timeout)
+        ended = run_child(launch, scratch, self._request.exit_timeout)
         if ended.overdue:
             self._overdue = (
                 f"a process did not exit within {self._request.exit_timeout:g} s (--exit-timeout) "
-                "and was ended"
+                "and was killed"
             )
         outcome = self._subject.outcome(scratch, recorded=recorded)
+        self._raise_problems(outcome)
+        return outcome, ended
+
+    def _raise_problems(self, outcome: Outcome) -> None:
         for process in outcome.processes:
             if process.problem is not None and process.problem.kind == "no space":
                 raise _no_space(self._partial.target)
             if process.problem is not None and process.problem.kind == "conflict":
                 raise ProfilerConflictError(
-                    f"{process.problem.text}, and CUPTI serves one profiler: take it out of the "
-                    "script, or open what the script wrote"
+                    f"{process.problem.text}, and CUPTI supports one profiler: remove it from the "
+                    "script, or open the trace that the script writes"
                 )
-        return outcome, ended
 
-    def _written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
+    def written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
+        """Write the files of the run; returns the content of ``traceana-run.json``."""
         last = profiled or plain
         names, unusable = self._kept(profiled) if profiled is not None else ((), None)
         nothing = None
@@ -201,20 +234,20 @@ class _Recording:
         made = environment(processes, run.profiler, self._request.options)
         for scratch in self._scratch:
             remove(scratch)
-        self._partial.write(model.TIMING_FILE, timing)
-        self._partial.write(model.ENVIRONMENT_FILE, made)
-        self._partial.write(model.RUN_FILE, run)
+        self._partial.write(TIMING_FILE, timing)
+        self._partial.write(ENVIRONMENT_FILE, made)
+        self._partial.write(RUN_FILE, run)
         return run
 
     def _judged(
         self, last: Outcome, ended: Ended, nothing: TraceanaError | None
     ) -> tuple[Status, str | None]:
-        """How the run ended, and why; raises where it is not to be kept."""
+        """Return status and reason of the run; raises where it is not kept."""
         if ended.interrupted:
             return Status.INTERRUPTED, "interrupted (Ctrl-C)"
         if _died(last, ended):
             if last.refused is not None and not self._request.keep_failures:
-                raise RefusedOptionsError(f"the workload refused its options: {last.refused}")
+                raise RefusedOptionsError(f"the workload rejected its options: {last.refused}")
             why = reason(ended, last.refused, last.processes)
             if "No space left on device" in why and self._is_full():
                 raise _no_space(self._partial.target)
@@ -226,7 +259,7 @@ class _Recording:
         return Status.COMPLETE, None
 
     def _kept(self, profiled: Outcome) -> tuple[tuple[str, ...], TraceanaError | None]:
-        """Move the traces into the run's folder; or say why they are none."""
+        """Move the traces into the run's folder; returns their names, or why they are unusable."""
         if not profiled.traces:
             return (), None
         unusable = why_unusable(profiled.traces)
@@ -240,7 +273,7 @@ class _Recording:
             if report.is_file():
                 report.replace(self._partial.path / report.name)
         if profiled.layers is not None:
-            profiled.layers.replace(self._partial.path / model.LAYERS_FILE)
+            profiled.layers.replace(self._partial.path / LAYERS_FILE)
         return tuple(path.name for path in profiled.traces), None
 
     def _nothing(self, profiled: Outcome) -> TraceanaError:
@@ -254,7 +287,7 @@ class _Recording:
 
 
 def _died(outcome: Outcome, ended: Ended) -> bool:
-    """Whether the command failed; of one that was ended here its exceptions tell."""
+    """Return whether the command failed; one that was killed here, by its exceptions."""
     if not ended.overdue:
         return ended.exit_status != 0
     return any(one.exception is not None and not one.stopped for one in outcome.processes)
@@ -262,6 +295,45 @@ def _died(outcome: Outcome, ended: Ended) -> bool:
 
 def _no_space(target: Path) -> NoSpaceError:
     return NoSpaceError(
-        f"no space is left for {target}: nothing of this run is kept; make room, or record fewer "
-        "--steps, or name a folder on another disk"
+        f"no space left for {target}: the run was not kept; free some space, record fewer "
+        "--steps, or use a folder on another disk"
     )
+
+
+def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
+    """Return why ``traces`` cannot be used by the other commands, None where they can."""
+    from traceana.analyze.work import why_no_work, work
+    from traceana.opening import open_trace
+
+    try:
+        trace = open_trace(list(traces) if len(traces) > 1 else traces[0])
+    except TraceanaError as error:
+        return NothingRecordedError(f"the profiler's trace cannot be read: {error}")
+    if trace.meta.truncated:
+        return NothingRecordedError("the profiler's trace is truncated: record it again")
+    if work(trace).is_empty():
+        return NothingRecordedError(f"the profiler recorded nothing: {why_no_work(trace)}")
+    return None
+
+
+def reason(ended: Ended, refused: str | None, processes: Sequence[ProcessReport]) -> str:
+    """Return why a command failed: ``out of memory``, an exception, a signal, an exit status."""
+    raised = [one.exception for one in processes if one.exception is not None]
+    said = [f"{one.type}: {one.text}".lower() for one in raised]
+    if ended.out_of_memory or any(word in text for text in said for word in _OUT_OF_MEMORY_WORDS):
+        return OUT_OF_MEMORY
+    if ended.exit_status < 0 and not ended.overdue:
+        return f"signal {_signal(-ended.exit_status)}"
+    if refused is not None:
+        return f"rejected its options: {refused}"
+    if raised:
+        first = " ".join(raised[0].text.split())[:_LONGEST]
+        return f"{raised[0].type.removeprefix('builtins.')}: {first}"
+    return f"exit status {ended.exit_status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

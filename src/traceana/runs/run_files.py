@@ -1,4 +1,4 @@
-"""What the JSON files of a run's folder hold. See ``docs/record.md``."""
+"""The JSON files of a run's folder: docs/record.md."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Annotated, Final
 import msgspec
 
 VERSION: Final = 1
-"""Raised whenever a field changes its name, type or meaning; fields may be added without."""
+"""Raised when a field changes its name, type or meaning; fields may be added without."""
 
 RUN_FILE: Final = "traceana-run.json"
 SWEEP_FILE: Final = "traceana-sweep.json"
-"""Names that nobody gives to a trace."""
+"""Unlike any name of a trace."""
 ENVIRONMENT_FILE: Final = "environment.json"
 TIMING_FILE: Final = "timing.json"
 LAYERS_FILE: Final = "layers.json"
 PARTIAL: Final = ".partial"
-"""Ends the name of a run's folder while the run is going on."""
+"""The suffix of a run's folder while it is being recorded."""
 
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 
 class Profiler(StrEnum):
-    """What recorded the trace."""
+    """The profiler of the trace."""
 
     TORCH = "torch"
     TENSORFLOW = "tensorflow"
@@ -59,13 +59,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """``traceana-run.json``. It is written last: a folder without it is no run.
+    """``traceana-run.json``. It is written last: a folder without it is not a run.
 
     ``reason`` is None, or what ended the run: ``out of memory``, an exit status, a signal.
-    ``workload`` is None for a script of the user's own. ``point`` has the run's values on the axes
-    of its sweep, as they were given. ``traces`` are names of files in the folder, one a rank where
-    there are ranks; ``started_at`` is UTC in ISO 8601; ``exit_status`` is the command's, negative
-    for a signal, None where it was never started. ``notes`` say what could not be had.
+    ``workload`` is None for a script. ``point`` has the run's values on the axes of its sweep.
+    ``traces`` are names of files in the folder, one per rank where there are ranks; ``started_at``
+    is UTC in ISO 8601; ``exit_status`` is the command's, negative for a signal, None where it was
+    never started. ``notes`` list what is missing.
     """
 
     version: int = VERSION
@@ -84,9 +84,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The duration of each step in ns, in order, of the first process.
 
-    Of a script of the user's own the first step's begin is not known, so it is not in
-    ``warm_up_ns``. ``synchronized`` tells that each time ends when the device was done with the
-    step. Else the host may have run ahead, and only the sum is right.
+    The start of a script's first step is unknown, so it is not in ``warm_up_ns``.
+    ``synchronized``: each time ends when the device has finished the step. Otherwise the host may
+    have run ahead, and only the sum is exact.
     """
 
     steps_ns: tuple[Nanoseconds, ...]
@@ -95,17 +95,17 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def step_ns(self) -> float | None:
-        """Time of one step: the median, or the mean where only the sum is right."""
+        """The time per step: the median, or the mean where only the sum is exact."""
         return (median if self.synchronized else fmean)(self.steps_ns) if self.steps_ns else None
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """``timing.json``: the step times without a profiler and with it.
 
-    ``images_per_step`` is the batch of all processes, in examples, None where it is not known.
-    ``overhead`` is what the profiler adds to a step, over the step without it; None where it is not
-    measurable: its ``overhead_interval`` (lower and upper bound) holds 0 or lies below 0, or is
-    None itself, as of too few steps. See ``traceana.record.one.overhead``.
+    ``images_per_step`` is the batch of all processes, in examples, None where unknown.
+    ``overhead`` is the profiler's, relative to the step without it; None where inconclusive: its
+    ``overhead_interval`` (lower and upper bound) contains 0 or is below 0, or is None, with too
+    few steps. See ``traceana.record.recording.overhead``.
     """
 
     version: int = VERSION
@@ -118,9 +118,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchSeries:
-    """Steps without a profiler by the examples per step, of runs that differ in nothing else.
+    """Unprofiled step times by examples per step, of runs that differ in the batch only.
 
-    ``own`` is the batch of the run that they are the siblings of; ``times`` has its steps too.
+    ``own`` is the batch of the run in question; ``times`` includes its steps.
     """
 
     own: int
@@ -137,12 +137,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """``environment.json``: on what the run was made.
+    """``environment.json``: hardware and software of the run.
 
     ``packages`` are versions by distribution (``torch``, ``keras``, ``numpy``); ``libraries`` those
-    of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` as far as the framework tells; ``threads`` are the
-    framework's own, within an operator; ``variables`` those environment variables that change what
-    is computed or where; ``options`` the words that ``record`` was given.
+    of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` that the framework reports; ``threads`` its
+    intra-op threads; ``variables`` the environment variables that change what is computed or
+    where; ``options`` the arguments of ``record``.
     """
 
     version: int = VERSION
@@ -163,7 +163,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """An option that a sweep varies, and its values in order, as they were given."""
+    """An option that a sweep varies, and its values in the given order."""
 
     name: str
     values: tuple[str, ...]
@@ -177,10 +177,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """``traceana-sweep.json``: written before the first run, so runs of it may be missing still.
+    """``traceana-sweep.json``: written before the first run, so runs may still be missing.
 
-    ``points`` are the product of the ``axes``, the last of them varying fastest; ``argv`` are the
-    words that ``record`` was given for each of them.
+    ``points`` are the product of the ``axes``, the last one varying fastest; ``argv`` is the
+    command of each of them.
     """
 
     version: int = VERSION
@@ -192,5 +192,5 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_plain_name(names: Sequence[str]) -> bool:
-    """Whether ``names`` are names of files in one folder, and lead nowhere else."""
+    """Return whether ``names`` are names of files in one folder, without paths."""
     return all(name not in ("", ".", "..") and not set(name) & set("/\\\0") for name in names)

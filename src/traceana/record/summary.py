@@ -1,4 +1,4 @@
-"""What ``traceana record`` prints at its end."""
+"""The output of ``traceana record``: a run's folder, step times and overhead."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from traceana.record.one import OVERHEAD_LEVEL
+from traceana.record.recording import OVERHEAD_LEVEL
 from traceana.report.human import duration, size
 from traceana.report.text import plain
-from traceana.runs.model import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
-from traceana.runs.read import RecordedRun
+from traceana.runs.run_files import LAYERS_FILE, Profiler, Run, Status, StepTimes, Timing
+from traceana.runs.run_folders import RecordedRun
 
 
-def of_run(recorded: RecordedRun) -> str:
-    """Return the lines about one run: where it is, its steps, and what to do next."""
+def run_summary(recorded: RecordedRun) -> str:
+    """Return the lines on one run: its folder, its steps, and the next command."""
     run, timing = recorded.run, recorded.timing()
     lines = [f"{_head(run)} in {recorded.folder}"]
     if run.status is not Status.COMPLETE:
@@ -32,11 +32,11 @@ def of_run(recorded: RecordedRun) -> str:
     if run.traces:
         lines.append(f"next: traceana report {shlex.quote(str(recorded.folder))}")
     elif run.status is not Status.COMPLETE:
-        lines.append("next: mend it, and record it again with --force")
+        lines.append("next: fix the cause, and record again with --force")
     return "".join(f"{plain(line)}\n" for line in lines)
 
 
-def of_sweep(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
+def sweep_summary(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
     """Return a table of the runs of a sweep."""
     rows = [("", "step", "with profiler", "overhead", "")]
     for recorded in made:
@@ -89,21 +89,21 @@ def _step(times: StepTimes | None) -> str:
 
 
 def _overhead(timing: Timing) -> str:
-    """Return what the profiler adds to a step, or why that is not measurable."""
+    """Return the profiler's overhead per step, or why it is inconclusive."""
     if timing.overhead_interval is None:
-        return "not measurable (at least 3 steps of each run needed)"
+        return "inconclusive: at least 3 steps per run needed"
     low, high = timing.overhead_interval
     bounds = f"{OVERHEAD_LEVEL:.0%} interval {_percent(low)} to {_percent(high)} %"
     if timing.overhead is not None:
         return f"{_percent(timing.overhead)} % ({bounds})"
-    return f"not measurable ({bounds})"
+    return f"inconclusive ({bounds})"
 
 
 def _range(timing: Timing) -> str:
     if timing.without_profiler is None or timing.with_profiler is None:
         return ""
     if timing.overhead is None or timing.overhead_interval is None:
-        return "not measurable"
+        return "inconclusive"
     low, high = timing.overhead_interval
     return f"{_percent(low)} to {_percent(high)} %"
 

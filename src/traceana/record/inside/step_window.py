@@ -3,57 +3,57 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from .report import Report, guarded
-from .settings import Settings
+from .process_report import Report, Settings, facts, guarded
 
 
 class Recorder:
-    """A profiler; this one records nothing."""
+    """A profiler; the base class records nothing."""
 
     def prepare(self) -> None:
-        """Warm up, one step before the window."""
+        """Start the profiler's warm-up, one step before the window."""
 
     def begin(self) -> None:
         """Begin the window."""
 
     def step(self, number: int) -> None:
-        """One step of the window is over; ``number`` is the next one's."""
+        """End a step of the window; ``number`` is that of the next one."""
 
     def stop(self) -> None:
-        """End the window, in whatever state: a process that ends under a profiler may crash."""
+        """End the window in any state: a process that exits under a profiler may crash."""
 
     def write(self) -> str | None:
-        """Write the trace of a window that was stopped; returns the name of its file."""
+        """Write the trace of a stopped window; returns its file name."""
         return None
 
 
 class Clock:
-    """The host's clock, which is right where the host waits for each step."""
+    """The host clock, exact where the host waits for each step."""
 
     synchronized = True
 
     def wait(self) -> None:
-        """Wait until the device is done."""
+        """Wait for the device."""
 
     def now(self) -> Any:
-        """A moment."""
+        """Return the time now."""
         return perf_counter_ns()
 
     def between(self, moments: list[Any]) -> list[int]:
-        """The time from each of ``moments`` to the next, in ns; the device is done with them."""
+        """Return the time from each of ``moments`` to the next, in ns."""
         return [after - before for before, after in zip(moments, moments[1:])]  # noqa: B905, RUF007
 
 
 class Window:
     """After ``warm_up`` steps ``steps`` are recorded; :meth:`step_ended` is called after each.
 
-    Only the first process that comes so far is recorded, or each rank of a distributed run.
+    The first process with a step is recorded, or each rank of a distributed run.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Window:
         self._process: int | None = None
 
     def step_ended(self) -> None:
-        """Count a step. Ends the process by ``SystemExit`` after the window if that is asked."""
-        # A fork of a process that trains is no part of the training; one from before may train.
+        """Count a step. With ``stop`` raises ``SystemExit`` after the window."""
+        # A fork of a training process does not train; a fork from before may.
         if self._taken and os.getpid() != self._process:
             return
         self._process = os.getpid()
@@ -93,9 +93,7 @@ class Window:
                 raise SystemExit(0)
 
     def _stop(self) -> None:
-        from .facts import facts
-
-        # A process that does not exit by itself is ended, and then reports nothing more.
+        # A process that does not exit in time is killed, without another report.
         self._report.tell(stopped=True, **facts())
         self._report.exiting()
 
@@ -126,7 +124,7 @@ class Window:
             self._recorder.step(-left)
 
     def close(self) -> None:
-        """End the window, also one that is not full; nothing the second time."""
+        """End the window, full or not; a second call does nothing."""
         if self._over or os.getpid() != self._process:
             return
         self._over = True
@@ -152,7 +150,7 @@ class Window:
         try:
             Path(self._settings.folder, name).touch(exist_ok=False)
         except FileExistsError:
-            self._report.note("another process trained as well and is not recorded")
+            self._report.note("another process trained as well; it was not recorded")
             return False
         if rank is not None:
             self._report.tell(rank=rank[0], world_size=rank[1])
@@ -162,3 +160,69 @@ class Window:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+CAPTURE = "traceana window"
+
+
+class NvtxWindow(Recorder):
+    """NVTX ranges ``iteration N`` inside one range, at which nsys starts and stops its recording.
+
+    They are opened by the ``nvtx`` package; ``model`` marks its layers, if given.
+    """
+
+    def __init__(self, settings: Settings, report: Report, model: Any = None) -> None:
+        self._settings, self._report, self._model = settings, report, model
+        self._nvtx: Any = None
+        self._capture: Any = None
+        self._operators: Any = None
+
+    def begin(self) -> None:
+        """Start nsys' recording."""
+        try:
+            import nvtx
+        except ImportError:
+            self._report.problem(
+                "profiler",
+                "the nvtx package is needed to mark the steps for nsys: pip install nvtx",
+            )
+            return
+        self._nvtx = nvtx
+        self._capture = nvtx.start_range(CAPTURE)
+        nvtx.push_range("iteration 0")
+        if self._model is not None:
+            self._model.mark(nvtx.annotate)
+            self._operators = self._model.operators_as_ranges()
+
+    def step(self, number: int) -> None:
+        """Mark the step."""
+        if self._nvtx is not None:
+            self._nvtx.pop_range()
+            self._nvtx.push_range(f"iteration {number}")
+
+    def stop(self) -> None:
+        """Stop nsys' recording."""
+        if self._nvtx is not None:
+            if self._operators is not None:
+                self._operators.__exit__(None, None, None)
+            if self._model is not None:
+                self._model.unmark()
+            self._nvtx.pop_range()
+            self._nvtx.end_range(self._capture)
+
+    def write(self) -> str | None:
+        """Write the model's layers; nsys writes the trace."""
+        if self._nvtx is not None and self._model is not None:
+            self._model.describe(Path(self._settings.folder))
+        return None
+
+
+def refuse_torch_profiler(torch: Any, report: Report) -> None:
+    """Exit where the script starts torch.profiler: CUPTI has one client, nsys."""
+    kind = torch.autograd.profiler.profile
+
+    def refused(*_: Any, **__: Any) -> Any:
+        report.problem("conflict", "the script runs torch.profiler itself, beside nsys")
+        sys.exit(2)
+
+    kind._prepare_trace = refused

@@ -1,0 +1,216 @@
+"""The settings of a recorded process, and the file in which it reports."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+VARIABLE = "TRACEANA_RECORD"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``folder`` receives the files. ``profiler`` is ``auto``, ``torch``, ``tensorflow``, ``jax``,
+    ``nsys`` or ``none``. After ``warm_up`` steps ``steps`` are recorded; with ``stop`` the script
+    ends then. Without ``mark`` the script records itself: only its environment is reported.
+    """
+
+    folder: str
+    profiler: str = "none"
+    warm_up: int = 5
+    steps: int = 10
+    stop: bool = False
+    mark: bool = True
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variable with the settings."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def of_environment(cls) -> Settings | None:
+        """Return the settings of this process, None where it is not recorded."""
+        try:
+            return cls(**json.loads(os.environ[VARIABLE]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+PREFIX = "process-"
+
+
+EXITING = "exiting-"
+
+
+"""Prefixes of file names, before the process id."""
+
+
+_RESERVE = 1 << 14
+
+
+"""Bytes reserved on the disk for a last report with an exception's text."""
+
+
+class Report:
+    """Facts about this process, written to ``process-PID.json`` at each change."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.folder
+        self._process = os.getpid()
+        self._facts: dict[str, Any] = {}
+        self._closing: list[Callable[[], None]] = []
+
+    def forget(self) -> None:
+        """Start empty, in a forked child."""
+        self._process = os.getpid()
+        self._facts = {}
+        self._closing = []
+
+    def tell(self, **facts: Any) -> None:
+        """Add ``facts``, and write all of them; notes are appended."""
+        if "notes" in facts:
+            facts["notes"] = [*self._facts.get("notes", []), *facts["notes"]]
+        self._facts.update(facts)
+        self._write()
+
+    def note(self, text: str) -> None:
+        """Add a note on what is missing."""
+        self.tell(notes=[text])
+
+    def problem(self, kind: str, text: str) -> None:
+        """Report what ended the recording: ``conflict``, ``no space``, ``profiler``."""
+        self.tell(problem={"kind": kind, "text": text})
+
+    def failed(self, error: BaseException) -> None:
+        """Report an error of the profiler, or of writing its trace."""
+        import errno
+
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        self.problem("no space" if full else "profiler", f"{type(error).__name__}: {error}")
+
+    def at_close(self, action: Callable[[], None]) -> None:
+        """Call ``action`` before the last report."""
+        self._closing.append(action)
+        # The last registered function is called first: before those of the frameworks, which
+        # shut down what a profiler needs.
+        atexit.register(self._act)
+
+    def close(self, error: BaseException | None) -> None:
+        """Write the last report of a process that ``error`` ended, or nothing."""
+        self._act()
+        if error is not None:
+            self._facts["exception"] = {
+                "type": f"{type(error).__module__}.{type(error).__qualname__}",
+                "text": str(error)[-4000:],
+            }
+        if self._facts:
+            self.tell(**facts())
+
+    def exiting(self) -> None:
+        """Report that this process is about to exit: its time limit starts here."""
+        from pathlib import Path
+
+        if self._facts:
+            try:
+                Path(self._folder, f"{EXITING}{self._process}").touch()
+            except OSError as error:
+                self.note(f"no time limit on the exit: {error.strerror}")
+
+    def _act(self) -> None:
+        actions, self._closing = self._closing, []
+        for action in actions:
+            try:
+                action()
+            except Exception as raised:  # noqa: BLE001
+                self.failed(raised)
+
+    def _write(self) -> None:
+        from pathlib import Path  # not at the start of every Python
+
+        path = Path(self._folder, f"{PREFIX}{self._process}.json")
+        scratch, reserve = path.with_suffix(".new"), path.with_suffix(".reserve")
+        content = json.dumps({"executable": sys.executable, **self._facts})
+        for full in (False, True):
+            try:
+                # On a full disk the reserve is used for the report.
+                if full:
+                    reserve.unlink()
+                elif not reserve.exists():
+                    reserve.write_bytes(bytes(_RESERVE))
+                scratch.write_text(content, encoding="utf-8")
+                scratch.replace(path)
+                return
+            except OSError:
+                continue
+
+
+def guarded(action: Callable[[], None], report: Report) -> None:
+    """Call ``action``; if it fails, the script continues and the report has a note."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001
+        report.note(f"part of the recording failed: {type(error).__name__}: {str(error)[:200]}")
+
+
+_PACKAGES = (
+    *("torch", "torchvision", "lightning", "pytorch-lightning", "triton"),
+    *("tensorflow", "tensorflow-cpu", "keras", "jax", "jaxlib", "flax", "optax"),
+    *("numpy", "nvtx", "traceana"),
+)
+
+
+def facts() -> dict[str, Any]:
+    """Return versions and devices of this process, without importing a framework."""
+    import platform
+
+    found: dict[str, Any] = {"python": platform.python_version(), "packages": _packages()}
+    if "torch" in sys.modules:
+        try:
+            found.update(_of_torch(sys.modules["torch"]))
+        except Exception as error:  # noqa: BLE001  # a half-imported framework
+            found["notes"] = [f"no facts about torch: {type(error).__name__}: {str(error)[:200]}"]
+    return found
+
+
+def _packages() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _of_torch(torch: Any) -> dict[str, Any]:
+    libraries = {"oneDNN": "on"} if torch.backends.mkldnn.is_available() else {}
+    if torch.version.cuda:
+        libraries["CUDA"] = torch.version.cuda
+    if torch.version.hip:
+        libraries["HIP"] = torch.version.hip
+    found: dict[str, Any] = {"threads": torch.get_num_threads(), "libraries": libraries}
+    # Querying an unused GPU would take a second and GPU memory.
+    if torch.version.cuda and torch.cuda.is_initialized():
+        libraries["cuDNN"] = str(torch.backends.cudnn.version())
+        if torch.cuda.nccl.is_available([torch.zeros(0, device="cuda")]):
+            libraries["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["gpus"] = [_gpu(torch.cuda.get_device_properties(n)) for n in _devices(torch)]
+    return found
+
+
+def _devices(torch: Any) -> range:
+    return range(torch.cuda.device_count())
+
+
+def _gpu(properties: Any) -> dict[str, Any]:
+    return {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+    }

@@ -1,0 +1,118 @@
+"""A launch of the recorded command and its outcome: process reports, step times, traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from traceana.record.inside.process_report import PREFIX
+from traceana.runs.run_files import Gpu, Profiler, StepTimes, Workload
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command, and its additional environment variables."""
+
+    words: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The files and reports that a launch left in its scratch folder.
+
+    ``refused`` is why a workload rejected its options, ``why_nothing`` why there is no trace.
+    """
+
+    times: StepTimes | None = None
+    traces: tuple[Path, ...] = ()
+    layers: Path | None = None
+    workload: Workload | None = None
+    images_per_step: int | None = None
+    profiler: Profiler | None = None
+    refused: str | None = None
+    why_nothing: str = ""
+    notes: tuple[str, ...] = ()
+    processes: tuple[ProcessReport, ...] = ()
+
+
+class Subject(Protocol):
+    """A command that can be launched with a profiler and without."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command as it was given."""
+        ...
+
+    @property
+    def profiler(self) -> Profiler | None:
+        """The profiler, None where the imported framework decides."""
+        ...
+
+    def check(self) -> None:
+        """Raise errors that can be found before anything is run."""
+        ...
+
+    def launch(self, scratch: Path, *, recorded: bool) -> Launch:
+        """Return the command that writes its files to ``scratch``."""
+        ...
+
+    def outcome(self, scratch: Path, *, recorded: bool) -> Outcome:
+        """Return the outcome of a launch from its files in ``scratch``."""
+        ...
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a recording ended: ``kind`` is ``conflict``, ``no space`` or ``profiler``."""
+
+    kind: str
+    text: str
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The exception that ended a process."""
+
+    type: str
+    text: str
+
+
+class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of one process. ``stopped``: it exited after its window as requested."""
+
+    executable: str
+    framework: str | None = None
+    steps_taken: int | None = None
+    times: StepTimes | None = None
+    images_per_step: int | None = None
+    trace: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    notes: tuple[str, ...] = ()
+    problem: Problem | None = None
+    exception: Raised | None = None
+    stopped: bool = False
+    python: str | None = None
+    packages: dict[str, str] = {}
+    libraries: dict[str, str] = {}
+    threads: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+def read_reports(folder: Path) -> tuple[tuple[ProcessReport, ...], tuple[str, ...]]:
+    """Return the reports in ``folder``, and a note for each that cannot be read.
+
+    Training processes are first, in order of their ranks.
+    """
+    found, notes = [], []
+    for path in sorted(folder.glob(f"{PREFIX}*.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=ProcessReport))
+        except (msgspec.DecodeError, OSError) as error:
+            # Usually of a process that was killed while it wrote.
+            process = path.stem.removeprefix(PREFIX)
+            notes.append(f"the report of process {process} is damaged: {error}")
+    reports = sorted(found, key=lambda one: (not one.steps_taken, one.rank or 0))
+    return tuple(reports), tuple(notes)

@@ -1,0 +1,272 @@
+"""Runs and sweeps in folders: reading one, finding all, and the runs that differ in the batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from traceana.errors import (
+    NotARunError,
+    NotFoundError,
+    RunWithoutTraceError,
+    UnfinishedRunError,
+    UnreadableError,
+)
+from traceana.runs.run_files import (
+    ENVIRONMENT_FILE,
+    LAYERS_FILE,
+    PARTIAL,
+    RUN_FILE,
+    SWEEP_FILE,
+    TIMING_FILE,
+    VERSION,
+    BatchSeries,
+    Environment,
+    Run,
+    Status,
+    StepTimes,
+    Sweep,
+    Timing,
+    Value,
+    is_plain_name,
+)
+
+File = TypeVar("File", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run's folder.
+
+    Only ``traceana-run.json`` has been read; the other files are read on demand.
+
+    :meth:`timing` and :meth:`environment` raise the errors of :func:`read_run`, and return None
+    where the file is not there.
+    """
+
+    folder: Path
+    run: Run
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run is complete."""
+        return self.run.status is Status.COMPLETE
+
+    @property
+    def layers(self) -> Path | None:
+        """The layer manifest, None where there is none."""
+        path = self.folder / LAYERS_FILE
+        return path if path.is_file() else None
+
+    def timing(self) -> Timing | None:
+        """Return the step times."""
+        return _read_if_there(self.folder / TIMING_FILE, Timing)
+
+    def environment(self) -> Environment | None:
+        """Return the environment of the run."""
+        return _read_if_there(self.folder / ENVIRONMENT_FILE, Environment)
+
+    def traces(self) -> list[Path]:
+        """Return the paths of the trace, one per rank.
+
+        Raises :class:`RunWithoutTraceError` where there is none.
+        """
+        if not self.run.traces:
+            raise RunWithoutTraceError(f"{self.folder} has no trace: {self._why_none()}")
+        return [self.folder / name for name in self.run.traces]
+
+    def _why_none(self) -> str:
+        if self.run.status is Status.COMPLETE:
+            return "it was recorded without a profiler; record it again without --profiler none"
+        return f"the run was {self.run.status} ({self.run.reason or 'unknown reason'})"
+
+
+def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
+    """Return the run in ``folder``.
+
+    Raises ``NotFoundError``, :class:`UnfinishedRunError` for an unfinished recording,
+    ``UnreadableError``, and :class:`NotARunError` where the folder is not a run, or the file is
+    damaged or of another version.
+    """
+    path = Path(folder)
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist: check the path")
+    refuse_partial(path)
+    if not (path / RUN_FILE).is_file():
+        raise NotARunError(
+            f"{path} has no {RUN_FILE}, so it is not a recorded run: record one with "
+            f"'traceana record -o {path} …'"
+        )
+    run = _read(path / RUN_FILE, Run)
+    if not is_plain_name(run.traces):
+        raise NotARunError(f"{path / RUN_FILE} names traces outside its folder: record it again")
+    return RecordedRun(path, run)
+
+
+def read_sweep(folder: str | os.PathLike[str]) -> Sweep:
+    """Return the sweep in ``folder``; raises the errors of :func:`read_run`."""
+    path = Path(folder)
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist: check the path")
+    if not (path / SWEEP_FILE).is_file():
+        raise NotARunError(
+            f"{path} has no {SWEEP_FILE}, so it is not a sweep: record one with "
+            f"'traceana record --sweep … -o {path} …'"
+        )
+    sweep = _read(path / SWEEP_FILE, Sweep)
+    if not is_plain_name([point.folder for point in sweep.points]):
+        raise NotARunError(f"{path / SWEEP_FILE} names runs outside its folder: record it again")
+    return sweep
+
+
+def refuse_partial(path: Path) -> None:
+    """Raise :class:`UnfinishedRunError` where ``path`` is an unfinished recording."""
+    if path.name.endswith(PARTIAL) and path.is_dir():
+        raise UnfinishedRunError(
+            f"{path} is an unfinished recording: wait for it, or record it again"
+        )
+
+
+def _read_if_there(path: Path, kind: type[File]) -> File | None:
+    return _read(path, kind) if path.is_file() else None
+
+
+def _read(path: Path, kind: type[File]) -> File:
+    again = "record it again"
+    try:
+        content = path.read_bytes()
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version != VERSION:
+            raise NotARunError(f"{path} is of version {version}, not {VERSION}: {again}")
+        return msgspec.json.decode(content, type=kind)
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotARunError(f"{path} is damaged: {_one_line(error)}; {again}") from None
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _one_line(error: Any) -> str:
+    return " ".join(str(error).split())
+
+
+def is_run(path: Path) -> bool:
+    """Return whether ``path`` is the folder of a finished run."""
+    return (path / RUN_FILE).is_file() and not path.name.endswith(PARTIAL)
+
+
+def is_sweep(path: Path) -> bool:
+    """Return whether ``path`` is the folder of a sweep, finished or not."""
+    return (path / SWEEP_FILE).is_file()
+
+
+def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+    """Return the runs in ``folders``, in their order, failed ones included.
+
+    Each folder is a run; a sweep, with its runs in the order of the points; or a folder of runs
+    and sweeps, in the order of their names. Duplicates are returned once. Raises the errors of
+    :func:`read_run`, and ``NotARunError`` for a folder without runs.
+    """
+    found: dict[Path, RecordedRun] = {}
+    for folder in folders:
+        path = Path(folder)
+        if not path.exists():
+            raise NotFoundError(f"{path} does not exist: check the path")
+        if not path.is_dir():
+            raise NotARunError(f"{path} is not a folder: give one that 'traceana record' wrote")
+        refuse_partial(path)
+        runs = _runs(path)
+        if not runs:
+            raise NotARunError(
+                f"{path} contains no recorded run: record one with 'traceana record -o {path} …'"
+            )
+        for run in runs:
+            found.setdefault(run.folder.resolve(), run)
+    return list(found.values())
+
+
+def runs_below(path: Path) -> list[Path]:
+    """Return the folders of the runs of the sweep or folder of runs ``path``; none are read.
+
+    Raises ``UnreadableError`` where the folder may not be listed, and on a bad
+    ``traceana-sweep.json``.
+    """
+    if is_sweep(path):
+        return [run for point in read_sweep(path).points if is_run(run := path / point.folder)]
+    found: list[Path] = []
+    try:
+        inside = sorted(one for one in path.iterdir() if one.is_dir())
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be listed: {error.strerror}") from error
+    for one in inside:
+        found += [one] if is_run(one) else runs_below(one) if is_sweep(one) else []
+    return found
+
+
+def _runs(path: Path) -> list[RecordedRun]:
+    return [read_run(one) for one in ([path] if is_run(path) else runs_below(path))]
+
+
+_BATCH: Final = "batch"
+
+
+def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
+    """Return what the steps took without a profiler in the run ``folder`` and in its siblings.
+
+    Those are the runs of its sweep, if that is over ``batch``, that came to their end with the
+    same values on the other axes, the same network and the same options. None where ``folder`` is
+    no run of such a sweep. Raises the errors of :func:`~traceana.runs.run_folders.read_run`.
+    """
+    path = Path(folder).resolve()
+    if not is_run(path) or not is_sweep(path.parent):
+        return None
+    points = {point.folder: point for point in read_sweep(path.parent).points}
+    own = points.get(path.name)
+    if own is None:
+        return None
+    run = read_run(path)
+    batch = _batch(run)
+    if batch is None:
+        return None
+    times: dict[int, StepTimes] = {}
+    for point in points.values():
+        if _without_batch(point.values) != _without_batch(own.values):
+            continue
+        sibling = path.parent / point.folder
+        if not is_run(sibling):
+            continue
+        other = read_run(sibling)
+        images = _batch(other)
+        timing = other.timing()
+        taken = None if timing is None else timing.without_profiler
+        if other.complete and images is not None and taken is not None and _alike(run, other):
+            times[images] = taken
+    return BatchSeries(batch, times)
+
+
+def _batch(run: RecordedRun) -> int | None:
+    """Return the examples per step; None where the run has none recorded."""
+    if run.run.workload is not None:
+        return run.run.workload.batch
+    timing = run.timing()
+    return None if timing is None else timing.images_per_step
+
+
+def _alike(one: RecordedRun, other: RecordedRun) -> bool:
+    a, b = one.run.workload, other.run.workload
+    if a is None or b is None:
+        return a is b
+    same = (a.framework, a.network) == (b.framework, b.network)
+    return same and _without_batch(a.options) == _without_batch(b.options)
+
+
+def _without_batch(values: dict[str, str] | dict[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if name != _BATCH}
