@@ -47,7 +47,6 @@ COPY_COLUMNS: Final = {
 
 NO_STREAM: Final = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the synchronization is of a context, not of a stream."""
-
 COPY_KINDS: Final = {
     # CUpti_ActivityMemcpyKind: direction in the canonical tables
     0: "unknown",
@@ -113,10 +112,8 @@ _MEMORY_WORDS: Final = {
 }
 
 _UNKNOWN: Final = "Unknown"
-
 _SYMBOL_VERSION: Final = r"^(cuda.*)_v\d{4,5}$"
 """The runtime's symbol version, e.g. ``_v3020``. A driver's ``_v2`` is part of the API's name."""
-
 _LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
 
 

@@ -42,14 +42,12 @@ _PREFERRED: Final = (
 
 _RUNS: Final = ("plugins", "profile")
 """TensorFlow's and JAX's profilers write a folder per run here, with a file per host."""
-
 _ENDINGS: Final = (
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
     ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
 )  # fmt: skip
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
-
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
 

@@ -28,7 +28,6 @@ from traceana.trace import Trace
 
 _HEADER: Final = 100
 """Bytes of the database header, https://www.sqlite.org/fileformat2.html section 1.3."""
-
 PAGE_ROWS: Final = 1 << 16
 _PART_ROWS: Final = 4 * PAGE_ROWS
 _MOST_PARTS: Final = 256
@@ -119,7 +118,7 @@ class Database:
         return int(self.rows(f"SELECT count(*) FROM {identifier(table)}")[0][0])
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
-        """Return one frame a query, rows in the order of the file; ``progress`` counts rows."""
+        """Return one frame per query, rows in the order of the file; ``progress`` counts rows."""
         return read_tables(self, queries, progress)
 
     def close(self) -> None:
@@ -191,7 +190,7 @@ def damaged(path: Path, error: Exception) -> CorruptError:
 def read_tables(
     database: Database, queries: Sequence[Query], progress: Progress
 ) -> list[pl.DataFrame]:
-    """Return one frame a query, rows in the order of the file.
+    """Return one frame per query, rows in the order of the file.
 
     ``progress`` counts row numbers. Raises ``CorruptError`` where the file is damaged.
     """

@@ -80,7 +80,7 @@ class TableSource(Protocol):
         """Return how many rows ``table`` has, 0 when it is missing."""
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
-        """Return one frame a query, rows in the order of the store; each table must be there."""
+        """Return one frame per query, rows in the order of the store; each table must be there."""
 
 
 def decoded(raw: pl.Series) -> pl.Series:

@@ -27,7 +27,6 @@ COMPLETE: Final[_Schema] = {**_PLACE, "duration": pl.Int64, **dict.fromkeys(STAT
 """Columns of complete events; times are nanoseconds on the file's clock."""
 HALVES: Final[_Schema] = {**_PLACE, "category": _TEXT, "phase": _TEXT, "ends": pl.Boolean}
 """Columns of begin and end events, in the order of the file; ``phase`` is that of the begin."""
-
 _LEFT_OUT: Final = {
     "M": "metadata",
     "": "metadata",

@@ -18,7 +18,6 @@ from traceana.ingest.chrome.repair import repair
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
-
 _TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
 
 

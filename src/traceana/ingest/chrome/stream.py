@@ -27,7 +27,6 @@ from traceana.trace import Ledger
 
 Columns = TypeVar("Columns", bound=Counted)
 Decoder = EventDecoder[Any, Columns]
-
 _BOM: Final = b"\xef\xbb\xbf"
 _KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SPACE_BRACKET: Final = re.compile(rb"\s*\[")

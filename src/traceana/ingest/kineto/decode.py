@@ -37,7 +37,6 @@ _COMPLETE: Final = {
 }
 
 _LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
-
 _BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """c10d's backends whose collectives run on host threads. NCCL's are kernels; ``nccl:all_reduce`` on
 the host is their launch."""
@@ -291,5 +290,4 @@ _SERIES: Final[dict[str, Callable[[list[Event]], _Columns]]] = {
     "flow": _flow,
 }
 """Frame -> function that makes its columns."""
-
 DECODER: Final = EventDecoder(Event, _columns)

@@ -24,7 +24,6 @@ from traceana.ingest.chrome.event_decoder import Counted
 
 Number: TypeAlias = int | str | float | None
 """An integer as the trace spells it."""
-
 ABSENT: Final = Raw(b"")
 
 

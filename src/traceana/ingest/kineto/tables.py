@@ -36,7 +36,6 @@ _MEMORY: Final = {
 
 # torch before 1.10 wrote annotations of the profiler's own hooks as operators.
 _ANNOTATION_OP: Final = r"^(?:ProfilerStep[#*]|Optimizer\.|enumerate\(DataLoader\))"
-
 _STEP: Final = r"^ProfilerStep[#*]"
 _MODULE: Final = "nn.Module: "
 _BACKWARD_FLOW: Final = "fwdbwd"

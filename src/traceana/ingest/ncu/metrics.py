@@ -37,7 +37,6 @@ COLUMNS: Final = {
 }
 _TENSOR_OPS: Final = re.compile(r"(sm__ops_path_tensor_\w+)\.sum")
 _BY_TYPE: Final = "sm__ops_path_tensor_src_"
-
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {
     # to nanoseconds; long forms: Nsight Compute before 2024

@@ -30,10 +30,8 @@ _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
 _MOST_UNREAD: Final = 50
 _ID: Final = "ID"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
-
 _NVTX: Final = ":PL_Type:"
 """In the titles of the columns that ``--nvtx`` adds."""
-
 _FACTS: Final = frozenset(
     (
         "ID",

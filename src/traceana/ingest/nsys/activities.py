@@ -31,10 +31,8 @@ SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 KINDS: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset", SYNC: "sync", GRAPH: "graph"}
 EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-
 _SYNC_EVENT: Final = {"event": Integer("eventId"), "event_sync": Integer("eventSyncId")}
 """Columns of a synchronization that identify the event."""
-
 _KEYS: Final = ("process", "event_sync")
 
 _COPIES: Final = {

@@ -13,7 +13,6 @@ from traceana.trace.schema import ACTIVITIES
 
 _GPUS: Final = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 """Since 2021.2, and before."""
-
 _CUDA: Final = "TARGET_INFO_CUDA_DEVICE"
 _CONTEXTS: Final = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM")
 _LARGEST_NUMBER: Final = 2**31 - 1

@@ -63,7 +63,7 @@ class TableDirectory:
         )
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
-        """Return one frame a query, rows in the order of the file; ``progress`` counts bytes."""
+        """Return one frame per query, rows in the order of the file; ``progress`` counts bytes."""
         sizes = [self._files[query.table].stat().st_size for query in queries]
         frames = []
         progress(0, sum(sizes))

@@ -13,7 +13,6 @@ from traceana.trace import Ledger
 
 CALL_TABLES: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 """New exports hold driver calls with the runtime's; the first ones have a table for them."""
-
 NVTX: Final = "NVTX_EVENTS"
 
 API_TABLES: Final = {
@@ -48,7 +47,6 @@ _TYPES: Final = {
     99: "NvtxNameCudaStream",
 }
 """ENUM_NSYS_EVENT_TYPE, which exports of schema 2 lack."""
-
 _KINDS: Final = {
     "NvtxPushPopRange": "nvtx",
     "NvtxtPushPopRange": "nvtx",

@@ -24,12 +24,9 @@ RANGE_TABLES: Final = (MARKER, OVERHEAD)
 _LOW_WORD: Final = 0xFFFFFFFF
 _INSTANT: Final = 1 << 0
 _START: Final = 1 << 1
-
 _END: Final = 1 << 2
 """CUPTI_ACTIVITY_FLAG_MARKER_*."""
-
 _PROCESS: Final = 1
-
 _THREAD: Final = 2
 """CUpti_ActivityObjectKind; the other kinds are the device's."""
 

@@ -24,10 +24,8 @@ from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import empty
 
 STRINGS: Final = "StringTable"
-
 NO_TEXT: Final = 0
 """The id of ``-- null --`` in the table of strings."""
-
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 _DEVICES: Final = f"{_CUPTI}DEVICE"
 _NAMES: Final = f"{_CUPTI}NAME"
@@ -50,7 +48,6 @@ _DESCRIPTIONS: Final = frozenset(
 )
 
 _SAMPLES: Final = ("EVENT", "METRIC", "ENVIRONMENT", "INSTANTANEOUS_", "UNIFIED_MEMORY_COUNTER")
-
 _FIRST_CUDA_NS: Final = 1_180_000_000 * 10**9
 """CUDA 1.0 appeared in 2007: an earlier time is not Unix time."""
 

@@ -15,7 +15,6 @@ from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind
 
 STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
-
 _NO_SCOPE: Final = "unknown"
 
 _DIRECTION: Final = re.compile(

@@ -47,7 +47,6 @@ SIGNED: Final = 4
 STRING: Final = 5
 BYTES: Final = 6
 REFERENCE: Final = 7
-
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
 _DENSE: Final = 1 << 20

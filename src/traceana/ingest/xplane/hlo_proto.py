@@ -84,7 +84,6 @@ _DEFAULTS: Final = dict.fromkeys(
     ("window_dilation", "base_dilation", "feature_group_count", "batch_group_count"), "1"
 )
 _PACKAGE: Final = "traceana.hlo"
-
 _DEEPEST: Final = 16
 """Levels of nested tuples; deeper ones are shown as empty."""
 _HIGHEST_RANK: Final = 64

@@ -17,7 +17,6 @@ from traceana.ingest.xplane.hlo_proto import Computation, Instruction, Module
 _CONTRACTIONS: Final = frozenset({"convolution", "dot", "custom-call"})
 _MADE_BACKWARD: Final = "transpose("
 _DIFFERENTIATED: Final = re.compile(r"\bjvp\(((?:[^()]|\([^()]*\))*)\)")
-
 Tensors = tuple[int, ...]
 
 

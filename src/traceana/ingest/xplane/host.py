@@ -22,13 +22,11 @@ _SIZE: Final = "allocation_bytes"
 _PROGRAM_THREAD: Final = ("python", "main")
 _GPU_ALLOCATOR: Final = r"^GPU_(\d+)_"
 _KINDS: Final = ("annotation", "python", "runtime", "mark", "step")
-
 MEMORY: Final = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
 """Events of the allocators -> sign of their bytes."""
 
 # TensorFlow writes "AlexNet/conv1/Conv2D:Conv2D", and "unknown:Conv2D" where there is no scope.
 _OPERATOR: Final = re.compile(r"([A-Za-z0-9.][\w./>-]*):([A-Z_]\w*)", re.ASCII)
-
 _NO_SCOPE: Final = "unknown"
 _PYTHON: Final = "$"
 
@@ -40,7 +38,6 @@ _RUNTIME: Final = re.compile(
     r"trace_to_jaxpr\w*|lower_sharding_computation|pickle_util\.\w+)$"
 )
 """Events of TensorFlow's and XLA's own code on the program's thread."""
-
 _TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[([\d,]*)\]", re.ASCII)
 
 

@@ -19,7 +19,6 @@ Numbers = npt.NDArray[np.integer[Any]]
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
-
 PADDING: Final = 320
 """Zero bytes after the content: reading ahead at its end stays in bounds."""
 BEYOND: Final = np.uint64(1 << 40)
