@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from traceana.errors import IsDirectoryError, NotFoundError, UnreadableError
+from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, UnreadableError
 
 
 def content(source: Path, what: str) -> bytes:
@@ -66,6 +67,27 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
             path.hardlink_to(scratch)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
+    """Raise ``CannotWriteError`` when an output must not be written to ``path``.
+
+    That is where it is one of the inputs ``reads`` or a directory; or, without ``force``, exists.
+    """
+    if path.exists() and any(one.exists() and path.samefile(one) for one in reads):
+        raise CannotWriteError(f"{path} is the input: choose another name")
+    if path.is_dir():
+        raise CannotWriteError(f"{path} is a directory: name a file in it")
+    if path.exists() and not force:
+        raise CannotWriteError(f"{path} exists already: choose another name, or --force")
+
+
+def write_output(path: Path, content: bytes, *, force: bool) -> None:
+    """Write an output that the user named: :func:`write_whole`, raising ``CannotWriteError``."""
+    try:
+        write_whole(path, content, replace=force)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def put_in_place(made: Path, target: Path) -> None:

@@ -1,28 +1,94 @@
-"""The result of an analysis: a frame, its totals and notes; the rows of it that a table shows."""
+"""The result of an analysis or a command: a frame, its totals and notes, and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.errors import NoSuchSelectionError
+from traceana.errors import MissingExtraError, NoSuchSelectionError
+
+if TYPE_CHECKING:
+    from traceana.report.page import Page
+
+_NOTEBOOK_ROWS: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """A frame with the figures that hold for the whole of it.
+    """A frame with the figures that hold for the whole of it, and the page that shows it.
 
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
     documents another (a union of intervals, for example); columns without a known value have none.
     ``notes`` are short sentences on the validity of the figures: what is excluded, what the file
     lacks. An empty ``frame`` always has a note with the reason.
+
+    In a notebook a result shows the page that the command of its name prints.
     """
 
     frame: pl.DataFrame
     totals: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    _make_page: Callable[[Arranged], Page] | None = None
+    screenful: int | None = None
+    """The number of rows that a terminal shows by default; all where it is ``None``."""
+
+    def with_page(
+        self, make_page: Callable[[Arranged], Page], *, screenful: int | None = None
+    ) -> Result:
+        """Return the result with the page that ``make_page`` makes of its rows."""
+        return replace(self, _make_page=make_page, screenful=screenful)
+
+    def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
+        """Return the page with the rows of :func:`arrange`."""
+        arranged = arrange(self, sort=sort, limit=limit)
+        if self._make_page is not None:
+            return self._make_page(arranged)
+        from traceana.report.pages.single_table import table_page
+
+        return table_page("table", arranged)
+
+    def to_pandas(self) -> Any:
+        """Return ``frame`` as a pandas frame.
+
+        Raises :class:`~traceana.errors.MissingExtraError` without the ``pandas`` extra.
+        """
+        try:
+            return self.frame.to_pandas()
+        except ImportError as error:
+            raise MissingExtraError(
+                "to_pandas() needs pandas and pyarrow: pip install 'traceana[pandas]'"
+            ) from error
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the result and return its path; the suffix names the format.
+
+        ``.csv``, ``.tsv``, ``.json``, ``.md`` and ``.parquet`` are what the command writes, with
+        all rows; any other suffix is the text of the terminal. Raises
+        :class:`~traceana.errors.CannotWriteError`, also where ``path`` exists, without
+        ``overwrite``.
+        """
+        from traceana.files import check_free, write_output
+        from traceana.report.render import format_of, render
+
+        target = Path(path)
+        check_free(target, force=overwrite)
+        write_output(target, render(self.page(), format_of(target)), force=overwrite)
+        return target
+
+    def __repr__(self) -> str:
+        from traceana.report.terminal import render
+
+        return render(self.page(limit=self.screenful)).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from traceana.report.html import render
+
+        return render(self.page(limit=self.screenful or _NOTEBOOK_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +96,7 @@ class Arranged:
     """The rows of a result that a table shows.
 
     ``totals`` are those of all rows, shown or hidden; ``hidden`` is the number of hidden rows, and
-    ``hidden_totals`` are their totals.
+    ``hidden_totals`` are their totals. ``sort`` and ``limit`` are those of :func:`arrange`.
     """
 
     frame: pl.DataFrame
@@ -38,14 +104,16 @@ class Arranged:
     notes: tuple[str, ...]
     hidden: int
     hidden_totals: Mapping[str, int]
+    sort: str | None = None
+    limit: int | None = None
 
 
 def arrange(result: Result, *, sort: str | None = None, limit: int | None = None) -> Arranged:
     """Return the first ``limit`` rows of ``result`` (all: ``None``) after sorting it.
 
     ``sort`` is a column, with or without its ``_ns``; numbers come largest first, text in
-    alphabetical order, nulls last; ``:asc`` or ``:desc`` behind it says otherwise. Equal rows keep
-    their order. Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
+    alphabetical order, nulls last; ``:asc`` or ``:desc`` after it selects the order. Equal rows
+    keep their order. Raises :class:`~traceana.errors.NoSuchSelectionError` on an unknown column.
     """
     frame = result.frame if sort is None else _sorted(result.frame, sort)
     shown = frame if limit is None else frame.head(limit)
@@ -56,6 +124,8 @@ def arrange(result: Result, *, sort: str | None = None, limit: int | None = None
         result.notes,
         frame.height - shown.height,
         {column: total - in_shown.get(column, 0) for column, total in result.totals.items()},
+        sort,
+        limit,
     )
 
 

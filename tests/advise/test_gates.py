@@ -9,7 +9,7 @@ from traceana.advise import advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS, broken, limit_of, rules_of
 from traceana.errors import BadGateError
-from traceana.report.gates import broken as says
+from traceana.report.pages.advise import broken_gate as says
 from traceana.trace import Trace
 
 
@@ -101,8 +101,8 @@ def test_a_limit_that_is_reached_holds_and_one_that_is_passed_fails(trace: Trace
     failed = broken(Figures(trace), advice, rules_of("pageable_copies,small_copies"), limits)
     assert [says(one) for one in failed] == [
         "pageable_copies holds",
-        "idle is 10.0 %, more than 9.9 %",
-        "step_time is 10.00 ms, more than 9.00 ms",
+        "idle is 10.0 %, limit 9.9 %",
+        "step_time is 10.00 ms, limit 9.00 ms",
     ]
 
 

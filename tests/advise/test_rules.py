@@ -8,7 +8,7 @@ import pytest
 
 from tests.advise.cases import CASES, Build
 from traceana.advise import RULES, advise
-from traceana.report.findings import sentence
+from traceana.report.pages.advise import sentence
 
 SILENT = [(rule, build) for rule, (_, silent) in CASES.items() for build in silent]
 

@@ -14,7 +14,7 @@ from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
-from traceana.report.findings import sentence
+from traceana.report.pages.advise import sentence
 
 
 def found(advice: Advice, rule: str) -> Finding:

@@ -20,7 +20,7 @@ from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import classes
-from traceana.report.overview import Overview, overview
+from traceana.report.pages.report import Overview, overview
 from traceana.trace import Trace
 
 FILES = traces_at_hand()

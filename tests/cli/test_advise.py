@@ -68,7 +68,7 @@ def test_limit_and_order_hold_in_every_format(run: Invoke, slow: Path) -> None:
     assert [row["rule"] for row in limited["rows"]] == ["tensor_cores_unused"]
     text = run("advise", slow, "--limit", "1").stdout
     assert "pageable_copies" not in text
-    assert "2 findings more: --limit 0 shows all" in text
+    assert "2 more findings (--limit 0: all)" in text
 
 
 @pytest.mark.parametrize("format_", ["csv", "tsv", "md"])
@@ -100,7 +100,7 @@ def test_gates(run: Invoke, slow: Path) -> None:
     assert failed.exit_code == ExitCode.GATE_FAILED
     assert failed.stderr.splitlines() == [
         "traceana: gate: pageable_copies holds",
-        "traceana: gate: exposed_copy is 5.0 %, more than 1.0 %",
+        "traceana: gate: exposed_copy is 5.0 %, limit 1.0 %",
     ]
     assert failed.stdout == run("advise", slow).stdout
 

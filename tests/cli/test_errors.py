@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from traceana.errors import ExitCode
-from traceana.report import overview as overview_module
+from traceana.report.pages import report as report_page
 
 
 def files(folder: Path) -> list[tuple[Path, ExitCode]]:
@@ -83,7 +83,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_on_demand(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(overview_module, "overview", broken)
+    monkeypatch.setattr(report_page, "overview", broken)
     result = run("report", bundle)
     assert result.exit_code == ExitCode.INTERNAL
     assert result.stderr.count("\n") == 1
@@ -96,7 +96,7 @@ def test_an_interrupt_has_its_code(run: Run, bundle: Path, monkeypatch: pytest.M
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(overview_module, "overview", interrupted)
+    monkeypatch.setattr(report_page, "overview", interrupted)
     result = run("report", bundle)
     assert result.exit_code == ExitCode.INTERRUPTED
     assert result.stderr == "traceana: interrupted\n"

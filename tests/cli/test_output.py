@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
-from traceana.cli.output import write_whole
 from traceana.errors import CannotWriteError, ExitCode
+from traceana.files import write_output as write_whole
 
 
 def test_the_suffix_tells_the_format(run: Run, bundle: Path, tmp_path: Path) -> None:

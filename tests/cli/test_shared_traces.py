@@ -17,7 +17,7 @@ from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
-from traceana.report.overview import overview
+from traceana.report.pages.report import report
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -63,10 +63,9 @@ def test_busy_and_idle_are_the_span(trace: Trace) -> None:
 
 
 def test_the_report_fits_a_screen(trace: Trace) -> None:
-    from traceana.report.document import Paper
-    from traceana.report.screen import render
+    from traceana.report.terminal import Terminal, render
 
-    text = render(overview(trace), Paper(100))
+    text = render(report(trace).page(), Terminal(100))
     assert len(text.splitlines()) <= LINES_OF_A_SCREEN
     assert max(map(len, text.splitlines())) <= 100
     assert not any(character < " " for character in text if character != "\n")

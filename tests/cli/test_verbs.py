@@ -59,7 +59,7 @@ def test_rows_are_limited_and_sorted(run: Run, bundle: Path) -> None:
     assert [row["mean_ns"] for row in found] == [50, 150]
     assert len(rows(run("kernels", bundle, "--limit", "0", "-f", "json"))) == 6
     text = run("kernels", bundle, "--limit", "1").stdout
-    assert "… 5 rows more with 3.90 µs (--limit 0 shows all)" in text
+    assert "… 5 more rows, 3.90 µs (--limit 0: all)" in text
 
 
 def test_layers_by_direction(run: Run, bundle: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_saved_bundle_is_opened_again(run: Run, bundle: Path, tmp_path: Path) 
 def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
     result = run("report", damaged)
     assert result.exit_code == ExitCode.DAMAGED_INPUT
-    assert "60.0 % of the 1.00 kB that are there was read" in result.stdout
+    assert "Truncated file: 60.0 % of 1.00 kB read" in result.stdout
     assert result.stderr == (
         "traceana: the file ends in the middle: "
         "600 of the 1,000 bytes that are there (60.0 %) were read\n"

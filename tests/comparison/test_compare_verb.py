@@ -137,7 +137,7 @@ def test_labels_can_be_given(run: Run, three: list[Path]) -> None:
 
 def test_limit_counts_items_and_sort_takes_a_column(run: Run, three: list[Path]) -> None:
     text = run(*three, "--by", "class", "--limit", "2").stdout
-    assert "more (--limit 0 shows all)" in text
+    assert "more rows (--limit 0: all)" in text
     rows = run(*three, "--by", "class", "-f", "csv", "--sort", "step_ns").stdout.splitlines()
     at = rows[0].split(",").index("step_ns")
     times = [int(row.split(",")[at]) for row in rows[1:]]

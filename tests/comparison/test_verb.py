@@ -46,14 +46,15 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     lines = result.stdout.splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 110
-    assert lines[2].startswith("B is slower: +30.")
-    assert "Winograd -> implicit GEMM, in conv2: 399." in result.stdout.replace("\n   ", "")
+    assert lines[2].startswith("Step time  0.990 → 1.290 ms median (+30.2 %)")
+    assert lines[2].endswith("; slower")
+    assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs per step" in result.stdout
 
 
 def test_two_runs_alike_are_said_to_be(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["a"], runs["b"])
-    assert "the same within noise" in result.stdout
-    assert "Nothing that changes the step by 1 %." in result.stdout
+    assert "; no significant change" in " ".join(result.stdout.split())
+    assert "none above 1 % of the step" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,8 @@ def test_parquet_holds_the_rows(run: Run, runs: dict[str, Path], tmp_path: Path)
 
 def test_markdown_is_for_a_pull_request(run: Run, runs: dict[str, Path]) -> None:
     text = run(runs["a"], runs["slower"], "--format", "md").stdout
-    assert text.startswith("# B is slower\n")
-    assert "<details><summary>Layers, per step</summary>\n\n| a | b |" in text
+    assert "- **Step time**: 0.990 → 1.290 ms median (+30.2 %)" in text
+    assert "<details><summary>Layers, per step</summary>\n\n| layer |" in text
 
 
 def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
@@ -142,9 +143,9 @@ def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) 
     saved = run(runs["a"], "--save-baseline", "main")
     assert saved.exit_code == ExitCode.OK
     assert saved.stdout == ""
-    assert "B is slower" in run("main", runs["slower"]).stdout
+    assert "; slower" in run("main", runs["slower"]).stdout
     assert run(runs["slower"], runs["b"], "--save-baseline", "main").exit_code == ExitCode.OK
-    assert "B is faster" in run("main", runs["a"]).stdout
+    assert "; faster" in run("main", runs["a"]).stdout
 
 
 def test_a_baseline_that_is_none_lists_those_there_are(run: Run, runs: dict[str, Path]) -> None:

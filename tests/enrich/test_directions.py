@@ -13,13 +13,9 @@ from tests.support.manifest import TRACES, Expected, each, opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.cli.layers import COLUMNS, OPTIONAL
 from traceana.enrich import attribute
-from traceana.report.document import Document, Paper
-from traceana.report.formats import Format
-from traceana.report.render import render
-from traceana.report.source import source_of
-from traceana.result import arrange
+from traceana.report.pages.layers import layers as layers_page
+from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
@@ -251,19 +247,11 @@ def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
     frame = result.frame
     sums = frame.select(pl.sum_horizontal(TIMES).alias("sum"), "time_ns")
     assert (sums["sum"] == sums["time_ns"]).all()
-    columns = tuple(column for column in COLUMNS if column in frame.columns)
-    document = Document(
-        "layers",
-        arrange(result, limit=3),
-        source_of(trace),
-        columns=columns,
-        optional=OPTIONAL,
-        bars="share",
-    )
-    for width in (80, 200):
-        lines = render(document, Format.TABLE, Paper(width)).decode().splitlines()
+    page = layers_page(trace).page(limit=3)
+    for width, kept in ((80, TIMES[:2]), (200, TIMES)):
+        lines = render(page, Terminal(width)).splitlines()
         header = next(line for line in lines if line.startswith("layer ")).split()
-        for column in TIMES:
+        for column in kept:
             assert (column.removesuffix("_ns") in header) == bool(frame[column].sum())
         assert {"time", "share"} <= set(header)
 

@@ -13,7 +13,7 @@ from traceana.analyze.critical import critical
 from traceana.enrich import attribute
 from traceana.enrich.steps import remarked
 from traceana.errors import BadStepMarkerError, ExitCode, NoSuchSelectionError
-from traceana.report.overview import overview
+from traceana.report.pages.report import overview
 from traceana.trace import Trace
 
 MAIN, LOADER, AUTOGRAD = 1, 2, 3

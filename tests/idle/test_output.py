@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +13,7 @@ from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.analyze.idle import By as Told
 from traceana.analyze.idle_gaps import CAUSES
-from traceana.cli.idle import By
+from traceana.choices import IdleBy as By
 from traceana.cli.main import app
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,21 +43,21 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_kineto(scenario, tmp_path_factory.mktemp("output") / "run.json")
 
 
-@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("by", get_args(By))
 def test_the_table_is_to_the_letter(file: Path, by: By) -> None:
-    result = run(file, "--by", by.value)
+    result = run(file, "--by", by)
     assert result.exit_code == 0
     assert result.stderr == ""
     assert max(map(len, result.stdout.splitlines())) <= 100
-    check(result.stdout, GOLDEN / f"by_{by.value}.txt")
+    check(result.stdout, GOLDEN / f"by_{by}.txt")
 
 
 @pytest.mark.parametrize("format_", ["csv", "tsv", "json", "md"])
-@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("by", get_args(By))
 def test_every_format_holds_the_same_rows(file: Path, by: By, format_: str) -> None:
-    result = run(file, "--by", by.value, "--format", format_)
+    result = run(file, "--by", by, "--format", format_)
     assert result.exit_code == 0
-    whole = json.loads(run(file, "--by", by.value, "-f", "json").stdout)
+    whole = json.loads(run(file, "--by", by, "-f", "json").stdout)
     rows = whole["rows"]
     if format_ in ("csv", "tsv"):
         assert len(result.stdout.splitlines()) == len(rows) + 1
@@ -105,4 +106,4 @@ def test_unknown_words_are_refused(file: Path) -> None:
 
 
 def test_the_command_line_and_the_analysis_have_the_same_words() -> None:
-    assert tuple(By) == Told.__args__  # type: ignore[attr-defined]
+    assert get_args(By) == get_args(Told)

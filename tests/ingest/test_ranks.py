@@ -12,7 +12,6 @@ import traceana
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from tests.support.manifest import TRACES
 from traceana.analyze.devices import busy
-from traceana.analyze.facts import facts
 from traceana.analyze.selection import select
 from traceana.errors import (
     AmbiguousRanksError,
@@ -22,8 +21,8 @@ from traceana.errors import (
     NotATraceError,
     NotFoundError,
 )
-from traceana.report.document import Paper
-from traceana.report.facts_screen import render
+from traceana.report.pages.info import info
+from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
 BASE = 1_700_000_000 * 10**9
@@ -116,7 +115,7 @@ def test_info_shows_the_rank_of_ledger_entries(tmp_path: Path) -> None:
     rank_file(tmp_path / "rank0.json", 0)
     whole = rank_file(tmp_path / "rank1.json", 1).read_bytes()
     (tmp_path / "rank1.json").write_bytes(whole[:-20])
-    text = render(facts(traceana.open(tmp_path)), Paper(200))
+    text = render(info(traceana.open(tmp_path)).page(), Terminal(200))
     assert "problem: 1 truncated of rank 1" in text
 
 

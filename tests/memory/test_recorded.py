@@ -18,6 +18,7 @@ import traceana
 from traceana.analyze.memory import memory
 from traceana.cli.main import app
 from traceana.errors import ExitCode
+from traceana.report.cells import BAR_WIDTH
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces" / "kineto"
@@ -130,7 +131,7 @@ def test_the_verb(trained: Path, tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["meta"]["verb"] == "memory"
     chart = run.invoke(app, ["memory", str(trained), "--by", "time"]).stdout
-    assert max(line.count("█") for line in chart.splitlines()) == 12
+    assert max(line.count("█") for line in chart.splitlines()) == BAR_WIDTH
     assert sum(line.startswith("   cpu") for line in chart.splitlines()) == 40
     without = tmp_path / "without.json"
     whole = json.loads(trained.read_text())

@@ -11,28 +11,27 @@ import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.facts import as_table, facts
-from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers
-from traceana.report.document import Document, Paper
-from traceana.report.formats import Format
-from traceana.report.overview import overview
-from traceana.report.render import render
-from traceana.report.source import source_of
+from traceana.analyze.facts import facts
+from traceana.report.page import Page
+from traceana.report.pages.info import info
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import layers
+from traceana.report.pages.report import overview, report
+from traceana.report.pages.single_table import table_page
+from traceana.report.render import Format, render
 from traceana.result import Result, arrange
 
 NAMES = ['a,"b"', "tab\there", "line\nend\r", "=1+1", "+1", "-1", "@x", "\x1b[2J", "|pipe|", "x'"]
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 
 
-def of_names(names: list[str]) -> Document:
-    return Document(
-        "classify", arrange(Result(pl.DataFrame({"name": names, "calls": range(len(names))})))
-    )
+def of_names(names: list[str]) -> Page:
+    rows = Result(pl.DataFrame({"name": names, "calls": range(len(names))}))
+    return table_page("classify", arrange(rows))
 
 
-def out(document: Document, format: Format) -> str:  # noqa: A002
-    return render(document, format, Paper()).decode()
+def out(page: Page, form: Format) -> str:
+    return render(page, form).decode()
 
 
 def test_csv_has_one_line_a_row_and_no_formulas() -> None:
@@ -79,15 +78,13 @@ def test_markdown_keeps_its_cells() -> None:
 def test_parquet_is_the_frame(tmp_path: Path) -> None:
     result = kernels(cnn_steps())
     file = tmp_path / "k.parquet"
-    file.write_bytes(render(Document("kernels", arrange(result)), Format.PARQUET, Paper()))
+    file.write_bytes(render(result.page(), Format.PARQUET))
     assert pl.read_parquet(file).equals(result.frame)
 
 
 def test_the_meta_of_a_table() -> None:
     trace = cnn_steps()
-    result = layers(trace)
-    document = Document("layers", arrange(result, limit=2), source_of(trace))
-    whole = json.loads(out(document, Format.JSON))
+    whole = json.loads(out(layers(trace).page(limit=2), Format.JSON))
     meta = whole["meta"]
     assert list(whole) == ["meta", "rows"]
     assert meta["schema_version"] == 1
@@ -122,31 +119,26 @@ def test_the_meta_of_a_table() -> None:
 
 def test_the_report_holds_its_sections() -> None:
     trace = cnn_steps()
-    report = overview(trace)
-    document = Document("report", arrange(report.breakdown), source_of(trace), overview=report)
-    whole = json.loads(out(document, Format.JSON))
+    whole = json.loads(out(report(trace).page(), Format.JSON))
     assert whole["rows"] == whole["sections"]["breakdown"]
-    assert list(whole["sections"]) == [*report.sections, "findings"]
+    assert list(whole["sections"]) == [*overview(trace).sections, "findings"]
     assert sum(row["time_ns"] for row in whole["rows"]) == whole["meta"]["total_ns"]
 
 
 def test_facts_are_one_object() -> None:
-    known = facts(cnn_steps())
-    document = Document("info", arrange(as_table(known)), facts=known)
-    whole = json.loads(out(document, Format.JSON))
+    page = info(cnn_steps()).page()
+    whole = json.loads(out(page, Format.JSON))
     assert whole["memcpy"] == {"HtoD": 3}
     assert whole["schema_version"] == 1
-    assert "fact,value\n" in out(document, Format.CSV)
-    assert "memcpy.HtoD\t3\n" in out(document, Format.TSV)
+    assert "fact,value\n" in out(page, Format.CSV)
+    assert "memcpy.HtoD\t3\n" in out(page, Format.TSV)
 
 
 def test_figures_that_json_cannot_hold_never_get_there() -> None:
     builder = TraceBuilder()
     builder.copy("HtoD", 0, 0, bytes=0)  # no time: no throughput, no share
     builder.kernel("k", 0, 0)
-    report = overview(builder.build())
-    document = Document("report", arrange(report.breakdown), overview=report)
-    whole = json.loads(out(document, Format.JSON))
+    whole = json.loads(out(report(builder.build()).page(), Format.JSON))
     assert [row["share"] for row in whole["rows"]] == [None, None]
     assert whole["sections"]["transfers"][0]["bytes_per_s"] is None
 
@@ -155,16 +147,14 @@ def test_figures_that_json_cannot_hold_never_get_there() -> None:
 def test_every_key_of_the_json_is_documented(section: str) -> None:
     text = JSON_DOCS.read_text(encoding="utf-8")
     trace = cnn_steps()
-    report = overview(trace)
+    sections = overview(trace).sections.values()
     keys: list[str] = {
         "info": list(facts(trace)),
         "kernels": kernels(trace).frame.columns,
         "layers": [*layers(trace).frame.columns, "direction"],
-        "report": [c for result in report.sections.values() for c in result.frame.columns],
+        "report": [c for result in sections for c in result.frame.columns],
         "classify": ["name", "reason", "file", "head", "also_matched"],
     }[section]
-    meta = json.loads(
-        out(Document(section, arrange(kernels(trace)), source_of(trace)), Format.JSON)
-    )
+    meta = json.loads(out(kernels(trace).page(), Format.JSON))
     missing = [key for key in [*keys, *meta["meta"]] if f"`{key}`" not in text]
     assert not missing

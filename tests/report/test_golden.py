@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.golden import check
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.analyze.facts import as_table, facts
-from traceana.analyze.kernels import kernels
-from traceana.analyze.layers import layers
-from traceana.cli import kernels as kernels_verb
-from traceana.cli import layers as layers_verb
-from traceana.report.document import Document, Paper
-from traceana.report.formats import Format
-from traceana.report.overview import overview
-from traceana.report.render import render
-from traceana.result import arrange
+from traceana.report import html, markdown
+from traceana.report.page import Page
+from traceana.report.pages.info import info
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import layers
+from traceana.report.pages.report import report
+from traceana.report.terminal import Terminal, render
+from traceana.result import Result
 from traceana.trace import Trace
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -68,52 +67,53 @@ TRACES = {
 }
 
 
-def document(verb: str, trace: Trace) -> Document:
-    match verb:
-        case "report":
-            whole = overview(trace)
-            return Document(verb, arrange(whole.breakdown), overview=whole)
-        case "kernels":
-            return Document(
-                verb,
-                arrange(kernels(trace), limit=3),
-                columns=kernels_verb.COLUMNS,
-                optional=kernels_verb.OPTIONAL,
-            )
-        case "layers":
-            columns = tuple(c for c in layers_verb.COLUMNS if c != "direction")
-            return Document(
-                verb, arrange(layers(trace)), columns=columns, optional=layers_verb.OPTIONAL
-            )
-        case _:
-            known = facts(trace)
-            return Document(verb, arrange(as_table(known)), facts=known)
+def page(command: str, trace: Trace) -> Page:
+    commands: dict[str, Callable[[Trace], Result]]
+    commands = {"report": report, "kernels": kernels, "layers": layers, "info": info}
+    return commands[command](trace).page(limit=3 if command == "kernels" else None)
 
 
 @pytest.mark.parametrize("name", TRACES)
-@pytest.mark.parametrize("verb", ["report", "kernels", "layers", "info"])
-def test_the_table_is_to_the_letter(verb: str, name: str) -> None:
-    shown = document(verb, TRACES[name]())
-    text = render(shown, Format.TABLE, Paper(100)).decode()
-    check(text, GOLDEN / f"{verb}_{name}.txt")
+@pytest.mark.parametrize("command", ["report", "kernels", "layers", "info"])
+def test_the_table_is_to_the_letter(command: str, name: str) -> None:
+    text = render(page(command, TRACES[name]()), Terminal(100))
+    check(text, GOLDEN / f"{command}_{name}.txt")
     assert not any(character < " " for character in text if character != "\n")
     assert "\u202e" not in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_report_fits_other_widths(width: int) -> None:
-    text = render(document("report", cnn_steps()), Format.TABLE, Paper(width)).decode()
+    text = render(page("report", cnn_steps()), Terminal(width))
+    assert max(map(len, text.splitlines())) <= width
     check(text, GOLDEN / f"report_cnn_{width}.txt")
 
 
-def test_colours_are_on_colour_paper_alone() -> None:
-    shown = document("report", cnn_steps())
-    plain = render(shown, Format.TABLE, Paper(100, colour=False))
-    assert b"\x1b" not in plain
-    assert b"\x1b[" in render(shown, Format.TABLE, Paper(100, colour=True))
+def test_colours_are_on_terminals_with_colours_alone() -> None:
+    shown = page("report", cnn_steps())
+    assert "\x1b" not in render(shown, Terminal(100, colour=False))
+    assert "\x1b[" in render(shown, Terminal(100, colour=True))
 
 
-@pytest.mark.parametrize("verb", ["report", "layers"])
-def test_markdown_is_to_the_letter(verb: str) -> None:
-    text = render(document(verb, cnn_steps()), Format.MARKDOWN, Paper()).decode()
-    check(text, GOLDEN / f"{verb}_cnn.md")
+@pytest.mark.parametrize("command", ["report", "layers"])
+def test_markdown_is_to_the_letter(command: str) -> None:
+    check(markdown.render(page(command, cnn_steps())), GOLDEN / f"{command}_cnn.md")
+
+
+@pytest.mark.parametrize("command", ["report", "kernels", "layers", "info"])
+def test_html_shows_the_same_cells_and_escapes_what_is_hostile(command: str) -> None:
+    check(html.render(page("kernels", cnn_steps())), GOLDEN / "kernels_cnn.html")
+    text = html.render(page(command, hostile_html()))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "\u202e" not in text
+
+
+def hostile_html() -> Trace:
+    """Return a trace whose every text is HTML."""
+    evil = "<script>alert('&')</script>\u202e"
+    builder = TraceBuilder(source=evil, framework=evil)
+    builder.name(evil, category="conv", algorithm=evil)
+    builder.kernel(evil, 0, 1000, layer=builder.layer(evil, evil))
+    builder.row("devices", device=0, name=evil)
+    return builder.build()

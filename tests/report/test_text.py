@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from traceana.report import human
+from traceana.report import numbers
 from traceana.report.names import brief
-from traceana.report.text import cut_end, cut_start, plain
+from traceana.report.text import cut_end, cut_middle, cut_start, plain
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
 @settings(deadline=None)
 @given(st.text(alphabet="ab畳込é", max_size=20), st.integers(1, 12))
 def test_cut_text_fits(text: str, width: int) -> None:
-    for cut in (cut_end, cut_start):
+    for cut in (cut_end, cut_middle, cut_start):
         shown = cut(text, width)
         assert cell_len(shown) <= width
         assert (shown == text) == (cell_len(text) <= width)
@@ -85,32 +85,36 @@ def test_a_name_never_vanishes(name: str) -> None:
     ],
 )
 def test_durations(value: int, shown: str) -> None:
-    assert human.duration(value) == shown
+    assert numbers.duration(value) == shown
 
 
-def test_a_column_of_durations_has_one_unit() -> None:
-    unit = human.time_unit([10_000_000, 5, None])
-    assert human.in_unit(10_000_000, unit) == "10.000"
-    assert human.in_unit(1_234_567_890, unit) == "1,234.568"
-    assert unit[1] == "ms"
-    assert human.time_unit([9_999])[1] == "ns"
-    assert human.time_unit([])[1] == "ns"
+def test_a_column_has_one_unit_and_four_digits_of_its_largest_value() -> None:
+    column = numbers.scale([123_456_789, 5_000, 100, None], numbers.TIME)
+    assert column.unit == "ms"
+    assert [column.write(v) for v in (123_456_789, 99_940_000, 5_000, 0)] == [
+        *("123.5", "99.9", "<0.1", "0"),
+    ]
+    assert column.write_total(1_234_567_890) == "1,235"
+    assert numbers.scale([999_960], numbers.TIME) == numbers.Scale(10**6, "ms", 3)
+    assert numbers.scale([9_999], numbers.TIME).write(9_999) == "9.999"
+    assert numbers.scale([999], numbers.TIME).unit == "ns"
+    assert numbers.scale([], numbers.TIME).unit == "ns"
 
 
 def test_sizes_rates_shares_and_counts() -> None:
-    assert [human.size(v) for v in (0, 999, 1000, 115_600_000)] == [
+    assert [numbers.size(v) for v in (0, 999, 1000, 115_600_000)] == [
         "0 B",
         "999 B",
         "1.00 kB",
         "115.6 MB",
     ]
-    assert human.rate(11.5e9) == "11.50 GB/s"
-    assert [human.share(v) for v in (0, 0.0001, 0.0005, 0.123, 1)] == [
+    assert numbers.rate(11.5e9) == "11.50 GB/s"
+    assert [numbers.share(v) for v in (0, 0.0001, 0.0005, 0.123, 1)] == [
         "0.0 %",
         "<0.1 %",
         "0.1 %",
         "12.3 %",
         "100.0 %",
     ]
-    assert human.counted(1, "copy", "copies") == "1 copy"
-    assert human.counted(2000, "copy", "copies") == "2,000 copies"
+    assert numbers.counted(1, "copy", "copies") == "1 copy"
+    assert numbers.counted(2000, "copy", "copies") == "2,000 copies"

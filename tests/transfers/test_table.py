@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from tests.support.traces import TraceBuilder
 from traceana.analyze.transfers import COLUMNS, transfers
-from traceana.cli.transfers import By
-from traceana.report.overview import overview
+from traceana.choices import TransfersBy as By
+from traceana.report.pages.report import overview
 
 NAMED = {"name": "Tesla V100-SXM2-16GB", "vendor": "NVIDIA", "compute_capability": "7.0"}
 
@@ -94,13 +96,13 @@ def test_what_asked_may_be_a_layer_or_a_role() -> None:
     assert rows == [("(data)", 30), ("features.0", 20), ("(outside all layers)", 10)]
 
 
-@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("by", get_args(By))
 def test_every_table_has_the_same_columns_with_and_without_copies(by: By) -> None:
     builder = TraceBuilder()
     builder.kernel("k", 0, 10)
-    empty = transfers(builder.build(), by.value)
+    empty = transfers(builder.build(), by)
     builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
-    full = transfers(builder.build(), by.value)
+    full = transfers(builder.build(), by)
     assert tuple(full.frame.columns[-len(COLUMNS) :]) == COLUMNS
     assert full.frame.columns == empty.frame.columns
     assert empty.frame.is_empty()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from traceana.cli.opening import batches_beside, exit_code, open_trace
-from traceana.cli.options import Inconclusive, OnInconclusive, Reading, Tabling, Writing
+from traceana.cli.options import OnInconclusive, Reading, Tabling, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode, NoSuchSelectionError
-
-if TYPE_CHECKING:
-    from traceana.advise import Advice
-    from traceana.advise.gates import Broken
 
 Files = Annotated[
     list[Path] | None,
@@ -62,7 +57,7 @@ def advise(
     rule: One = None,
     fail_on: FailOn = None,
     most: Most = None,
-    on_inconclusive: OnInconclusive = Inconclusive.PASS,
+    on_inconclusive: OnInconclusive = "pass",
 ) -> ExitCode:
     """What to change, most saving first: findings with evidence, estimate and change.
 
@@ -73,7 +68,10 @@ def advise(
 
     output = Output(tabling, writing, reads=files or ())
     if list_:
-        return _list(output)
+        from traceana.report.pages.advise import rules_listed
+
+        output.write(rules_listed())
+        return ExitCode.OK
     if not files:
         raise typer.BadParameter("name a trace, or --list", param_hint="FILE...")
     rules = [one for text in fail_on or () for one in gates.rules_of(text)]
@@ -83,30 +81,19 @@ def advise(
     trace = open_trace(files, reading)
     from traceana.advise import advised
     from traceana.advise.figures import Figures
-    from traceana.report.findings import table
-    from traceana.result import Result
+    from traceana.report.pages.advise import advised as page
+    from traceana.report.pages.advise import broken_gate
 
     figures = Figures(trace, batches_beside(files))
     advice = advised(figures)
-    shown = advice if rule is None else _alone(advice, rule)
-    result = Result(table(shown.findings), {}, shown.notes)
-    output.show("advise", result, trace, records=rule is not None, advice=shown)
+    output.write(page(trace, advice, rule=rule))
     codes: set[ExitCode] = set()
     for one in gates.broken(figures, advice, rules, limits):
-        passes = one.unknown and on_inconclusive is Inconclusive.PASS
+        passes = one.unknown and on_inconclusive == "pass"
         if not passes:
             codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
-        typer.echo(f"traceana: gate: {_says(one)}{': passed' if passes else ''}", err=True)
+        typer.echo(f"traceana: gate: {broken_gate(one)}{': passed' if passes else ''}", err=True)
     return min(codes) if codes else exit_code(trace, reading)
-
-
-def _list(output: Output) -> ExitCode:
-    from traceana.advise import RULES
-    from traceana.report.findings import rules_table
-    from traceana.result import Result
-
-    output.show("advise", Result(rules_table(RULES)), columns=("rule", "title"))
-    return ExitCode.OK
 
 
 def _known(rule: str) -> None:
@@ -114,15 +101,3 @@ def _known(rule: str) -> None:
 
     if rule not in {one.id for one in RULES}:
         raise NoSuchSelectionError(f"no rule {rule}: `traceana advise --list` names them")
-
-
-def _alone(advice: Advice, rule: str) -> Advice:
-    found = tuple(finding for finding in advice.findings if finding.rule.id == rule)
-    notes = advice.notes if found else (f"{rule} does not hold in this trace",)
-    return replace(advice, findings=found, notes=notes)
-
-
-def _says(one: Broken) -> str:
-    from traceana.report.gates import broken
-
-    return broken(one)

@@ -28,8 +28,6 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Say which rule decided, why, and which others match.")
 ]
 
-OPTIONAL = ("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library")
-
 
 def classify(
     names: Names,
@@ -41,22 +39,14 @@ def classify(
     """What kernels are, by their names: one row a name, in order."""
     from traceana.enrich.classify import rules_in_use
     from traceana.ingest.names import demangle
+    from traceana.report.pages.kernels import classify as page
 
     output = Output(tabling, writing)
-    loaded = rules_in_use(rules)
     given = _lines_of_stdin() if names == ["-"] else names
-    plain = demangle(given)
-    if plain.error is not None:
-        typer.echo(f"traceana: {plain.failed} names not demangled: {plain.error}", err=True)
-    texts = [plain.names.get(name, name) for name in given]
-    if explain:
-        from traceana.analyze.classes import explained_names
-
-        output.show("classify", explained_names(texts, loaded, given), records=True)
-    else:
-        from traceana.analyze.classes import name_classes
-
-        output.show("classify", name_classes(texts, loaded, given), optional=OPTIONAL)
+    readable = demangle(given)
+    if readable.error is not None:
+        typer.echo(f"traceana: {readable.failed} names not demangled: {readable.error}", err=True)
+    output.write(page(given, rules_in_use(rules), readable=readable.names, explain=explain))
     return ExitCode.OK
 
 

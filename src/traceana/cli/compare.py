@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from traceana.choices import CompareBy
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
+from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
-
-if TYPE_CHECKING:
-    from traceana.comparison.compare import Comparison
-
-
-class By(StrEnum):
-    """What one row is."""
-
-    SUMMARY = "summary"
-    LAYER = "layer"
-    CLASS = "class"
-    ALGORITHM = "algorithm"
-    KERNEL = "kernel"
-    GEMM = "gemm"
-    EPILOGUE = "epilogue"
-    TRANSFER = "transfer"
-
 
 Runs = Annotated[
     list[Path],
@@ -39,13 +22,9 @@ Runs = Annotated[
         show_default=False,
     ),
 ]
-Grouping = Annotated[
-    By,
-    typer.Option(
-        "--by",
-        metavar="|".join(By),
-        help="One row a layer, class, … of all runs. epilogue: bias and activations by library.",
-    ),
+By = Annotated[
+    CompareBy,
+    by_option(CompareBy, "One row a layer, class, … epilogue: bias and activations by library."),
 ]
 Labels = Annotated[
     list[str] | None,
@@ -93,7 +72,7 @@ def compare(
     runs: Runs,
     tabling: Tabling,
     writing: Writing,
-    by: Grouping = By.SUMMARY,
+    by: By = "summary",
     label: Labels = None,
     model: Models = None,
     pairs: Maps = None,
@@ -114,9 +93,10 @@ def compare(
     from traceana.comparison.compare import Comparison
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
+    from traceana.report.pages.compare import compare as page
     from traceana.report.text import plain
 
-    if pairs and by is not By.LAYER:
+    if pairs and by != "layer":
         raise typer.BadParameter("pairs of layers are of --by layer", param_hint="--map")
     found = runs_in([resolved(path) for path in runs])
     paths = list(found.paths)
@@ -144,7 +124,7 @@ def compare(
         for one in _each(model, len(paths), "--model")
     ]
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]
-    output = Output(tabling, writing, reads=paths, screenful=40)
+    output = Output(tabling, writing, reads=paths)
     traces = [open_trace([path], one) for path, one in zip(paths, readings, strict=True)]
     models = [layer_manifest([path], one) for path, one in zip(paths, readings, strict=True)]
     codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
@@ -153,7 +133,7 @@ def compare(
         return failed
     batches = [recorded_batch(path) for path in paths]
     named = zip(label or found.labels, traces, models, batches, maps, strict=True)
-    _show(output, Comparison(tuple(Run(*one) for one in named)), by)
+    output.write(page(Comparison(tuple(Run(*one) for one in named)), by=by))
     return failed
 
 
@@ -164,18 +144,3 @@ def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None
     if len(files) not in (1, count):
         raise typer.BadParameter(f"give one, or {count}: one a run", param_hint=option)
     return [*files] * (count // len(files))
-
-
-def _show(output: Output, found: Comparison, by: By) -> None:
-    from traceana.report.compare.beside import beside
-    from traceana.result import Result
-
-    facts = beside(found, by.value)
-    table = facts.table
-    wide = output.is_text and by is not By.SUMMARY
-    output.show(
-        "compare",
-        Result(table.pivot() if wide else table.frame, {}, facts.notes),
-        source=facts.source,
-        beside=facts,
-    )

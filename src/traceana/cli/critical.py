@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
-import typer
-
+from traceana.choices import CriticalBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
+from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
-
-class By(StrEnum):
-    """What a row is of."""
-
-    CLASS = "class"
-    KERNEL = "kernel"
-    LAYER = "layer"
-    OPERATOR = "operator"
-    SEGMENT = "segment"
-
-
-Told = Annotated[
-    By,
-    typer.Option("--by", metavar="|".join(By), help="What a row is of; segments are in order."),
-]
-
-_FIGURES: Final = ("count", "time_ns", "step_median_ns", "share")
-COLUMNS: Final[dict[By, tuple[str, ...]]] = {
-    By.CLASS: ("class", "part", *_FIGURES),
-    By.KERNEL: ("name", "class", "part", *_FIGURES),
-    By.LAYER: ("layer", "class", *_FIGURES),
-    By.OPERATOR: ("operator", "class", *_FIGURES),
-    By.SEGMENT: ("step", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
-}
-OPTIONAL: Final = ("layer", "count", "part")
+By = Annotated[CriticalBy, by_option(CriticalBy, "What one row is; segments are in order.")]
 
 
 def critical(
-    files: TraceFiles,
-    reading: Reading,
-    tabling: Tabling,
-    writing: Writing,
-    by: Told = By.CLASS,
+    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "class"
 ) -> ExitCode:
-    """The critical path of a step: what its end waited for, back to its beginning.
+    """The critical path of a step, from its end back to its beginning.
 
-    Through work in the order of its stream, launches, calls that wait for the device, waits of one
-    stream for another, and threads. Its segments add up to the step's time. Of the measured steps.
+    Through stream order, launches, synchronizing calls, event waits between streams, and threads.
+    Its segments add up to the step time. Of the measured steps.
     """
-    from traceana.analyze import critical as analysis
+    from traceana.report.pages.idle import critical as page
 
-    output = Output(tabling, writing, reads=files, screenful=30)
+    output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    result = analysis.critical(trace, by.value)
-    optional = tuple(name for name in OPTIONAL if name != by.value)
-    output.show("critical", result, trace, columns=COLUMNS[by], optional=optional)
+    output.write(page(trace, by=by))
     return exit_code(trace, reading)

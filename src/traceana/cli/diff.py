@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from traceana.choices import DiffBy, Inconclusive, Statistic
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
 from traceana.cli.options import (
     DeviceModel,
-    Inconclusive,
     OnInconclusive,
     Reading,
     StepMarker,
@@ -24,24 +23,6 @@ from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
     from traceana.comparison.diff import Diff
-
-
-class By(StrEnum):
-    """What one row is."""
-
-    LAYER = "layer"
-    CLASS = "class"
-    ALGORITHM = "algorithm"
-    KERNEL = "kernel"
-    GEMM = "gemm"
-    TRANSFER = "transfer"
-
-
-class Statistic(StrEnum):
-    """What of the steps' times the verdict is of."""
-
-    MEDIAN = "median"
-    MEAN = "mean"
 
 
 A = Annotated[
@@ -56,13 +37,13 @@ B = Annotated[
     Path | None,
     typer.Argument(metavar="[B]", help="The run that is. May be left out to save a baseline."),
 ]
-Grouping = Annotated[
-    By | None,
+By = Annotated[
+    DiffBy | None,
     typer.Option(
         "--by",
-        metavar="|".join(By),
-        help="One row a layer, class, algorithm, kernel, matrix product by tile, or direction "
-        "of copies. Default: a summary on one screen.",
+        metavar="|".join(get_args(DiffBy)),
+        help="One row a layer, class, algorithm, kernel, GEMM by tile, or copy direction. Default: "
+        "a summary on one screen.",
         show_default=False,
     ),
 ]
@@ -130,15 +111,15 @@ class Judging:
         str, typer.Option(metavar="PERCENT", help="Confidence of intervals and verdicts.")
     ] = "95%"
     statistic: Annotated[
-        Statistic, typer.Option(metavar="|".join(Statistic), help="What of the steps is judged.")
-    ] = Statistic.MEDIAN
+        Statistic, typer.Option(metavar="median|mean", help="What of the steps is judged.")
+    ] = "median"
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT", help="Exit code 31 when B is slower by more, and that is real."
         ),
     ] = None
-    on_inconclusive: OnInconclusive = Inconclusive.PASS
+    on_inconclusive: OnInconclusive = "pass"
     save_baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Keep A under this name, to give as A another time."),
@@ -152,7 +133,7 @@ def diff(
     tabling: Tabling,
     writing: Writing,
     b: B = None,
-    by: Grouping = None,
+    by: By = None,
 ) -> ExitCode:
     """What changed from A to B, where, and whether it is real.
 
@@ -161,6 +142,7 @@ def diff(
     """
     from traceana.comparison.diff import diff as analysis
     from traceana.comparison.run_inputs import resolved, save_baseline
+    from traceana.report.pages.diff import diff as page
 
     if b is None and judging.save_baseline is None:
         raise typer.BadParameter("name a second run, or --save-baseline", param_hint="B")
@@ -172,7 +154,7 @@ def diff(
     if judging.fail_if_slower is not None:
         gate = fraction(judging.fail_if_slower, "--fail-if-slower")
     paths = [resolved(path) for path in (a, b) if path is not None]
-    output = Output(tabling, writing, reads=paths, screenful=40)
+    output = Output(tabling, writing, reads=paths)
     readings = [sides.reading(sides.model_a), sides.reading(sides.model_b)]
     used = readings[: len(paths)]
     traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
@@ -192,32 +174,12 @@ def diff(
         model_b=models[1],
         level=level,
         minimum_effect=least,
-        statistic=judging.statistic.value,
+        statistic=judging.statistic,
     )
-    _show(output, found, by)
+    output.write(page(found, by=by))
     if failed is not ExitCode.OK:
         return failed
     return ExitCode.OK if gate is None else _gated(found, gate, judging.on_inconclusive)
-
-
-def _show(output: Output, found: Diff, by: By | None) -> None:
-    from traceana.report.diff.facts import COLUMNS, OPTIONAL, compared
-    from traceana.result import Result, sums
-
-    frame = found.by((by or By.LAYER).value)
-    totals = sums(frame, "time_a_ns", "time_b_ns")
-    # Rows of doubtful pairs have no difference; all rows together have one.
-    totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
-    facts = compared(found)
-    output.show(
-        "diff",
-        Result(frame, totals, found.notes),
-        columns=COLUMNS[by or By.LAYER],
-        optional=OPTIONAL[by or By.LAYER],
-        sections={"changes": Result(found.changes)},
-        source=facts.source,
-        compared=facts if by is None else None,
-    )
 
 
 def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
@@ -227,7 +189,7 @@ def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
     if step.interval is not None and step.interval.high <= gate * step.a:
         return ExitCode.OK
     if step.verdict in ("not enough steps", "inconclusive"):
-        passes = on_inconclusive is Inconclusive.PASS
+        passes = on_inconclusive == "pass"
         ends = "passed" if passes else "failed"
         typer.echo(f"traceana: gate: step time {step.verdict}: {ends}", err=True)
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE

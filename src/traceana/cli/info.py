@@ -9,14 +9,13 @@ from traceana.errors import ExitCode
 
 
 def info(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """What is in the file: format, devices, counts, integrity ledger.
+    """What a file holds: format, devices, counts, integrity.
 
     The JSON is one object of facts, without rows.
     """
-    from traceana.analyze.facts import as_table, facts
+    from traceana.report.pages.info import info as page
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    known = facts(trace)
-    output.show("info", as_table(known), trace, facts=known)
+    output.write(page(trace))
     return exit_code(trace, reading, needs_work=False)

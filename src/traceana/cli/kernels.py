@@ -11,28 +11,8 @@ from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
-COLUMNS = (
-    "name",
-    "category",
-    "algorithm",
-    "calls",
-    "time_ns",
-    "share",
-    "mean_ns",
-    "min_ns",
-    "max_ns",
-    "measured",
-    "ncu_ns",
-    "measured_flops",
-    "measured_flops_per_s",
-    "dram_bytes",
-    "tensor_active",
-)
-OPTIONAL = ("max_ns", "min_ns", "mean_ns")
-OPTIONAL_MEASURED = (*OPTIONAL, "ncu_ns", "measured_flops", "algorithm", "share")
-
 Unclassified = Annotated[
-    bool, typer.Option("--unclassified", help="Only kernels of category other, most time first.")
+    bool, typer.Option("--unclassified", help="Only unclassified kernels, most time first.")
 ]
 
 
@@ -43,17 +23,14 @@ def kernels(
     writing: Writing,
     unclassified: Unclassified = False,
 ) -> ExitCode:
-    """One row a distinct kernel: calls, time, and what the kernel is.
+    """One row a distinct kernel: calls, time, class.
 
-    On a trace of the CPU the kernels are the operators. CSV, JSON and Parquet hold all the
-    columns of the taxonomy and the rule that decided; the table holds the main ones.
+    On a CPU trace the kernels are operators. CSV, JSON and Parquet have all columns of the
+    classification and the rule that decided.
     """
-    from traceana.analyze import kernels as analysis
+    from traceana.report.pages.kernels import kernels as page
 
-    output = Output(tabling, writing, reads=files, screenful=30)
+    output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    result = analysis.kernels(trace, unclassified=unclassified)
-    measured = trace.counters.height > 0
-    optional = OPTIONAL_MEASURED if measured else OPTIONAL
-    output.show("kernels", result, trace, columns=COLUMNS, optional=optional)
-    return exit_code(trace, reading, needs_work=not measured)
+    output.write(page(trace, unclassified=unclassified))
+    return exit_code(trace, reading, needs_work=trace.counters.is_empty())

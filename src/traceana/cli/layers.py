@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from traceana.choices import LayersBy
 from traceana.cli.opening import exit_code, layer_manifest, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
+from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
-COLUMNS = (
-    "layer",
-    "type",
-    "direction",
-    "calls",
-    "forward_ns",
-    "backward_ns",
-    "optimizer_ns",
-    "other_ns",
-    "time_ns",
-    "share",
-    "algorithm",
-    "flops",
-    "executed_flops",
-    "flops_per_s",
-    "of_peak",
-    "intensity",
-    "bound",
-    "layout_ns",
-    "measured_flops",
-    "dram_bytes",
-)
-OPTIONAL = (
-    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops"),
-    *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
-)
-"""What a narrow terminal goes without, first what goes first: never a part of the time."""
-
-
-class By(StrEnum):
-    """What one row is."""
-
-    LAYER = "layer"
-    TYPE = "type"
-
-
-Grouping = Annotated[
-    By, typer.Option("--by", metavar="|".join(By), help="One row a layer, or one a type of layer.")
-]
+By = Annotated[LayersBy, by_option(LayersBy, "One row a layer, or a type of layer.")]
 Depth = Annotated[
     int | None,
     typer.Option(
@@ -80,7 +42,7 @@ def layers(
     reading: Reading,
     tabling: Tabling,
     writing: Writing,
-    by: Grouping = By.LAYER,
+    by: By = "layer",
     depth: Depth = None,
     direction: ByDirection = False,
     calibrate: Calibrate = False,
@@ -90,7 +52,7 @@ def layers(
     What is on no layer is a row of its own: optimizer, data, collective, hooks, or why it is on
     none. The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.
     """
-    from traceana.analyze.layers import layers as analysis
+    from traceana.report.pages.layers import layers as page
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
@@ -105,12 +67,5 @@ def layers(
         from traceana.flops.calibrate import calibrated
 
         peaks = calibrated(again=True)
-    result = analysis(
-        trace, by=by.value, depth=depth, direction=direction, model=model, peaks=peaks
-    )
-    named_by = {"type"} if by is By.TYPE else set()
-    columns = tuple(
-        column for column in COLUMNS if column in result.frame.columns and column not in named_by
-    )
-    output.show("layers", result, trace, columns=columns, optional=OPTIONAL, bars="share")
+    output.write(page(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks))
     return exit_code(trace, reading)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
-from traceana.report.formats import Format
+from traceana.choices import Inconclusive
+from traceana.report.render import Format
 
 TraceFiles = Annotated[
     list[Path],
@@ -33,13 +33,6 @@ StepMarker = Annotated[
 ]
 
 
-class Inconclusive(StrEnum):
-    """What a gate does where the trace does not decide."""
-
-    PASS = "pass"
-    FAIL = "fail"
-
-
 OnInconclusive = Annotated[
     Inconclusive,
     typer.Option(
@@ -58,6 +51,11 @@ DeviceModel = Annotated[
         show_default=False,
     ),
 ]
+
+
+def by_option(choices: Any, text: str) -> Any:
+    """Return the option ``--by``, which takes one of ``choices``."""
+    return typer.Option("--by", metavar="|".join(get_args(choices)), help=text)
 
 
 @dataclass(frozen=True, slots=True)

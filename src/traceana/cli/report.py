@@ -9,14 +9,13 @@ from traceana.errors import ExitCode
 
 
 def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """The run on one screen: steps, classes, layers, copies, findings.
+    """The run on one screen: steps, classes, layers, copies, recommendations.
 
-    CSV, TSV and Parquet hold the table of time by class; JSON and Markdown hold all sections.
+    CSV, TSV and Parquet have the time by class; JSON has all sections.
     """
-    from traceana.report.overview import overview
+    from traceana.report.pages.report import report as page
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    whole = overview(trace, batches=batches_beside(files))
-    output.show("report", whole.breakdown, trace, overview=whole)
+    output.write(page(trace, batches=batches_beside(files)))
     return exit_code(trace, reading)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
-from traceana.cli.output import Output, check_free, write_whole
+from traceana.cli.output import Output
 from traceana.errors import ExitCode
 from traceana.study import Name
 
@@ -61,8 +61,11 @@ def study(
         from traceana.report.plots.draw import require_matplotlib
 
         require_matplotlib()
+        from traceana.files import check_free
+
         check_free(plot, force=writing.force)
     from traceana.cli.study_input import studied
+    from traceana.report.pages.study import study as page
     from traceana.report.text import plain
     from traceana.study.study import with_published
 
@@ -73,7 +76,7 @@ def study(
         typer.echo(f"traceana: left out: {plain(why)}", err=True)
     if published:
         found = with_published(found)
-    output.show("study", found.result, study=found, sections=found.sections, source=_source(found))
+    output.write(page(found))
     if found.result.frame.is_empty():
         why = "no rows of runs, and the paper's figure is only drawn" if published else "no rows"
         typer.echo(f"traceana: nothing to show: {why}", err=True)
@@ -94,17 +97,8 @@ def _suffix(plot: Path) -> str:
 
 
 def _draw(found: Study, plot: Path, suffix: str, *, force: bool) -> None:
+    from traceana.files import write_output
     from traceana.report.plots.draw import picture_file
     from traceana.report.plots.study_pictures import picture_of
 
-    write_whole(plot, picture_file(picture_of(found), suffix), force=force)
-
-
-def _source(found: Study) -> dict[str, object]:
-    """Return what the JSON's ``meta`` says of the study."""
-    return {
-        "study": found.name.value,
-        "title": found.title,
-        "on": list(found.on),
-        "missing": list(found.missing),
-    }
+    write_output(plot, picture_file(picture_of(found), suffix), force=force)

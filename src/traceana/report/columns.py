@@ -1,135 +1,167 @@
-"""How each column of any result is shown to people."""
+"""What the columns of any table hold: kind, unit in the machine formats, title."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
-from traceana.report import human
-from traceana.report.kinds import Kind, kind_of
-from traceana.report.names import brief
-from traceana.report.text import plain
-from traceana.trace.schema import CPU_DEVICE
 
-_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH)
+class Kind(Enum):
+    """What the values of a column are."""
 
-PER_CALL: Final = frozenset({"mean_ns", "median_ns", "min_ns", "max_ns"})
+    TEXT = auto()
+    LONG = auto()  # text that may be long: takes the width that is left
+    KERNEL = auto()  # a kernel's name
+    PATH = auto()  # a layer's path
+    NUMBER = auto()  # an ordinal or identifier: no thousands set apart
+    COUNT = auto()
+    MEAN = auto()  # mean of counts
+    TIME = auto()
+    BYTES = auto()
+    BINARY = auto()  # bytes in powers of two
+    RATE = auto()
+    SHARE = auto()
+    FLOPS = auto()
+    FLOP_RATE = auto()
+    INTENSITY = auto()
+    RATIO = auto()
+    PROBABILITY = auto()
+    FLAG = auto()
+    DEVICE = auto()
 
-_ZERO_TELLS: Final = frozenset({"exposed_ns"})
-"""Durations that are worth their width when all of them are 0."""
 
-_CALLED: Final = {
+UNITS: Final[Mapping[Kind, str]] = {
+    Kind.TIME: "ns",
+    Kind.BYTES: "B",
+    Kind.BINARY: "B",
+    Kind.RATE: "B/s",
+    Kind.SHARE: "fraction of 1",
+    Kind.FLOPS: "FLOP",
+    Kind.FLOP_RATE: "FLOP/s",
+    Kind.INTENSITY: "FLOP/B",
+}
+
+_NAMES: Final[Mapping[Kind, str]] = {
+    Kind.KERNEL: "name culprit before after",
+    Kind.LONG: (
+        "range call title finding estimate caveat pytorch tensorflow jax shape "
+        "algorithms reason derivation operator operators also_matched value algorithm "
+        "run on source reference"
+    ),
+    Kind.PATH: "layer a b",
+    Kind.COUNT: (
+        "calls count devices multiprocessors short_calls in_runs longest tried "
+        "steps_count copies_count launches_count launches launch_bound ranks "
+        "synchronous staged asynchronous measured allocations steps layers of_layers"
+    ),
+    Kind.MEAN: (
+        "blocks step_launches step_count images_per_s step_calls step_kernels "
+        "step_copies calls_a calls_b"
+    ),
+    Kind.SHARE: (
+        "launch_bound_share idle_share peak_share step_share saving_share flops_share "
+        "unused_share share of_peak of_attainable tensor_active confidence relative "
+        "of_step efficiency communication_share exposed_share of_parameters "
+        "residual_share"
+    ),
+    Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
+    Kind.BINARY: "size",
+    Kind.RATE: (
+        "bytes_per_s median_bytes_per_s algbw_bytes_per_s busbw_bytes_per_s "
+        "peak_bytes_per_s large_bytes_per_s dram_bytes_per_s bytes_per_s_a "
+        "bytes_per_s_b"
+    ),
+    Kind.FLOPS: (
+        "measured_flops fp64_flops fp32_flops fp16_flops tensor_flops flops "
+        "executed_flops alternative_flops direct_flops flops_a flops_b"
+    ),
+    Kind.INTENSITY: "intensity ratio",
+    Kind.FLOP_RATE: "flops_per_s measured_flops_per_s flops_per_s_a flops_per_s_b",
+    Kind.NUMBER: "step process stream thread position rank batch larger_batch",
+    Kind.DEVICE: "device",
+    Kind.FLAG: "warm_up batched small tensor_core fits_better",
+    Kind.PROBABILITY: "p",
+    Kind.RATIO: "relative_speed speed_up to_first image_to_first",
+}
+_KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+_TITLES: Final[Mapping[str, str]] = {
     "algbw_bytes_per_s": "algbw",
     "busbw_bytes_per_s": "busbw",
-    "bytes_per_s": "throughput",
+    "bytes_per_s": "bandwidth",
     "flops_per_s": "FLOP/s",
-    "executed_flops": "executed",
-    "tensor_active": "tensor",
+    "executed_flops": "executed FLOPs",
+    "flops": "FLOPs",
+    "tensor_active": "tensor active",
     "host_memory": "memory",
-    "mean_bytes": "mean",
+    "mean_bytes": "mean size",
     "peak_share": "of peak",
     "step_share": "of step",
     "step_count": "per step",
     "step_bytes": "bytes per step",
+    "step_ns": "per step",
     "size": "size from",
     "linear": "O(N-1)",
     "logarithmic": "O(log N)",
 }
+"""What a column, or the part of a name that is here, is called."""
+
+_ADDED: Final = "parts of one whole"
+_SCALES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("mean_ns", "median_ns", "min_ns", "max_ns"), "one call"),
+    **dict.fromkeys(("step_ns", "step_median_ns"), "one step"),
+}
+_KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A column made ready for a table of text: its title, unit (may be empty) and cells."""
+def kind_of(column: str) -> Kind:
+    """Return the kind of ``column``: what is listed, by its ``_ns`` or ``_bytes``, else text."""
+    if column in _KINDS:
+        return _KINDS[column]
+    if column.endswith("_bytes"):
+        return Kind.BYTES
+    return Kind.TIME if column.endswith("_ns") else Kind.TEXT
 
-    title: str
-    kind: Kind
-    cells: list[str]
-    total: str = ""
-    unit: str = ""
 
-    @property
-    def right(self) -> bool:
-        """Whether the column is of numbers."""
-        return self.kind not in (Kind.TEXT, *_LONG, Kind.FLAG)
-
-    @property
-    def long(self) -> bool:
-        """Whether the cells may be too long for a line."""
-        return self.kind in _LONG
+def unit_of(column: str) -> str | None:
+    """Return the unit of ``column`` in CSV, JSON and Parquet output; null for those without."""
+    return UNITS.get(kind_of(column))
 
 
 def title_of(column: str) -> str:
-    """Return what ``column`` is called in a table of text; its unit is told apart."""
+    """Return the title of ``column``, without its unit."""
+    if column in _TITLES:
+        return _TITLES[column]
     title = column.removesuffix("_ns")
-    for written, called in _CALLED.items():
-        title = title.replace(written, called)
+    for written, called in _TITLES.items():
+        if "_" in written:
+            title = title.replace(written, called)
     return title.replace("_", " ")
 
 
-def tells(values: pl.Series) -> bool:
-    """Tell whether a column is worth its width: not all null, and no durations that are all 0."""
+def scale_of(column: str) -> str:
+    """Return the name of the scale that ``column`` shares with others; empty for its own.
+
+    Durations share one unit with those that they are compared with: of single calls, of steps, of
+    the whole.
+    """
+    if kind_of(column) is not Kind.TIME:
+        return ""
+    return _SCALES.get(column, _ADDED)
+
+
+def worth_showing(values: pl.Series, total: int | None = None) -> bool:
+    """Return whether a column is worth its width: not all null, nor durations that are all 0.
+
+    A column with a ``total`` above 0 has values in rows that are not among ``values``.
+    """
+    if total:
+        return True
     if values.null_count() == len(values):
         return False
-    zero_tells = kind_of(values.name) is not Kind.TIME or values.name in _ZERO_TELLS
-    return zero_tells or bool((values != 0).any())
-
-
-def show(frame: pl.DataFrame, totals: Mapping[str, int], columns: Iterable[str]) -> list[Shown]:
-    """Return those of ``columns`` of ``frame`` that tell something, for people.
-
-    A column tells something in rows that are not shown where its total is more than 0.
-    Durations that belong beside each other share one unit: those of single calls, and the others.
-    """
-    wanted = [column for column in columns if totals.get(column) or tells(frame[column])]
-    times = [column for column in wanted if kind_of(column) is Kind.TIME]
-    units: dict[str, human.Unit] = {}
-    for group in (set(times) & PER_CALL, set(times) - PER_CALL):
-        values = [value for c in group for value in (frame[c].max(), totals.get(c))]
-        units |= dict.fromkeys(group, human.time_unit(values))  # type: ignore[arg-type]
-    return [column_of(frame[column], units.get(column), totals.get(column)) for column in wanted]
-
-
-def shown(kind: Kind, value: Any) -> str:
-    """Return one value for people, with its unit."""
-    return human.duration(value) if kind is Kind.TIME else _WRITERS[kind](value)
-
-
-def column_of(values: pl.Series, unit: human.Unit | None, total: int | None = None) -> Shown:
-    """Return ``values`` as the column of their name; ``unit`` is that of durations alone."""
-    kind = kind_of(values.name)
-    if kind is Kind.COUNT and values.dtype.is_float():
-        kind = Kind.MEAN
-    write = _WRITERS[kind] if unit is None else partial(human.in_unit, unit=unit)
-    return Shown(
-        title_of(values.name),
-        kind,
-        ["" if value is None else write(value) for value in values],
-        "" if total is None else write(total),
-        "" if unit is None else unit[1],
-    )
-
-
-_WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
-    Kind.TEXT: lambda value: plain(str(value)),
-    Kind.LONG: lambda value: plain(str(value)),
-    Kind.PATH: lambda value: plain(str(value)),
-    Kind.KERNEL: lambda value: brief(str(value)),
-    Kind.NUMBER: str,
-    Kind.COUNT: human.count,
-    Kind.MEAN: human.mean,
-    Kind.BYTES: human.size,
-    Kind.BINARY: human.power_of_two,
-    Kind.RATE: human.rate,
-    Kind.SHARE: human.share,
-    Kind.FLOPS: human.flops,
-    Kind.FLOP_RATE: human.flop_rate,
-    Kind.INTENSITY: human.ratio,
-    Kind.RATIO: human.ratio,
-    Kind.CHANCE: lambda value: f"{value:.3f}",
-    Kind.FLAG: lambda value: "yes" if value else "no",
-    Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
-}
+    kept = kind_of(values.name) is not Kind.TIME or values.name in _KEPT_AT_ZERO
+    return kept or bool((values != 0).any())

@@ -1,108 +1,93 @@
-"""Markdown output, for pull requests and notes."""
+"""Pages as Markdown, for pull requests and notes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from traceana.advise import Advice
-from traceana.report import human
-from traceana.report.columns import Shown, show
-from traceana.report.document import Document
-from traceana.report.findings import arranged, changes, saving, sentence
-from traceana.report.header import header
-from traceana.report.overview import Overview
+from traceana.report import numbers
+from traceana.report.cells import BAR, Cells, cells_of
+from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
 from traceana.report.text import plain
-from traceana.report.transfers.columns import COLUMNS
-from traceana.result import Result, arrange
-
-_COLUMNS: Final = {"transfers": COLUMNS}
-"""The columns of those sections of the report that have more than people read."""
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 
 
-def render(document: Document) -> str:
-    """Return ``document`` as a pipe table with its notes below; the report as one a section."""
-    if document.overview is not None:
-        return _report(document.overview)
-    if document.advice is not None:
-        framework = document.source.get("framework")
-        advice = arranged(document.advice, document.table)
-        return _advice(advice, framework, whole=document.records)
-    return _table(document)
+def render(page: Page) -> str:
+    """Return ``page`` as Markdown: tables with pipes, facts and notes as lists."""
+    first = next((block for block in page.blocks if isinstance(block, Heading)), None)
+    parts = (_block(block, first=block is first) for block in page.blocks)
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _report(overview: Overview) -> str:
-    title, *head = header(overview).plain.split("\n")
-    parts = [f"# {escaped(title)}\n\n" + "".join(f"- {escaped(line)}\n" for line in head)]
-    for name, result in overview.sections.items():
-        body = _table(Document(name, arrange(result), columns=_COLUMNS.get(name, ())))
-        parts.append(f"## {name}\n\n{body}")
-    found = [f"{one.rule.id}, {saving(one)}: {sentence(one)}" for one in overview.top_findings]
-    listed = "".join(f"- {escaped(plain(line))}\n" for line in found or overview.advice.notes)
-    parts.append(f"## findings\n\n{listed}")
-    return "\n".join(parts)
+def _block(block: Block, *, first: bool) -> list[str]:
+    match block:
+        case Heading(text, remark):
+            return [
+                f"{'#' if first else '##'} {_escaped(text)}",
+                *(["", _escaped(remark)] * bool(remark)),
+            ]
+        case Facts(rows) | Notes(rows):
+            return [f"- {_labelled(label, text)}" for label, text in rows]
+        case Findings():
+            return _findings(block)
+        case Table():
+            return _table(block)
 
 
-def _advice(advice: Advice, framework: str | None, *, whole: bool) -> str:
-    parts = []
-    for number, finding in enumerate(advice.findings, start=1):
-        told = [
-            ("found", sentence(finding)),
-            ("estimate", finding.rule.estimate),
-            ("caveat", finding.rule.caveat),
-            *changes(finding, framework),
-        ]
-        lines = "".join(f"- **{name}**: {escaped(plain(text))}\n" for name, text in told)
-        parts.append(
-            f"## {number}. {escaped(finding.rule.id)}: {escaped(saving(finding))}\n\n{lines}"
-        )
-        if whole and finding.evidence.height:
-            parts.append(_table(Document("evidence", arrange(Result(finding.evidence)))))
-    parts.append("".join(f"- {escaped(plain(note))}\n" for note in advice.notes))
-    return "\n".join(parts)
+def _labelled(label: str, text: str) -> str:
+    return f"**{_escaped(label)}**: {_escaped(text)}" if label else _escaped(text)
 
 
-def escaped(text: str) -> str:
-    """Return ``text`` so that Markdown shows it as it is."""
-    return _MARKUP.sub(r"\\\1", text)
+def _findings(block: Findings) -> list[str]:
+    lines: list[str] = []
+    for number, item in enumerate(block.items, start=block.first):
+        title = f"{_escaped(item.title)}, {_escaped(item.worth)}"
+        if block.brief:
+            lines.append(f"{number}. **{title}**: {_escaped(item.summary)}")
+            continue
+        lines += [""] if lines else []
+        lines += [f"## {number}. {title}", ""]
+        told = (("finding", item.summary), *item.details)
+        lines += [f"- {_labelled(label, text)}" for label, text in told]
+        if item.evidence is not None:
+            lines += ["", *_table(item.evidence)]
+    return lines
 
 
-def _table(document: Document) -> str:
-    table = document.table
-    columns = show(table.frame, table.totals, document.columns or table.frame.columns)
+def _table(table: Table) -> list[str]:
+    columns = [column for column in cells_of(table) if column.name != BAR]
     lines = []
-    if columns:
-        lines = pipe_table(columns)
-        if table.totals:
-            lines.append(_line(_totals(columns)))
-    notes = list(table.notes)
-    if table.hidden:
-        notes.append(f"{human.counted(table.hidden, 'row')} more: --limit 0 shows all")
-    if notes:
-        lines += ["", *(f"- {escaped(plain(note))}" for note in notes)]
-    return "\n".join(lines) + "\n"
+    if columns and columns[0].cells:
+        lines = _piped(columns)
+        if table.totals and table.layout != "compact":
+            totals = [f"**{column.total}**" if column.total else "" for column in columns]
+            lines.append(_line([totals[0] or "**total**", *totals[1:]]))
+    if table.hidden is not None:
+        lines += [""] if lines else []
+        lines.append(f"… {numbers.counted(table.hidden.rows, 'more row')}")
+    if not table.folded or not lines:
+        return lines
+    return [f"<details><summary>{_escaped(table.folded)}</summary>", "", *lines, "", "</details>"]
 
 
-def pipe_table(columns: Sequence[Shown]) -> list[str]:
-    """Return the lines of a table of ``columns``."""
+def _piped(columns: Sequence[Cells]) -> list[str]:
     return [
-        _line(escaped(_title(column)) for column in columns),
+        _line(_escaped(_title(column)) for column in columns),
         _line("---:" if column.right else "---" for column in columns),
-        *(_line(map(escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)),
+        *(_line(map(_escaped, cells)) for cells in zip(*(c.cells for c in columns), strict=True)),
     ]
 
 
-def _title(column: Shown) -> str:
-    return f"{column.title} ({column.unit})" if column.unit else column.title
-
-
-def _totals(columns: list[Shown]) -> list[str]:
-    cells = [f"**{column.total}**" if column.total else "" for column in columns]
-    return [cells[0] or "**total**", *cells[1:]]
+def _title(column: Cells) -> str:
+    title = f"{column.group}: {column.title}" if column.group else column.title
+    return f"{title} ({column.unit})" if column.unit else title
 
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """Return ``text`` so that Markdown shows it as it is."""
+    return _MARKUP.sub(r"\\\1", plain(text))

@@ -1,10 +1,39 @@
-"""Kernel names short enough to read in a table. The full name is in every other format."""
+"""What kernels, classes and directions are called on a screen; machine formats hold full names."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from traceana.report.text import plain
+
+CATEGORIES: Final[dict[str, str]] = {
+    "conv": "convolution",
+    "gemm": "GEMM",
+    "memcpy": "copies",
+    "memset": "memsets",
+    "layout": "layout conversion",
+    "collective": "collectives",
+    "fused": "compiler-fused",
+    "other": "unclassified",
+}
+
+PARTS: Final[dict[str, str]] = {
+    "implicit_gemm": "implicit GEMM",
+    "implicit_precomp_gemm": "implicit precomp GEMM",
+    "gemm": "GEMM",
+    "fft": "FFT",
+    "fft_tiling": "FFT tiling",
+    "winograd": "Winograd",
+    "winograd_nonfused": "Winograd nonfused",
+    "algo_0": "ALGO_0",
+    "algo_1": "ALGO_1",
+    "algo_3": "ALGO_3",
+    "relu": "ReLU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "nchw_to_nhwc": "NCHW to NHWC",
+    "nhwc_to_nchw": "NHWC to NCHW",
+}
 
 _NOISE: Final = (
     "(anonymous namespace)::",
@@ -15,8 +44,26 @@ _NOISE: Final = (
 )
 
 
+def category(name: str) -> str:
+    """Return the name of a category of kernels for readers."""
+    return CATEGORIES.get(name, name)
+
+
+def part(name: str) -> str:
+    """Return the name of a part of a category for readers: an algorithm, a direction, a function.
+
+    Several, separated by commas, are named one by one.
+    """
+    if ", " in name:
+        return ", ".join(map(part, name.split(", ")))
+    if name in PARTS:
+        return PARTS[name]
+    words = [word.upper() if word.endswith("gemm") else word for word in name.split()]
+    return plain(" ".join(words).replace("_", " "))
+
+
 def brief(name: str) -> str:
-    """Return ``name`` without return type, argument list and the namespaces of libraries.
+    """Return the name of a kernel without return type, arguments and the namespaces of libraries.
 
     >>> brief("void at::native::(anonymous namespace)::softmax<4, float>(float*, int)")
     'softmax<4, float>'

@@ -1,80 +1,51 @@
-"""One document in any of the formats."""
+"""A page in any of the formats."""
 
 from __future__ import annotations
 
-from io import BytesIO
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from traceana.report.document import Document, Paper
-from traceana.report.formats import Format
-
-
-def render(document: Document, format: Format, paper: Paper) -> bytes:  # noqa: A002
-    """Return ``document`` in ``format``; text in UTF-8. ``paper`` matters to tables alone."""
-    match format:
-        case Format.TABLE:
-            return _table(document, paper).encode()
-        case Format.CSV:
-            from traceana.report.delimited import render_csv
-
-            return render_csv(document).encode()
-        case Format.TSV:
-            from traceana.report.delimited import render_tsv
-
-            return render_tsv(document).encode()
-        case Format.JSON:
-            from traceana.report.json_document import render as render_json
-
-            return render_json(document).encode()
-        case Format.MARKDOWN:
-            from traceana.report.markdown import render as render_markdown
-
-            if document.study is not None:
-                from traceana.report.study.screen import render_markdown as render_study
-
-                return render_study(document, document.study).encode()
-            if document.beside is not None:
-                from traceana.report.compare.markdown import render as render_beside
-
-                return render_beside(document, document.beside).encode()
-            if document.compared is not None:
-                from traceana.report.diff.markdown import render as render_diff
-
-                return render_diff(document, document.compared).encode()
-            return render_markdown(document).encode()
-        case Format.PARQUET:
-            buffer = BytesIO()
-            document.table.frame.write_parquet(buffer, compression="zstd")
-            return buffer.getvalue()
+if TYPE_CHECKING:
+    from traceana.report.page import Page
+    from traceana.report.terminal import Terminal
 
 
-def _table(document: Document, paper: Paper) -> str:
-    if document.overview is not None:
-        from traceana.report.screen import render as render_screen
+class Format(Enum):
+    """What ``--format`` takes; the values are the file suffixes too, but for ``table``."""
 
-        return render_screen(document.overview, paper)
-    if document.facts is not None:
-        from traceana.report.facts_screen import render as render_facts
+    TABLE = "table"
+    CSV = "csv"
+    TSV = "tsv"
+    JSON = "json"
+    MARKDOWN = "md"
+    PARQUET = "parquet"
 
-        return render_facts(document.facts, paper)
-    if document.beside is not None:
-        from traceana.report.compare.screen import render as render_beside
 
-        return render_beside(document, document.beside, paper)
-    if document.compared is not None:
-        from traceana.report.diff.screen import render as render_diff
+READ_BY_PEOPLE = frozenset({Format.TABLE, Format.MARKDOWN})
+"""The formats that show blocks, with rounded numbers; the others hold the exact data."""
 
-        return render_diff(document, document.compared, paper)
-    if document.study is not None:
-        from traceana.report.study.screen import render_screen as render_study
 
-        return render_study(document, document.study, paper)
-    if document.advice is not None:
-        from traceana.report.advice_screen import render as render_advice
-        from traceana.report.findings import arranged
+def format_of(path: Path | None) -> Format:
+    """Return the format that the suffix of ``path`` names; text for the terminal without one."""
+    suffix = "" if path is None else path.suffix.removeprefix(".")
+    return next((known for known in Format if known.value == suffix), Format.TABLE)
 
-        advice = arranged(document.advice, document.table)
-        framework = document.source.get("framework")
-        return render_advice(advice, framework, paper, whole=document.records)
-    from traceana.report.terminal import render as render_terminal
 
-    return render_terminal(document, paper)
+def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
+    """Return ``page`` in ``form``, text in UTF-8; ``terminal`` is for ``Format.TABLE`` alone."""
+    if form is Format.TABLE:
+        from traceana.report import terminal as renderer
+
+        return renderer.render(page, terminal or renderer.Terminal()).encode()
+    if form is Format.MARKDOWN:
+        from traceana.report import markdown
+
+        return markdown.render(page).encode()
+    from traceana.report import machine
+
+    if form is Format.PARQUET:
+        return machine.render_parquet(page)
+    if form is Format.JSON:
+        return machine.render_json(page).encode()
+    return (machine.render_csv if form is Format.CSV else machine.render_tsv)(page).encode()

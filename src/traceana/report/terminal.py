@@ -1,93 +1,335 @@
-"""A table of text for the terminal."""
+"""Pages as text for a terminal: numbers whole, long text cut to the width that is left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from traceana.report import human
-from traceana.report.bars import PATTERN, bars
-from traceana.report.columns import Shown, show, title_of
-from traceana.report.document import Document, Paper
-from traceana.report.grid import grid, narrowed
-from traceana.report.text import plain
+from traceana.report import numbers
+from traceana.report.cells import BAR, Cells, cells_of
+from traceana.report.columns import Kind
+from traceana.report.page import (
+    Block,
+    Facts,
+    Finding,
+    Findings,
+    Heading,
+    Hidden,
+    Notes,
+    Page,
+    Table,
+)
+from traceana.report.text import cut_end, cut_middle, cut_start, plain
 
-BAR: Final = "bar"
-"""The name among a table's optional columns of the one with bars."""
-_BAR_WIDTH: Final = 12
+GAP: Final = 2
+WIDEST_TEXT: Final = 28
+NARROWEST_LONG: Final = 16
+COMFORTABLE_LONG: Final = 34
+NARROWEST_BAR: Final = 6
+
+_CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
+    Kind.TEXT: cut_end,
+    Kind.LONG: cut_end,
+    Kind.KERNEL: cut_middle,
+    Kind.PATH: cut_start,
+}
+_LABEL: Final = 13
 
 
-def render(document: Document, paper: Paper) -> str:
-    """Return ``document`` as a table as wide as ``paper``, with its totals and notes."""
-    table = document.table
-    frame = table.frame
-    named = document.columns or tuple(frame.columns)
-    columns = show(frame, table.totals, [column for column in named if column != BAR])
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What the text is for: the width in characters, and whether colours are shown."""
+
+    width: int = 100
+    colour: bool = False
+
+
+def render(page: Page, terminal: Terminal = Terminal()) -> str:
+    """Return ``page`` as text, no wider than ``terminal``."""
     parts: list[Any] = []
-    if document.records:
-        parts += _records(columns)
-    elif columns:
-        if document.bars is not None:
-            titles = [column.title for column in columns]
-            place = (
-                titles.index(title_of(document.bars)) + 1
-                if title_of(document.bars) in titles
-                else 0
-            )
-            columns[place:place] = [bars(frame[document.bars], _BAR_WIDTH)] if place else []
-        optional = ["" if c == BAR else title_of(c) for c in document.optional]
-        lines = grid(
-            narrowed(columns, paper.width, optional), paper.width, footer=bool(table.totals)
-        )
-        for line in lines:
-            line.highlight_regex(PATTERN, "cyan")
+    before: Block | None = None
+    for block in page.blocks:
+        lines = _lines(block, terminal.width)
+        if lines and before is not None and not _follows(block, before):
+            parts.append(Text(""))
         parts += lines
-    if table.hidden:
-        parts.append(Text(_hidden(document)))
-    parts += [Text(plain(note), style="dim") for note in table.notes]
-    return draw(parts, paper)
+        before = block if lines else before
+    return _drawn(parts, terminal)
 
 
-def _records(columns: list[Shown]) -> list[Any]:
+def _follows(block: Block, before: Block) -> bool:
+    """Return whether ``block`` stands right below ``before``, without an empty line."""
+    if isinstance(before, Heading):
+        return True
+    return isinstance(block, Notes) and isinstance(before, Table | Notes)
+
+
+def _lines(block: Block, width: int) -> list[Any]:
+    match block:
+        case Heading(text, remark):
+            return [_heading(text, remark, width)]
+        case Facts(rows):
+            return [_facts(rows)] if rows else []
+        case Notes(rows, warning):
+            return [_note(label, text, warning) for label, text in rows]
+        case Findings():
+            return _findings(block, width)
+        case Table():
+            return _table(block, width)
+
+
+def _heading(text: str, remark: str, width: int) -> Text:
+    line = Text(plain(text), style="bold")
+    if remark:
+        space = max(width - cell_len(plain(text)) - cell_len(plain(remark)), 0)
+        line.append(" " * min(space, 2) + plain(remark), style="not bold dim")
+    return line
+
+
+def _facts(rows: Sequence[tuple[str, str]]) -> Grid:
+    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        grid.add_row(Text(plain(label)), Text(plain(value)))
+    return grid
+
+
+def _note(label: str, text: str, warning: bool) -> Text:
+    line = f"{plain(label)}: {plain(text)}" if label else plain(text)
+    return Text(line, style="yellow" if warning else "dim")
+
+
+def _findings(block: Findings, width: int) -> list[Any]:
+    if block.brief:
+        return _brief(block, width)
     parts: list[Any] = []
-    for row in zip(*(column.cells for column in columns), strict=True):
-        block = Table.grid(padding=(0, 2, 0, 0))
-        for column, cell in zip(columns, row, strict=True):
-            if cell:
-                block.add_row(Text(column.title, style="dim"), Text(cell, overflow="fold"))
-        parts += [Text(""), block] if parts else [block]
+    for number, item in enumerate(block.items, start=block.first):
+        head = Text(f"{number}. {plain(item.title)}", style="bold")
+        head.append(f"  {plain(item.worth)}", style="not bold cyan")
+        body = Grid.grid(padding=(0, GAP, 0, 0))
+        body.add_column(width=_LABEL)
+        body.add_column(overflow="fold")
+        for label, text in (("finding", item.summary), *item.details):
+            body.add_row(Text(f"   {plain(label)}", style="dim"), Text(plain(text)))
+        parts += [Text(""), head, body] if parts else [head, body]
+        if item.evidence is not None:
+            parts += [Text(""), *_table(item.evidence, width)]
     return parts
 
 
-def draw(parts: Iterable[Any], paper: Paper) -> str:
-    """Return rich renderables as text: with ANSI colours where ``paper`` takes them."""
+def _brief(block: Findings, width: int) -> list[Any]:
+    """Return a line or two a finding: its title, what it is worth, and the sentence."""
+    if not block.items:
+        return []
+    heads = [max(len(one.title) for one in block.items), max(len(one.worth) for one in block.items)]
+    last = block.first + len(block.items) - 1
+    taken = len(f"{last}.") + sum(heads) + 1 + 2 * GAP
+    if width - taken < COMFORTABLE_LONG:
+        return [
+            line
+            for at, item in enumerate(block.items)
+            for line in _two_lines(at, item, block, width)
+        ]
+    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    for _ in range(3):
+        grid.add_column(no_wrap=True)
+    for number, item in enumerate(block.items, start=block.first):
+        summary = cut_end(plain(item.summary), width - taken)
+        title = Text(f"{number}. {plain(item.title)}", style="bold")
+        grid.add_row(title, Text(plain(item.worth), style="cyan"), Text(summary))
+    return [grid]
+
+
+def _two_lines(at: int, item: Finding, block: Findings, width: int) -> list[Text]:
+    head = Text(f"{block.first + at}. {plain(item.title)}", style="bold", no_wrap=True)
+    head.append(f"  {plain(item.worth)}", style="not bold cyan")
+    return [head, Text(f"   {cut_end(plain(item.summary), width - 3)}", no_wrap=True)]
+
+
+def _table(table: Table, width: int) -> list[Any]:
+    columns = cells_of(table)
+    parts: list[Any] = []
+    if columns and table.layout == "records":
+        parts += _records(columns)
+    elif columns and columns[0].cells:
+        ruled = table.layout == "ruled"
+        if not ruled:
+            columns = [_with_unit(column) for column in columns]
+        for number, part in enumerate(_side_by_side(columns, width, table.dropped)):
+            lines = _grid(part, width, ruled=ruled, footer=ruled and bool(table.totals))
+            parts += [Text(""), *lines] if number else lines
+    if table.hidden is not None:
+        parts.append(Text(_hidden(table.hidden), style="dim"))
+    return parts
+
+
+def _hidden(hidden: Hidden) -> str:
+    rest = f"… {numbers.counted(hidden.rows, 'more row')}"
+    if hidden.time_ns is not None:
+        rest += f", {numbers.duration(hidden.time_ns)}"
+    return f"{rest} ({f'traceana {hidden.command}' if hidden.command else '--limit 0: all'})"
+
+
+def _with_unit(column: Cells) -> Cells:
+    return replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
+
+
+def _records(columns: Sequence[Cells]) -> list[Any]:
+    parts: list[Any] = []
+    for row in zip(*(column.cells for column in columns), strict=True):
+        cells = [
+            (column.title, f"{cell} {column.unit}".rstrip())
+            for column, cell in zip(columns, row, strict=True)
+            if cell
+        ]
+        parts += [Text(""), _facts(cells)] if parts else [_facts(cells)]
+    return parts
+
+
+def _side_by_side(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[list[Cells]]:
+    """Return the columns without as many of ``dropped`` as it takes for them to fit ``width``.
+
+    Groups of columns are put in tables below each other, which repeat the columns of no group, in
+    as few tables as dropping columns makes possible.
+    """
+    ways = [_in_tables(columns, width)]
+    kept = columns
+    for name in dropped:
+        if len(ways[-1]) == 1 and _fits(ways[-1][0], width):
+            break
+        kept = [column for column in kept if column.name.rpartition(" ")[2] != name]
+        ways.append(_in_tables(kept, width))
+    fitting = [way for way in ways if all(_fits(part, width) for part in way)] or ways[-1:]
+    return min(fitting, key=len)
+
+
+def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
+    keys = [column for column in columns if not column.group]
+    groups = list(dict.fromkeys(column.group for column in columns if column.group))
+    tables: list[list[Cells]] = []
+    for group in groups:
+        own = [column for column in columns if column.group == group]
+        if tables and _fits([*tables[-1], *own], width):
+            tables[-1] += own
+        else:
+            tables.append([*keys, *own])
+    return tables or [keys]
+
+
+def _fits(columns: Sequence[Cells], width: int) -> bool:
+    """Return whether ``columns`` fit, long ones with 34 characters or all they need."""
+    needed = [
+        min(_natural(column), COMFORTABLE_LONG) if column.long else _natural(column)
+        for column in columns
+    ]
+    return sum(needed) + GAP * (len(columns) - 1) <= width
+
+
+def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
+    widths = _widths(columns, width)
+    lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
+    lines.append(_header(columns, widths))
+    units = [column.unit for column in columns]
+    if any(units):
+        lines.append(_line(columns, units, widths, "dim"))
+    rule = Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim", no_wrap=True)
+    rows = zip(*(column.cells for column in columns), strict=True)
+    lines += [rule] if ruled else []
+    lines += [_line(columns, cells, widths) for cells in rows]
+    if footer:
+        totals = [column.total for column in columns]
+        totals[0] = totals[0] or "total"
+        lines += [rule, _line(columns, totals, widths, "bold")]
+    return lines
+
+
+def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
+    """Return a line with the title of each group, and a rule as wide as its columns."""
+    line = Text(style="bold", no_wrap=True)
+    at = 0
+    while at < len(columns):
+        group = columns[at].group
+        end = at
+        while end < len(columns) and columns[end].group == group:
+            end += 1
+        wide = sum(widths[at:end]) + GAP * (end - at - 1)
+        title = cut_end(plain(group), wide)
+        rule = "─" * (wide - cell_len(title) - 1) if title else " " * wide
+        line.append(" " * GAP if at else "")
+        line.append(f"{title} {rule}" if title and rule else title or rule)
+        at = end
+    line.rstrip()
+    return line
+
+
+def _header(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
+    titles = [
+        cut_end(plain(column.title), width) for column, width in zip(columns, widths, strict=True)
+    ]
+    return _line(columns, titles, widths, "bold")
+
+
+def _natural(column: Cells) -> int:
+    return max(map(cell_len, (column.title, column.unit, column.total, *column.cells)))
+
+
+def _widths(columns: Sequence[Cells], width: int) -> list[int]:
+    natural = [_natural(column) for column in columns]
+    if any(column.total for column in columns) and columns[0].total == "":
+        natural[0] = max(natural[0], len("total"))
+    widths = [
+        min(wide, max(WIDEST_TEXT, cell_len(column.title))) if column.kind is Kind.TEXT else wide
+        for column, wide in zip(columns, natural, strict=True)
+    ]
+    long = [number for number, column in enumerate(columns) if column.long]
+    taken = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
+    left = width - taken
+    # The narrowest first: what it does not need is left to the others.
+    for done, number in enumerate(sorted(long, key=lambda number: widths[number])):
+        widths[number] = min(widths[number], max(NARROWEST_LONG, left // (len(long) - done)))
+        left -= widths[number]
+    return widths
+
+
+def _line(
+    columns: Sequence[Cells], cells: Sequence[str], widths: Sequence[int], style: str = ""
+) -> Text:
+    line = Text(style=style, no_wrap=True)
+    for number, (column, cell, width) in enumerate(zip(columns, cells, widths, strict=True)):
+        text = _CUT[column.kind](cell, width) if column.kind in _CUT else cell
+        space = " " * (width - cell_len(text))
+        line.append(" " * GAP if number else "")
+        line.append(
+            space + text if column.right else text + space, "cyan" if column.name == BAR else ""
+        )
+    line.rstrip()
+    return line
+
+
+def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
+    """Return rich renderables as text, with ANSI colours where ``terminal`` shows them."""
     buffer = StringIO()
     console = Console(
         file=buffer,
-        width=paper.width,
-        force_terminal=paper.colour,
-        color_system="standard" if paper.colour else None,
-        no_color=not paper.colour,
+        width=terminal.width,
+        force_terminal=terminal.colour,
+        color_system="standard" if terminal.colour else None,
+        no_color=not terminal.colour,
         highlight=False,
         markup=False,
         emoji=False,
         legacy_windows=False,
     )
     for part in parts:
-        # A line that does not wrap is longer than the paper rather than cut: nothing is lost.
+        # A line that does not wrap is longer than the terminal rather than cut: nothing is lost.
         whole = isinstance(part, Text) and bool(part.no_wrap)
         console.print(part, soft_wrap=whole)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
-
-
-def _hidden(document: Document) -> str:
-    table = document.table
-    text = f"… {human.counted(table.hidden, 'row')} more"
-    if "time_ns" in table.hidden_totals:
-        text += f" with {human.duration(table.hidden_totals['time_ns'])}"
-    return f"{text} (--limit 0 shows all)"

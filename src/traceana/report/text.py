@@ -44,7 +44,18 @@ def cut_end(text: str, width: int) -> str:
 
 
 def cut_start(text: str, width: int) -> str:
-    """Return ``text`` cut at its start: of a path the end tells most."""
+    """Return ``text`` cut at its start: the end of a path is what differs."""
     if cell_len(text) <= width:
         return text
     return "…" + set_cell_size(text[::-1], width - 1).rstrip()[::-1]
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return ``text`` cut in its middle: names that differ at either end stay different."""
+    if cell_len(text) <= width:
+        return text
+    if width < 3:
+        return cut_end(text, width)
+    tail = (width - 1) // 2
+    end = set_cell_size(text[::-1], tail)[::-1]
+    return set_cell_size(text, width - 1 - tail) + "…" + end

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from traceana.report import words
+from traceana.report import names
 from traceana.report.plots.picture import (
     Axis,
     Bars,
@@ -99,7 +99,7 @@ def _without_batch(study: Study) -> Picture:
         pl.col("algorithm").fill_null("unknown").alias("layer"), pl.col("run").alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
-    panels = _timed(frame, rows, [words.part(row) for row in rows])
+    panels = _timed(frame, rows, [names.part(row) for row in rows])
     return Picture("Time of convolution algorithms", study.on, panels, 3, share="all")
 
 
@@ -110,7 +110,7 @@ def layerwise_picture(study: Study) -> Picture:
     frame = whole if batch is None else whole.filter(pl.col("batch") == batch)
     several = frame["run"].n_unique() > 1
     known = frame["algorithm"].drop_nulls().unique()
-    called = pl.col("algorithm").replace({name: words.part(name) for name in known})
+    called = pl.col("algorithm").replace({name: names.part(name) for name in known})
     frame = frame.with_columns(
         pl.when(pl.lit(not several))
         .then(called)
@@ -156,7 +156,7 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
     lines = []
     for (run, algorithm), own in frame.group_by("run", "algorithm", maintain_order=True):
         rows = own.drop_nulls(column).sort("batch")
-        label = words.part(str(algorithm or "unknown"))
+        label = names.part(str(algorithm or "unknown"))
         label = f"{run}, {label}" if several else label
         if (own["layers"] < own["of_layers"]).any():
             label += " (not on all layers)"

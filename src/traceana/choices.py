@@ -1,0 +1,18 @@
+"""What a row of each command's table may be: the values of ``by``, for the CLI and the API."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+LayersBy: TypeAlias = Literal["layer", "type"]
+FlopsBy: TypeAlias = Literal["operator", "class"]
+TransfersBy: TypeAlias = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
+IdleBy: TypeAlias = Literal["cause", "operator", "range", "step", "gap"]
+CriticalBy: TypeAlias = Literal["class", "kernel", "layer", "operator", "segment"]
+MemoryBy: TypeAlias = Literal["device", "layer", "operator", "step", "time", "convolution"]
+DiffBy: TypeAlias = Literal["layer", "class", "algorithm", "kernel", "gemm", "transfer"]
+CompareBy: TypeAlias = Literal[
+    "summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer"
+]
+Statistic: TypeAlias = Literal["median", "mean"]
+Inconclusive: TypeAlias = Literal["pass", "fail"]

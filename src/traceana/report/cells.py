@@ -1,0 +1,153 @@
+"""The cells of a table as text: one unit a column, chosen by its largest value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.report import numbers
+from traceana.report.columns import Kind
+from traceana.report.names import brief
+from traceana.report.page import Column, Table
+from traceana.report.text import plain
+from traceana.trace.schema import CPU_DEVICE
+
+BAR: Final = "bar"
+"""The name of the column of bars."""
+BAR_WIDTH: Final = 20
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+
+_TEXT: Final = (Kind.TEXT, Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.FLAG)
+_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH)
+
+_UNITS: Final[dict[Kind, numbers.Units]] = {
+    Kind.TIME: numbers.TIME,
+    Kind.BYTES: numbers.BYTES,
+    Kind.RATE: numbers.BYTE_RATE,
+    Kind.FLOPS: numbers.FLOPS,
+    Kind.FLOP_RATE: numbers.FLOP_RATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A column as text: its name, title, unit (may be empty), cells, and the total below them."""
+
+    name: str
+    title: str
+    unit: str
+    kind: Kind
+    cells: list[str]
+    total: str = ""
+    group: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether the column is of numbers."""
+        return self.kind not in _TEXT
+
+    @property
+    def long(self) -> bool:
+        """Whether the cells may be too long for a line."""
+        return self.kind in _LONG
+
+
+def cells_of(table: Table) -> list[Cells]:
+    """Return the columns of ``table`` as text, with its bars behind the column they are of."""
+    scales = _scales(table)
+    found = []
+    for column in table.columns:
+        found.append(_cells(column, table, scales.get(column.name)))
+        if column.name == table.bars:
+            found.append(_bars(table.frame[column.name]))
+    return found
+
+
+def value_text(kind: Kind, value: Any) -> str:
+    """Return one value with its unit."""
+    if kind in _UNITS:
+        return _WITH_UNIT[kind](value)
+    return _WRITERS[kind](value)
+
+
+def _scales(table: Table) -> dict[str, numbers.Scale]:
+    """Return the scale of each column that has a unit; columns of one group share theirs."""
+    sharing: dict[tuple[Kind, str], list[str]] = {}
+    for column in table.columns:
+        if column.kind in _UNITS:
+            shared = column.scale or column.name
+            sharing.setdefault((column.kind, shared), []).append(column.name)
+    found = {}
+    for (kind, _), names in sharing.items():
+        values = [value for name in names for value in _extremes(table, name)]
+        found.update(dict.fromkeys(names, numbers.scale(values, _UNITS[kind])))
+    return found
+
+
+def _extremes(table: Table, name: str) -> Iterable[float | None]:
+    values = table.frame[name]
+    if values.null_count() == len(values):
+        return (table.totals.get(name),)
+    return values.min(), values.max()  # type: ignore[return-value]
+
+
+def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
+    values = table.frame[column.name]
+    kind = column.kind
+    if kind is Kind.COUNT and values.dtype.is_float():
+        kind = Kind.MEAN
+    write = write_total = _WRITERS[kind] if scale is None else scale.write
+    if scale is not None:
+        write_total = scale.write_total
+    total = table.totals.get(column.name)
+    return Cells(
+        column.name,
+        column.title,
+        "" if scale is None else scale.unit,
+        kind,
+        ["" if value is None else write(value) for value in values],
+        "" if total is None else write_total(total),
+        column.group,
+    )
+
+
+def _bars(values: pl.Series) -> Cells:
+    largest = values.max()
+    whole = float(largest) if isinstance(largest, int | float) and largest > 0 else 1.0
+    return Cells(BAR, "", "", Kind.TEXT, [_bar((value or 0) / whole) for value in values])
+
+
+def _bar(share: float) -> str:
+    """Return a bar of ``share`` of its width, to an eighth of a character."""
+    eighths = round(max(0.0, min(share, 1.0)) * BAR_WIDTH * 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+_WITH_UNIT: Final[dict[Kind, Callable[[Any], str]]] = {
+    Kind.TIME: numbers.duration,
+    Kind.BYTES: numbers.size,
+    Kind.RATE: numbers.rate,
+    Kind.FLOPS: numbers.flops,
+    Kind.FLOP_RATE: numbers.flop_rate,
+}
+
+_WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
+    Kind.TEXT: lambda value: plain(str(value)),
+    Kind.LONG: lambda value: plain(str(value)),
+    Kind.PATH: lambda value: plain(str(value)),
+    Kind.KERNEL: lambda value: brief(str(value)),
+    Kind.NUMBER: str,
+    Kind.COUNT: numbers.count,
+    Kind.MEAN: numbers.mean,
+    Kind.BINARY: numbers.power_of_two,
+    Kind.SHARE: numbers.share,
+    Kind.INTENSITY: numbers.ratio,
+    Kind.RATIO: numbers.ratio,
+    Kind.PROBABILITY: lambda value: f"{value:.3f}",
+    Kind.FLAG: lambda value: "yes" if value else "no",
+    Kind.DEVICE: lambda value: "cpu" if value == CPU_DEVICE else str(value),
+}

@@ -1,1 +1,0 @@
-"""What `diff` found, on the screen and in Markdown."""

@@ -1,1 +1,0 @@
-"""The columns of `idle` and the sentences under its table."""

@@ -1,0 +1,109 @@
+"""The data of a page for programs: JSON, CSV, TSV and Parquet, with exact numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import polars as pl
+
+from traceana import __version__
+from traceana.report.columns import unit_of
+from traceana.report.page import Data, Page, Rows
+from traceana.report.text import plain
+from traceana.settings import SETTINGS
+
+JSON_SCHEMA_VERSION: Final = 1
+"""Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
+
+_FORMULA: Final = ("=", "+", "-", "@")
+
+
+def render_json(page: Page) -> str:
+    """Return the data of ``page`` as one JSON object, pretty-printed and in ASCII.
+
+    No name in it can steer the terminal it is shown on. docs/json.md has the keys.
+    """
+    return json.dumps(_object(page), indent=2, allow_nan=False) + "\n"
+
+
+def render_csv(page: Page) -> str:
+    """Return the rows of ``page`` as CSV for spreadsheets.
+
+    Control characters are written out (``\\n``), and text that a spreadsheet would run as a
+    formula has an apostrophe before it.
+    """
+    frame = _safe(page.data.rows.frame, _no_formula)
+    return frame.write_csv(separator=",", quote_style="necessary")
+
+
+def render_tsv(page: Page) -> str:
+    """Return the rows of ``page`` as TSV: no quoting, tabs and line ends in text written out."""
+    frame = _safe(page.data.rows.frame, plain)
+    return frame.write_csv(separator="\t", quote_style="never")
+
+
+def render_parquet(page: Page) -> bytes:
+    """Return the rows of ``page`` as a Parquet file."""
+    buffer = BytesIO()
+    page.data.rows.frame.write_parquet(buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _object(page: Page) -> dict[str, Any]:
+    data = page.data
+    if data.whole is not None:
+        return {"schema_version": JSON_SCHEMA_VERSION, **data.whole}
+    whole = {"meta": _meta(page.command, data), "rows": _rows(data.rows)}
+    if data.sections:
+        whole["sections"] = {name: _rows(rows) for name, rows in data.sections.items()}
+    return whole
+
+
+def _rows(rows: Rows) -> list[dict[str, Any]]:
+    found = rows.frame.to_dicts()
+    for row, details in zip(found, rows.details, strict=False):
+        for name, value in details.items():
+            row[name] = value.to_dicts() if isinstance(value, pl.DataFrame) else value
+    return found
+
+
+def _meta(command: str, data: Data) -> dict[str, Any]:
+    return {
+        "schema_version": JSON_SCHEMA_VERSION,
+        "traceana": __version__,
+        "verb": command,
+        **data.source,
+        "settings": {name: setting.value for name, setting in SETTINGS.items()},
+        "units": _units((data.rows, *data.sections.values())),
+        "totals": dict(data.totals),
+        "total_ns": data.totals.get("time_ns"),
+        "rows_total": data.rows_total,
+        "notes": list(data.notes),
+    }
+
+
+def _units(tables: Iterable[Rows]) -> dict[str, str]:
+    columns: dict[str, None] = {}
+    for rows in tables:
+        columns |= dict.fromkeys(rows.frame.columns)
+        for details in rows.details:
+            frames = (value for value in details.values() if isinstance(value, pl.DataFrame))
+            columns |= dict.fromkeys(name for frame in frames for name in frame.columns)
+    units: Mapping[str, str | None] = {column: unit_of(column) for column in columns}
+    return {column: unit for column, unit in units.items() if unit is not None}
+
+
+def _safe(frame: pl.DataFrame, write: Callable[[str], str]) -> pl.DataFrame:
+    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    return frame.with_columns(
+        pl.Series(name, [None if v is None else write(v) for v in frame[name]], dtype=pl.String)
+        for name in texts
+    )
+
+
+def _no_formula(text: str) -> str:
+    shown = plain(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

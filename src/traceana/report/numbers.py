@@ -1,0 +1,152 @@
+"""Numbers for readers: at most four significant digits. The machine formats hold exact figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+Units = tuple[tuple[int, str], ...]
+
+TIME: Final[Units] = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+BYTES: Final[Units] = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+FLOPS: Final[Units] = (
+    *((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP")),
+    *((10**3, "kFLOP"), (1, "FLOP")),
+)
+BYTE_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in BYTES)
+FLOP_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in FLOPS)
+
+MINUS: Final = "\u2212"
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The one unit of a column, and the decimals that give its largest value four digits."""
+
+    factor: int
+    unit: str
+    decimals: int
+
+    def write(self, value: float) -> str:
+        """Return ``value`` without the unit; ``<0.1`` where it is too small for the decimals."""
+        scaled = value / self.factor
+        text = f"{scaled:,.{self.decimals}f}"
+        if value and not float(text.replace(",", "")):
+            return f"{'<' if value > 0 else '>-'}{10**-self.decimals:.{self.decimals}f}"
+        return text if value else "0"
+
+    def write_total(self, value: float) -> str:
+        """Return the sum of a column, which may be larger than any value, in four digits."""
+        return replace(self, decimals=min(self.decimals, _decimals(value / self.factor))).write(
+            value
+        )
+
+
+def scale(values: Iterable[float | None], units: Units) -> Scale:
+    """Return the scale of a column of ``values``, chosen by the largest of them."""
+    largest = max((abs(value) for value in values if value is not None), default=0)
+    factor, unit = _unit(largest, units)
+    return Scale(factor, unit, 0 if factor == 1 else _decimals(largest / factor))
+
+
+def duration(value: float) -> str:
+    """Return a duration (ns) with its unit: ``12.35 ms``."""
+    return _with_unit(value, TIME)
+
+
+def size(value: float) -> str:
+    """Return a number of bytes with a decimal unit: ``3.84 MB``."""
+    return _with_unit(value, BYTES)
+
+
+def rate(value: float) -> str:
+    """Return bytes per second with a decimal unit: ``11.5 GB/s``."""
+    return _with_unit(value, BYTE_RATE)
+
+
+def flops(value: float) -> str:
+    """Return a number of floating-point operations with its unit: ``1.25 GFLOP``."""
+    return _with_unit(value, FLOPS)
+
+
+def flop_rate(value: float) -> str:
+    """Return floating-point operations per second with their unit: ``14.1 TFLOP/s``."""
+    return _with_unit(value, FLOP_RATE)
+
+
+def share(value: float) -> str:
+    """Return a fraction of 1 as percent: ``12.3 %``, ``<0.1 %``."""
+    if 0 < value < 0.0005:
+        return "<0.1 %"
+    return f"{100 * value:,.1f} %"
+
+
+def ratio(value: float) -> str:
+    """Return a quotient in three or four digits."""
+    return _digits(value)
+
+
+def count(value: int) -> str:
+    """Return a count with its thousands set apart: ``9,329``."""
+    return f"{value:,}"
+
+
+def mean(value: float) -> str:
+    """Return a mean of counts: ``12``, ``3.5``, ``<0.1``."""
+    if 0 < value < 0.05:
+        return "<0.1"
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def power_of_two(value: int) -> str:
+    """Return a power of two of bytes with a binary unit: ``4 KiB``."""
+    power = max(value.bit_length() - 1, 0) // 10
+    return f"{value >> 10 * power} {_BINARY[power]}"
+
+
+def counted(value: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun: ``1 step``, ``1,200 steps``."""
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
+
+
+def arrow(before: int, after: int) -> str:
+    """Return two durations in one unit: ``12.35 → 14.10 ms``."""
+    both = scale([before, after], TIME)
+    return f"{both.write(before)} → {both.write(after)} {both.unit}"
+
+
+def signed(value: float) -> str:
+    """Return a difference of durations with its sign: ``+1.25 ms``."""
+    sign = "+" if value > 0 else MINUS if value < 0 else ""
+    return f"{sign}{duration(abs(value))}"
+
+
+def percent(value: float) -> str:
+    """Return a relative difference with its sign: ``+2.3 %``."""
+    return f"{100 * value:+,.1f} %".replace("-", MINUS)
+
+
+def _unit(value: float, units: Units) -> tuple[int, str]:
+    """Return the unit in which ``value`` has one to three digits before the point."""
+    for factor, name in units:
+        # What four digits would round up to the next unit belongs there.
+        if abs(value) >= 0.99995 * factor:
+            return factor, name
+    return units[-1]
+
+
+def _with_unit(value: float, units: Units) -> str:
+    factor, name = _unit(value, units)
+    return f"{value:.0f} {name}" if factor == 1 else f"{_digits(value / factor)} {name}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.{min(_decimals(value), 2)}f}"
+
+
+def _decimals(value: float) -> int:
+    """Return the decimals of four significant digits."""
+    magnitude = abs(value)
+    return 3 if magnitude < 9.9995 else 2 if magnitude < 99.995 else 1 if magnitude < 999.95 else 0

@@ -1,0 +1,1 @@
+"""The pages of the commands: each runs its analysis and lays out the result."""

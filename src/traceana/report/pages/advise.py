@@ -1,0 +1,202 @@
+"""``advise``: what to change, with evidence, estimate and how-to; and its gates in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.report import names, numbers
+from traceana.report.cells import value_text
+from traceana.report.columns import Kind, kind_of
+from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
+from traceana.report.pages.single_table import columns_of, notes_of, source_of, table_page
+from traceana.report.text import cut_end
+from traceana.result import Arranged, Result
+
+if TYPE_CHECKING:
+    from traceana.advise import Advice, Rule
+    from traceana.advise import Finding as Found
+    from traceana.advise.gates import Broken
+    from traceana.trace import Trace
+
+FRAMEWORKS: Final[dict[str, str]] = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+}
+"""The columns with what to change, and the frameworks they are for."""
+
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "rule": pl.String,
+    "title": pl.String,
+    "kind": pl.String,
+    "saving_ns": pl.Int64,
+    "saving_share": pl.Float64,
+    "finding": pl.String,
+    "estimate": pl.String,
+    "caveat": pl.String,
+    **dict.fromkeys(FRAMEWORKS, pl.String),
+}
+EVIDENCE_ROWS: Final = 12
+
+_LONGEST: Final = 60
+_FIGURE: Final = re.compile(r"\{(\w+)\}")
+_OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
+_WORDS: Final = {"direction": names.part, "algorithm": names.part, "category": names.category}
+_GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
+    "share": numbers.share,
+    "time": lambda value: numbers.duration(round(value)),
+    "count": numbers.mean,
+    "bytes": numbers.size,
+}
+
+
+def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
+    """Return the findings of ``advice`` on ``trace``; of one ``rule`` alone with its evidence."""
+    from traceana.result import Result
+
+    if rule is not None:
+        found = tuple(one for one in advice.findings if one.rule.id == rule)
+        notes = advice.notes if found else (f"{rule} does not hold in this trace",)
+        advice = replace(advice, findings=found, notes=notes)
+    frame, _ = finding_rows(advice.findings)
+    make = partial(_page, trace, advice, rule is not None)
+    return Result(frame, {}, advice.notes).with_page(make)
+
+
+def rules_listed() -> Result:
+    """Return a row a rule: the columns of :data:`SCHEMA` that need no trace."""
+    from traceana.advise import RULES
+    from traceana.result import Result
+
+    rows = [
+        (one.id, one.title, one.kind, one.estimate, one.caveat, *_changes(one)) for one in RULES
+    ]
+    of_trace = ("saving_ns", "saving_share", "finding")
+    schema = [(name, dtype) for name, dtype in SCHEMA.items() if name not in of_trace]
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return Result(frame).with_page(partial(table_page, "advise", columns=("rule", "title")))
+
+
+def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
+    by_rule = {one.rule.id: one for one in advice.findings}
+    found = [by_rule[rule] for rule in shown.frame["rule"]]
+    framework = trace.meta.framework
+    notes = shown.notes
+    if shown.hidden:
+        notes = (f"{numbers.counted(shown.hidden, 'more finding')} (--limit 0: all)", *notes)
+    blocks: tuple[Block, ...] = (
+        Findings(findings_of(found, framework, evidence=whole)),
+        *notes_of(notes),
+    )
+    rows = Rows(*finding_rows(found))
+    total = shown.frame.height + shown.hidden
+    return Page("advise", blocks, Data(rows, source_of(trace), {}, total, shown.notes))
+
+
+def findings_of(
+    found: Sequence[Found], framework: str | None = None, *, evidence: bool = False
+) -> tuple[Finding, ...]:
+    """Return ``found`` for readers, with what to change in ``framework`` (all: ``None``)."""
+    return tuple(
+        Finding(
+            one.rule.id,
+            saving(one),
+            sentence(one),
+            (
+                ("estimate", one.rule.estimate),
+                ("caveat", one.rule.caveat),
+                *_how_to(one, framework),
+            ),
+            _evidence(one) if evidence else None,
+        )
+        for one in found
+    )
+
+
+def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+    """Return a row a finding: the columns of :data:`SCHEMA`; and figures and evidence of each."""
+    rows = [
+        (
+            *(one.rule.id, one.rule.title, one.rule.kind),
+            *(one.saving_ns, one.saving_share, sentence(one)),
+            *(one.rule.estimate, one.rule.caveat, *_changes(one.rule)),
+        )
+        for one in found
+    ]
+    details = [{"figures": dict(one.figures), "evidence": one.evidence} for one in found]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row"), details
+
+
+def sentence(finding: Found) -> str:
+    """Return what a finding states, with its figures.
+
+    A figure in braces is written as a column of its name is; what stands in square brackets is left
+    out where a figure in it is not known.
+    """
+    figures = finding.figures
+
+    def known(match: re.Match[str]) -> str:
+        inside = match.group(1)
+        lacking = any(figures[name] is None for name in _FIGURE.findall(inside))
+        return "" if lacking else inside
+
+    template = _OPTIONAL.sub(known, finding.rule.sentence)
+    return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
+
+
+def saving(finding: Found) -> str:
+    """Return the saving of a finding: ``≈ 3.20 ms (12.3 %)``, or ``≤`` where it is a bound."""
+    match finding.rule.kind:
+        case "measurement validity":
+            return "affects measurement validity"
+        case "no saving":
+            return "no saving"
+        case kind:
+            about = "≤" if kind == "upper bound" else "≈"
+            share = numbers.share(finding.saving_share)
+            return f"{about} {numbers.duration(finding.saving_ns)} ({share})"
+
+
+def broken_gate(gate: Broken) -> str:
+    """Return why ``gate`` failed."""
+    if isinstance(gate.gate, str):
+        return f"{gate.gate} holds"
+    metric = gate.gate.metric
+    if gate.value is None:
+        return f"{metric.name} unknown: not in this trace"
+    write = _GATE_UNITS[metric.unit]
+    return f"{metric.name} is {write(gate.value)}, limit {write(gate.gate.most)}"
+
+
+def _how_to(finding: Found, framework: str | None) -> tuple[tuple[str, str], ...]:
+    """Return frameworks and changes, of the trace's framework alone where that is known."""
+    every = tuple(zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True))
+    return tuple(one for one in every if one[0] == framework) or every
+
+
+def _changes(rule: Rule) -> tuple[str, str, str]:
+    return rule.change.pytorch, rule.change.tensorflow, rule.change.jax
+
+
+def _evidence(finding: Found) -> Table | None:
+    frame = finding.evidence.head(EVIDENCE_ROWS)
+    columns = columns_of(frame, frame.columns)
+    more = finding.evidence.height - frame.height
+    hidden = Hidden(more, command="advise --format json") if more else None
+    return Table(frame, columns, hidden=hidden) if columns else None
+
+
+def _figure(name: str, figures: Mapping[str, Any]) -> str:
+    value = figures[name]
+    if value is None:
+        return "unknown"
+    if name in _WORDS:
+        return _WORDS[name](value)
+    text = value_text(kind_of(name), value)
+    return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

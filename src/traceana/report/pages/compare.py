@@ -1,0 +1,157 @@
+"""``compare``: any number of runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.comparison.run_tables import comparable
+from traceana.report import numbers
+from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.page import Block, Column, Facts, Heading, Page, Table
+from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of, source_of
+from traceana.result import Arranged, Result, arrange
+
+if TYPE_CHECKING:
+    from traceana.choices import CompareBy
+    from traceana.comparison.compare import Comparison
+    from traceana.comparison.compared_run import Run
+    from traceana.comparison.run_tables import Table as OfRuns
+
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "layer": ("layer", "type"),
+    "class": ("category", "part"),
+    "algorithm": ("category", "algorithm", "pass"),
+    "kernel": ("name",),
+    "gemm": ("gemm", "form", "precision", "library"),
+    "epilogue": ("operation", "direction", "how"),
+    "transfer": ("direction", "host_memory"),
+}
+"""The columns that name an item."""
+
+DROPPED: Final = ("type", "to_first", "library")
+SUMMARY: Final = (
+    *("run", "wall_ns", "to_first", "image_ns", "image_to_first", "step_kernels", "step_launches"),
+    *("step_copies", "idle_share", "flops_per_s"),
+)
+SUMMARY_DROPPED: Final = ("step_copies", "step_launches", "step_kernels", "image_ns")
+MOST_CLASSES: Final = 12
+
+_TITLES: Final = {
+    "step_ns": "time",
+    "time_ns": "time",
+    "step_calls": "calls",
+    "step_count": "copies",
+    "count": "copies",
+    "step_bytes": "bytes",
+    "step_forward_ns": "forward",
+    "step_backward_ns": "backward",
+    "step_optimizer_ns": "optimizer",
+    "step_other_ns": "other",
+    "confidence": "match",
+    "host_memory": "memory",
+    "wall_ns": "step",
+    "image_ns": "per image",
+    "to_first": "ratio",
+    "image_to_first": "ratio",
+    "step_kernels": "kernels",
+    "step_launches": "launches",
+    "step_copies": "copies",
+    "idle_share": "idle",
+}
+
+
+def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
+    """Return a row a run, or a run and what ``by`` names; the page has the runs side by side."""
+    table = found.by(by)
+    summed = table if by == "summary" else found.by("summary")
+    notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
+    make = partial(_page, found, by, table, summed.frame)
+    return Result(table.frame, {}, notes).with_page(make, screenful=40)
+
+
+def _page(
+    found: Comparison, by: CompareBy, table: OfRuns, summary: pl.DataFrame, shown: Arranged
+) -> Page:
+    blocks: list[Block] = [Facts(tuple(_legend(summary)))]
+    if by == "summary":
+        blocks.append(_summary(shown))
+        blocks.append(Heading("Time by class"))
+        classes = found.by("class")
+        blocks.append(_side_by_side(classes, "class", _wide(classes, limit=MOST_CLASSES)))
+    else:
+        blocks.append(_side_by_side(table, by, _wide(table, shown.sort, shown.limit)))
+    source = {
+        "by": by,
+        "runs": [
+            _source(run, row) for run, row in zip(found.runs, summary.to_dicts(), strict=True)
+        ],
+        "ratio_of": table.time if comparable(found.runs) else None,
+    }
+    return Page("compare", (*blocks, *notes_of(shown.notes)), data_of(shown, source))
+
+
+def _source(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
+    own = ("devices", "libraries", "steps", "batch")
+    return {"run": run.label, **source_of(run.trace), **{key: row[key] for key in own}}
+
+
+def _legend(summary: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the number and label of each run, and its file, devices, framework and steps."""
+    for number, row in enumerate(summary.to_dicts(), start=1):
+        file = PurePath(row["file"]).name
+        parts = ["" if file.startswith(row["run"]) else file]
+        parts += [row[key] for key in ("devices", "framework", "libraries")]
+        steps = row["steps"]
+        parts.append("no steps marked" if steps is None else numbers.counted(steps, "step"))
+        parts.append(f"batch {row['batch']:,}" if row["batch"] else "")
+        yield f"{number} {row['run']}", " · ".join(part for part in parts if part)
+
+
+def _summary(shown: Arranged) -> Table:
+    frame = shown.frame
+    alike = frame["batch"].n_unique() == 1
+    wanted = [one for one in SUMMARY if not (alike and one == "image_to_first")]
+    numbered = pl.format("{} {}", pl.int_range(1, pl.len() + 1), "run")
+    titles = dict(_TITLES)
+    if frame["steps"].null_count():
+        titles["wall_ns"] = "recording"
+    frame = frame.with_columns(numbered.alias("run"))
+    columns = columns_of(frame, wanted, titles=titles)
+    return Table(frame, columns, dropped=SUMMARY_DROPPED, hidden=hidden_of(shown))
+
+
+def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> Arranged:
+    """Return a row an item; ``sort`` is a column of the rows, and means that of the first run."""
+    wide = table.pivot()
+    if sort is not None:
+        name, colon, order = sort.partition(":")
+        of_first = (table.column(table.runs[0], one) for one in (f"{name}_ns", name))
+        found = next((one for one in of_first if one in wide.columns), name)
+        known = found in wide.columns or f"{found}_ns" in wide.columns
+        sort = f"{found}{colon}{order}" if known else None
+    return arrange(Result(wide), sort=sort, limit=limit)
+
+
+def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
+    """Return the rows of ``shown`` with the figures of each run as a group of columns.
+
+    Columns that hold nothing are left out, but for the times, and so is the ratio of the first run
+    to itself.
+    """
+    frame = shown.frame
+    columns = list(columns_of(frame, KEYS[by], titles=_TITLES))
+    for number, run in enumerate(table.runs, start=1):
+        for figure in table.figures:
+            name = table.column(run, figure)
+            if figure == table.time or (
+                worth_showing(frame[name].alias(figure)) and (number > 1 or figure != "to_first")
+            ):
+                title = _TITLES.get(figure, title_of(figure))
+                scale = "time" if scale_of(figure) else figure
+                columns.append(Column(name, title, kind_of(figure), scale, f"{number} {run}"))
+    return Table(frame, tuple(columns), dropped=DROPPED, hidden=hidden_of(shown))

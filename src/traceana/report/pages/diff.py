@@ -1,0 +1,350 @@
+"""``diff``: what changed from a baseline to a candidate, and whether it is significant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana.report import names, numbers
+from traceana.report.numbers import arrow, percent, signed
+from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
+from traceana.report.pages.single_table import (
+    columns_of,
+    data_of,
+    hidden_of,
+    notes_of,
+    source_of,
+)
+from traceana.result import Arranged, Result, sums
+
+if TYPE_CHECKING:
+    from traceana.choices import DiffBy
+    from traceana.comparison.diff import Diff
+    from traceana.comparison.diff_rows import PairedRun
+    from traceana.comparison.verdicts import Judged, Step
+
+Row = dict[str, Any]
+
+_FIGURES: Final = (
+    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
+    *("p", "verdict"),
+)
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "layer": (
+        *("a", "b", "confidence", *_FIGURES),
+        *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
+    ),
+    "class": ("category", "part", *_FIGURES),
+    "algorithm": ("category", "algorithm", "pass", *_FIGURES),
+    "kernel": ("name", "category", *_FIGURES),
+    "gemm": ("gemm", "form", "precision", "library", *_FIGURES),
+    "transfer": (
+        *("direction", "host_memory", *_FIGURES),
+        *("bytes_a", "bytes_b", "bytes_per_s_a", "bytes_per_s_b"),
+    ),
+}
+_RATHER: Final = ("p", "calls_a", "calls_b", "of_step")
+DROPPED: Final[Mapping[str, tuple[str, ...]]] = {
+    "layer": (
+        *("flops_per_s_a", "flops_per_s_b", *_RATHER[:3], "image_a_ns", "image_b_ns"),
+        *("confidence", "of_step", "b", "relative"),
+    ),
+    "class": (*_RATHER, "relative"),
+    "algorithm": (*_RATHER, "relative", "pass"),
+    "kernel": ("p", "category", "calls_a", "calls_b", "of_step", "relative"),
+    "gemm": ("p", "library", "of_step", "calls_a", "calls_b", "relative", "form"),
+    "transfer": (
+        *("p", "of_step", "bytes_per_s_a", "bytes_per_s_b", "bytes_a", "bytes_b"),
+        *("calls_a", "calls_b", "relative"),
+    ),
+}
+SUMMARY: Final = (
+    "a",
+    "b",
+    "confidence",
+    "time_a_ns",
+    "time_b_ns",
+    "delta_ns",
+    "relative",
+    "verdict",
+)
+SUMMARY_DROPPED: Final = ("confidence", "b", "relative")
+_TITLES: Final = {
+    "a": "layer",
+    "b": "candidate layer",
+    "confidence": "match confidence",
+    "time_a_ns": "baseline",
+    "time_b_ns": "candidate",
+    "delta_ns": "change",
+    "relative": "relative change",
+    "of_step": "of step",
+    **{
+        f"{name}_{side}{unit}": f"{called} {title}"
+        for name, unit, title in (
+            ("calls", "", "calls"),
+            ("image", "_ns", "per image"),
+            ("flops_per_s", "", "FLOP/s"),
+            ("bytes", "", "bytes"),
+            ("bytes_per_s", "", "bandwidth"),
+        )
+        for side, called in (("a", "baseline"), ("b", "candidate"))
+    },
+}
+
+MOST_CHANGES: Final = 10
+MOST_LAYERS: Final = 10
+
+
+def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
+    """Return the work of both runs by layer, or by what ``by`` names, and what changed.
+
+    Without ``by`` the page is a summary: the step, the changes and the layers.
+    """
+    frame = found.by(by or "layer")
+    totals = sums(frame, "time_a_ns", "time_b_ns")
+    # Rows of doubtful pairs have no difference; all rows together have one.
+    totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
+    make = partial(_summary, found) if by is None else partial(_table, found, by)
+    return Result(frame, totals, found.notes).with_page(make, screenful=40)
+
+
+def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
+    columns = columns_of(shown.frame, _different(shown.frame, COLUMNS[by]), shown.totals, _TITLES)
+    table = Table(shown.frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
+    return _page(found, (table, *notes_of(shown.notes)), shown)
+
+
+def _summary(found: Diff, shown: Arranged) -> Page:
+    top = shown.frame.head(MOST_LAYERS)
+    more = shown.frame.height + shown.hidden - top.height
+    layers = Table(
+        top,
+        columns_of(top, _different(top, SUMMARY), titles=_TITLES),
+        dropped=SUMMARY_DROPPED,
+        layout="compact",
+        hidden=Hidden(more, command="diff --by layer") if more else None,
+        folded=f"Layers, {'whole run' if _whole(found) else 'per step'}",
+    )
+    blocks = (Facts(tuple(_head(found))), *_changes(found), layers, *notes_of(shown.notes))
+    return _page(found, blocks, shown)
+
+
+def _page(found: Diff, blocks: tuple[Block, ...], shown: Arranged) -> Page:
+    changes = {"changes": Result(found.changes)}
+    return Page("diff", blocks, data_of(shown, _source(found), changes))
+
+
+def _source(found: Diff) -> dict[str, Any]:
+    criteria = found.criteria
+    return {
+        "a": _run_source(found.baseline),
+        "b": _run_source(found.candidate),
+        "step": _step(found.step),
+        "image_ns": found.per_image,
+        "layers": dict(found.counts),
+        "confidence": found.confidence,
+        "level": criteria.level,
+        "minimum_effect": criteria.minimum_effect,
+    }
+
+
+def _run_source(run: PairedRun) -> dict[str, Any]:
+    return {**source_of(run.run.trace), "steps": run.steps.count, "batch": run.layers.batch}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    judged = {
+        name: {**asdict(one), "relative": one.relative}
+        for name, one in (("median", step.median), ("mean", step.mean))
+    }
+    return {**judged, "statistic": step.statistic, "verdict": step.verdict}
+
+
+def _different(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``columns`` without the candidate's layers where they have the baseline's names."""
+    alike = "b" in columns and frame.filter(pl.col("a") != pl.col("b")).is_empty()
+    alike = alike and not frame["a"].null_count()
+    return tuple(name for name in columns if not (alike and name == "b"))
+
+
+def _whole(found: Diff) -> bool:
+    """Return whether whole recordings are compared, steps not being marked in both."""
+    return not found.baseline.steps.marked
+
+
+def _head(found: Diff) -> Iterator[tuple[str, str]]:
+    yield "Baseline", _run(found.baseline.about)
+    yield "Candidate", _run(found.candidate.about)
+    yield from _times(found)
+    if found.per_image is not None:
+        a, b = found.per_image
+        yield "Per image", f"{arrow(round(a), round(b))} ({percent(b / a - 1)})"
+    yield "Layers", _layers(found)
+
+
+def _run(run: Mapping[str, Any]) -> str:
+    parts = [PurePath(run["file"]).name, *(run[key] for key in ("devices", "framework"))]
+    parts.append(numbers.counted(run["steps"], "step") if run["marked"] else "no steps marked")
+    return " · ".join(str(one) for one in parts if one)
+
+
+def _times(found: Diff) -> Iterator[tuple[str, str]]:
+    step = found.step
+    if _whole(found):
+        yield "Whole run", f"{_judged(found, step.mean)}; {_verdict(found, step.mean)}"
+        return
+    names_of = {"median": step.median, "mean": step.mean}
+    deciding = step.statistic
+    one = names_of.pop(deciding)
+    yield "Step time", f"{_judged(found, one, deciding)}; {_verdict(found, one)}"
+    ((other, two),) = names_of.items()
+    if (two.a, two.b) != (one.a, one.b):
+        verdict = f"; {_verdict(found, two)}" if two.verdict != one.verdict else ""
+        yield "", f"{_judged(found, two, other)}{verdict}"
+
+
+def _judged(found: Diff, one: Judged, statistic: str = "") -> str:
+    text = f"{arrow(round(one.a), round(one.b))} {statistic}".rstrip()
+    if found.alike:
+        return text
+    text += f" ({percent(one.relative)})" if one.a else ""
+    if one.interval is None:
+        return text
+    low, high = (signed(round(bound)) for bound in (one.interval.low, one.interval.high))
+    return f"{text}, {100 * found.criteria.level:g} % interval {low} to {high}"
+
+
+def _verdict(found: Diff, one: Judged) -> str:
+    if found.alike:
+        return "identical recordings"
+    if one.verdict == "not enough steps":
+        steps = f"{found.baseline.steps.count} and {found.candidate.steps.count} steps"
+        if _whole(found):
+            return "inconclusive: steps not marked in both runs"
+        return f"inconclusive: {steps}, at least 4 needed in each run"
+    return _VERDICTS[one.verdict]
+
+
+_VERDICTS: Final = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no significant change",
+    "inconclusive": "inconclusive",
+}
+
+
+def _layers(found: Diff) -> str:
+    counts = found.counts
+    parts = [
+        f"{counts['pairs']} matched",
+        f"{counts['only_a']} in the baseline only",
+        f"{counts['only_b']} in the candidate only",
+    ]
+    if counts["moved"]:
+        parts.append(f"{counts['moved']} reordered")
+    if found.confidence is not None:
+        parts.append(f"match confidence {numbers.share(found.confidence)}")
+    return " · ".join(parts)
+
+
+def _changes(found: Diff) -> Iterator[Block]:
+    """Yield the changes, largest effect first; those below the minimum effect apart."""
+    whole = _whole(found)
+    of = "run" if whole else "step"
+    rows = found.changes.head(MOST_CHANGES)
+    least = f"{100 * found.criteria.minimum_effect:g} % of the {of}"
+    above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
+    below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
+    yield Heading(f"Changes, by effect on the {of}")
+    yield Findings(tuple(above), brief=True) if above else Facts((("", f"none above {least}"),))
+    if below:
+        yield Heading(f"Changes below {least}")
+        yield Findings(tuple(below), brief=True, first=len(above) + 1)
+    if found.changes.height > MOST_CHANGES:
+        yield Facts((("", f"… {found.changes.height - MOST_CHANGES} more (--format json)"),))
+
+
+def _change(row: Row, whole: bool) -> Finding:
+    title, says = _TOLD[row["change"]](row, "" if whole else " per step")
+    if row["change"] == "launches":
+        return Finding(title, "", says)
+    times = f"{arrow(row['time_a_ns'], row['time_b_ns'])}{'' if whole else ' per step'}"
+    verdict = _VERDICTS.get(row["verdict"])
+    parts = [says, times, verdict if verdict in ("no significant change", "inconclusive") else ""]
+    return Finding(title, signed(row["delta_ns"]), " · ".join(part for part in parts if part))
+
+
+def _where(row: Row) -> str:
+    a, b = row["layer_a"] or "?", row["layer_b"] or "?"
+    name = a if a == b else f"{a} / {b}"
+    others = row["layers"] - 1
+    return f"in {name}" + (f" and {numbers.counted(others, 'more layer')}" if others else "")
+
+
+def _counts(row: Row) -> str:
+    return f"{numbers.mean(row['count_a'])} → {numbers.mean(row['count_b'])}"
+
+
+def _from_to(row: Row) -> str:
+    return f"{row['before']} → {row['after']} {_where(row)}"
+
+
+def _algorithm(row: Row, _: str) -> tuple[str, str]:
+    of = f"{names.part(row['subject'])} " if row["subject"] else ""
+    before, after = names.part(row["before"]), names.part(row["after"])
+    return "algorithm", f"{of}{before} → {after} {_where(row)}"
+
+
+def _tensor_cores(row: Row, _: str) -> tuple[str, str]:
+    used = "used" if row["after"] == "true" else "no longer used"
+    return f"{names.category(row['subject'])} tensor cores", f"{used} {_where(row)}"
+
+
+def _memory(row: Row, _: str) -> tuple[str, str]:
+    direction = names.part(row["subject"] or "unknown")
+    return f"{direction} host memory", f"{row['before']} → {row['after']}"
+
+
+def _kernels(row: Row, _: str) -> tuple[str, str]:
+    a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
+    return "kernel names", f"{a} in the baseline only, {b} in the candidate only"
+
+
+def _of_layers(row: Row, _: str) -> tuple[str, str]:
+    a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
+    says = f"{a} in the baseline only, {b} in the candidate only"
+    for run, of in (("baseline", "before"), ("candidate", "after")):
+        if row[of] == "compiled":
+            says += f" ({run}: compiled functions, several layers each)"
+    return "layers", says
+
+
+_TOLD: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
+    "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
+    "idle": lambda *_: ("idle", ""),
+    "data_loader": lambda *_: ("data loader", ""),
+    "communication": lambda row, per: ("collectives", f"{_counts(row)}{per}"),
+    "copies": lambda row, per: (
+        f"{names.part(row['subject'] or 'unknown')} copies",
+        f"{_counts(row)}{per}",
+    ),
+    "host_memory": _memory,
+    "layouts": lambda row, per: ("layout conversion", f"{_counts(row)} kernels{per}"),
+    "launches": lambda row, per: ("kernel launches", f"{_counts(row)}{per}"),
+    "kernels": _kernels,
+    "compiled": lambda row, per: ("torch.compile", f"{_counts(row)} kernels{per}"),
+    "layers": _of_layers,
+    "algorithm": _algorithm,
+    "bias_apart": lambda row, _: ("bias fusion", f"bias is now a separate kernel {_where(row)}"),
+    "bias_fused": lambda row, _: ("bias fusion", f"bias is now fused {_where(row)}"),
+    "shape": lambda row, _: ("input shape", _from_to(row)),
+    "weight": lambda row, _: ("weight shape", _from_to(row)),
+    "memory_format": lambda row, _: ("memory format", _from_to(row)),
+    "precision": lambda row, _: (f"{names.category(row['subject'])} precision", _from_to(row)),
+    "tensor_cores": _tensor_cores,
+}

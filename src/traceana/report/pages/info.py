@@ -1,0 +1,164 @@
+"""``info``: what a file holds, and its integrity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from traceana.analyze.facts import as_table, facts
+from traceana.report import names, numbers
+from traceana.report.page import Data, Facts, Page, Rows
+from traceana.result import Arranged, Result
+from traceana.trace.ledger import REASONS
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+Known = Mapping[str, Any]
+
+
+def info(trace: Trace) -> Result:
+    """Return the facts of the trace, a row each."""
+    known = facts(trace)
+    return as_table(known).with_page(partial(_page, known))
+
+
+def _page(known: Known, shown: Arranged) -> Page:
+    rows = tuple((label, text) for label, text in _lines(known) if text)
+    return Page("info", (Facts(rows),), Data(Rows(shown.frame), whole=known))
+
+
+def _lines(known: Known) -> Iterator[tuple[str, str]]:
+    yield "file", known["file"]
+    yield "format", _joined(known["format"], known["format_version"])
+    yield "producer", _joined(known["producer"])
+    yield "framework", _joined(known["framework"])
+    yield "recorded", _moment(known["epoch_ns"])
+    yield "rank", _rank(known)
+    yield "span", "" if known["span_ns"] is None else numbers.duration(known["span_ns"])
+    for device in known["devices"]:
+        yield "device", _device(device)
+    yield "kernels", _kernels(known)
+    yield "copies", _copies(known)
+    yield "memsets", _timed(known["memset"], known["memset_ns"])
+    yield "synchronizations", _number(known["synchronizations"])
+    yield "CPU operators", _timed(known["cpu_operators"], known["cpu_operator_ns"])
+    yield "steps", _steps(known)
+    yield "layers", _number(known["layers"])
+    yield "host", _host(known)
+    yield "counters", _counters(known)
+    yield "events", _number(known["events"])
+    yield "read", _read(known)
+    for entry in known["ledger"]:
+        yield "integrity", _entry(entry)
+    for key, value in known["properties"].items():
+        yield key.replace("_", " "), _value(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _joined(*parts: Any) -> str:
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def _some(number: int | None, noun: str) -> str:
+    return numbers.counted(number, noun) if number else ""
+
+
+def _number(number: int | None) -> str:
+    return numbers.count(number) if number else ""
+
+
+def _timed(number: int, time_ns: int) -> str:
+    return f"{numbers.count(number)} in {numbers.duration(time_ns)}" if number else ""
+
+
+def _moment(epoch_ns: int | None) -> str:
+    if epoch_ns is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(epoch_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_ns} ns after 1970"
+
+
+def _rank(known: Known) -> str:
+    of = "" if known["world_size"] is None else f" of {known['world_size']}"
+    return "" if known["rank"] is None else f"{known['rank']}{of}"
+
+
+def _device(device: Known) -> str:
+    number = "cpu" if device["device"] == CPU_DEVICE else device["device"]
+    parts = [_joined(number, device["name"])]
+    if device["compute_capability"]:
+        parts.append(f"compute capability {device['compute_capability']}")
+    if device["multiprocessors"]:
+        parts.append(f"{device['multiprocessors']} SMs")
+    if device["memory_bytes"]:
+        parts.append(numbers.size(device["memory_bytes"]))
+    parts.append(numbers.counted(device["activities"], "activity", "activities"))
+    return ", ".join(parts)
+
+
+def _kernels(known: Known) -> str:
+    timed = _timed(known["kernels"], known["kernel_ns"])
+    return timed and f"{timed}, {numbers.counted(known['distinct_kernel_names'], 'name')}"
+
+
+def _copies(known: Known) -> str:
+    each = [f"{numbers.count(count)} {names.part(kind)}" for kind, count in known["memcpy"].items()]
+    return f"{', '.join(each)} in {numbers.duration(known['memcpy_ns'])}" if each else ""
+
+
+def _steps(known: Known) -> str:
+    marked = f"{known['step_numbers']}, {known['step_marker']}"
+    return f"{known['steps']} ({marked})" if known["steps"] else ""
+
+
+def _host(known: Known) -> str:
+    parts = [
+        _some(known["operators"], "operator"),
+        _some(known["calls"], "runtime call"),
+        _some(known["ranges"], "range"),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _counters(known: Known) -> str:
+    counters = known["counters"]
+    if counters is None:
+        return ""
+    launches = numbers.counted(counters["launches"], "launch", "launches")
+    distinct = numbers.counted(counters["distinct_kernel_names"], "name")
+    joined = f", {numbers.count(counters['joined'])} joined to the timeline"
+    measured = ", ".join(counters["measured"]) or "no supported metric"
+    return f"{launches} of {distinct}{joined if known['kernels'] else ''}: {measured}"
+
+
+def _read(known: Known) -> str:
+    if known["bytes_read"] is None or not known["bytes_total"]:
+        return ""
+    if not known["truncated"]:
+        return numbers.size(known["bytes_total"])
+    read, total = (numbers.count(known[name]) for name in ("bytes_read", "bytes_total"))
+    return f"{read} of {total} bytes: truncated file"
+
+
+def _entry(entry: Known) -> str:
+    meaning = REASONS[entry["reason"]][1]
+    time = "" if entry["time_ns"] is None else f" ({numbers.duration(entry['time_ns'])})"
+    detail = "" if entry["detail"] is None else f" [{entry['detail']}]"
+    of = "" if entry["table"] == "-" else f" of {entry['table']}"
+    rank = "" if entry["rank"] is None else f" of rank {entry['rank']}"
+    kept = "kept" if entry["kept"] else "excluded"
+    return (
+        f"{entry['severity']}: {numbers.count(entry['count'])} {entry['reason']}{time}"
+        f"{of}{rank}, {kept}: {meaning}{detail}"
+    )

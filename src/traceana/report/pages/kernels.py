@@ -1,0 +1,66 @@
+"""``kernels`` and ``classify``: a row a kernel, by what a trace or its name alone holds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from traceana.analyze import kernels as analysis
+from traceana.report.page import Page
+from traceana.report.pages.single_table import table_page
+from traceana.result import Arranged, Result
+
+if TYPE_CHECKING:
+    from traceana.enrich.classify import RuleSet
+    from traceana.trace import Trace
+
+COLUMNS: Final = (
+    *("name", "category", "algorithm", "batched", "calls", "time_ns", "share"),
+    *("mean_ns", "min_ns", "max_ns"),
+    *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
+    "tensor_active",
+)
+DROPPED: Final = ("max_ns", "min_ns", "mean_ns")
+DROPPED_MEASURED: Final = (*DROPPED, "ncu_ns", "measured_flops", "algorithm", "share")
+DROPPED_CLASSES: Final = (
+    *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
+)
+
+
+def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
+    """Return a row a distinct kernel: calls, time and class."""
+    found = analysis.kernels(trace, unclassified=unclassified)
+    dropped = DROPPED_MEASURED if trace.counters.height else DROPPED
+    make = partial(_page, trace=trace, dropped=dropped)
+    return found.with_page(make, screenful=30)
+
+
+def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
+    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped)
+
+
+def classify(
+    names: Sequence[str],
+    rules: RuleSet,
+    *,
+    readable: Mapping[str, str],
+    explain: bool = False,
+) -> Result:
+    """Return a row a kernel name in the order given: its class, and with ``explain`` the reason.
+
+    ``readable`` has the demangled form of mangled names.
+    """
+    from traceana.analyze.classes import explained_names, name_classes
+
+    texts = [readable.get(name, name) for name in names]
+    found = (explained_names if explain else name_classes)(texts, rules, names)
+    return found.with_page(_records if explain else _classes)
+
+
+def _classes(shown: Arranged) -> Page:
+    return table_page("classify", shown, dropped=DROPPED_CLASSES)
+
+
+def _records(shown: Arranged) -> Page:
+    return table_page("classify", shown, layout="records")

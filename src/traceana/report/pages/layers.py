@@ -1,0 +1,106 @@
+"""``layers`` and ``flops``: what each layer and operator costs, and how fast it ran."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+from traceana.report.page import Page
+from traceana.report.pages.single_table import table_page
+from traceana.result import Arranged, Result
+
+if TYPE_CHECKING:
+    from traceana.flops.peaks import Peaks
+    from traceana.model import Manifest
+    from traceana.trace import Trace
+
+LAYERS: Final = (
+    *("layer", "type", "direction", "calls"),
+    *("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns", "share", "algorithm"),
+    *("flops", "executed_flops", "flops_per_s", "of_peak", "intensity", "bound", "layout_ns"),
+    *("measured_flops", "dram_bytes"),
+)
+LAYERS_DROPPED: Final = (
+    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops"),
+    *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
+    *("other_ns", "optimizer_ns"),
+)
+
+OPERATORS: Final = (
+    *("operator", "part", "kind", "calls", "flops", "share", "executed_flops", "bytes", "time_ns"),
+    *("formula", "reason"),
+)
+OPERATORS_DROPPED: Final = ("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share")
+CLASSES: Final = (
+    *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
+    *("flops_per_s", "of_peak", "intensity", "bound", "of_attainable"),
+)
+CLASSES_DROPPED: Final = (
+    *("calls", "executed_flops", "intensity", "share", "of_attainable", "flops", "bound"),
+)
+
+
+def layers(
+    trace: Trace,
+    *,
+    by: Literal["layer", "type"] = "layer",
+    depth: int | None = None,
+    direction: bool = False,
+    model: Manifest | None = None,
+    peaks: Peaks | None = None,
+) -> Result:
+    """Return a row a layer: time by direction, FLOPs, rates and algorithms.
+
+    ``depth`` adds up the layers whose paths begin with the same parts; with ``direction`` a row is
+    a layer and a pass.
+    """
+    from traceana.analyze.layers import layers as analysis
+
+    found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
+    own = {"type"} if by == "type" else set()
+    columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
+
+    def page(shown: Arranged) -> Page:
+        return table_page(
+            "layers", shown, trace, columns=columns, dropped=LAYERS_DROPPED, bars="share"
+        )
+
+    return found.with_page(page, screenful=30)
+
+
+def flops(
+    trace: Trace,
+    *,
+    by: Literal["operator", "class"] = "operator",
+    explain: bool = False,
+    model: Manifest | None = None,
+) -> Result:
+    """Return FLOPs and compulsory bytes by operator, or by class beside the roofline.
+
+    With ``explain`` a row is a formula in use: its derivation, and the operators that use it.
+    """
+    if by == "class" and not explain:
+        from traceana.analyze.roofline import roofline
+
+        return roofline(trace, model=model).with_page(partial(_by_class, trace), screenful=40)
+    from traceana.analyze.flops import flops as analysis
+    from traceana.analyze.flops import formulas
+
+    found = analysis(trace, model)
+    if explain:
+        return formulas(found).with_page(partial(_formulas, trace), screenful=40)
+    return found.with_page(partial(_by_operator, trace), screenful=40)
+
+
+def _by_class(trace: Trace, shown: Arranged) -> Page:
+    return table_page("flops", shown, trace, columns=CLASSES, dropped=CLASSES_DROPPED)
+
+
+def _formulas(trace: Trace, shown: Arranged) -> Page:
+    return table_page("flops", shown, trace, layout="records")
+
+
+def _by_operator(trace: Trace, shown: Arranged) -> Page:
+    return table_page(
+        "flops", shown, trace, columns=OPERATORS, dropped=OPERATORS_DROPPED, bars="share"
+    )

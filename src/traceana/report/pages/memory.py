@@ -1,0 +1,53 @@
+"""``memory``: the peak of each device, what held it, and how it grows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from traceana.report.page import Page
+from traceana.report.pages.single_table import table_page
+from traceana.result import Arranged, Result
+
+if TYPE_CHECKING:
+    from traceana.choices import MemoryBy
+    from traceana.trace import Trace
+
+_PLACE: Final = ("rank", "device")
+_HELD: Final = ("count", "bytes", "share", "largest_bytes")
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "device": (
+        *(*_PLACE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator"),
+        *("reserved_bytes", "largest_bytes", "end_bytes", "growth_bytes"),
+    ),
+    "layer": (*_PLACE, "layer", *_HELD),
+    "operator": (*_PLACE, "operator", *_HELD),
+    "step": (*_PLACE, "step", "allocations", "peak_bytes", "end_bytes", "growth_bytes"),
+    "time": (*_PLACE, "start_ns", "allocated_bytes", "reserved_bytes"),
+    "convolution": (
+        *(*_PLACE, "layer", "operator", "direction", "algorithm", "calls", "workspace_bytes"),
+    ),
+}
+DROPPED: Final[dict[str, tuple[str, ...]]] = {
+    "device": ("allocations", "end_bytes", "largest_bytes", "operator", "reserved_bytes"),
+    "convolution": ("operator", "calls", "direction"),
+}
+
+
+def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
+    """Return what was allocated, by device, layer, operator, step, slice of time or convolution."""
+    from traceana.analyze import memory as analysis
+
+    found = analysis.memory(trace, by)
+    return found.with_page(partial(_page, trace, by), screenful=None if by == "time" else 30)
+
+
+def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:
+    return table_page(
+        "memory",
+        shown,
+        trace,
+        columns=COLUMNS[by] if shown.frame.height else (),
+        dropped=DROPPED.get(by, ()),
+        bars="allocated_bytes" if by == "time" else None,
+    )

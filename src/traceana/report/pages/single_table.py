@@ -1,0 +1,128 @@
+"""The page of a command that shows one table, and what all pages have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from traceana.report.cells import BAR
+from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from traceana.result import Arranged, Result
+    from traceana.trace import Trace
+
+
+def table_page(
+    command: str,
+    shown: Arranged,
+    trace: Trace | None = None,
+    *,
+    columns: Iterable[str] = (),
+    dropped: tuple[str, ...] = (),
+    bars: str | None = None,
+    layout: Literal["ruled", "compact", "records"] = "ruled",
+    sections: Mapping[str, Result] | None = None,
+    facts: Iterable[Block] = (),
+) -> Page:
+    """Return the page of ``command`` with the table ``shown``, ``facts`` and the notes below it.
+
+    ``columns`` are those of the table (all: empty); ``sections`` further tables for the JSON.
+    """
+    table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout)
+    blocks = (table, *facts, *notes_of(shown.notes))
+    source = {} if trace is None else source_of(trace)
+    return Page(command, blocks, data_of(shown, source, sections or {}))
+
+
+def table_of(
+    shown: Arranged,
+    columns: Iterable[str] = (),
+    *,
+    dropped: tuple[str, ...] = (),
+    bars: str | None = None,
+    layout: Literal["ruled", "compact", "records"] = "ruled",
+) -> Table:
+    """Return the table of the rows ``shown`` with those of ``columns`` that are worth it."""
+    frame = shown.frame
+    named = tuple(columns) or tuple(frame.columns)
+    return Table(
+        frame,
+        columns_of(frame, (name for name in named if name != BAR), shown.totals),
+        shown.totals,
+        dropped,
+        bars,
+        layout,
+        hidden_of(shown),
+    )
+
+
+def columns_of(
+    frame: pl.DataFrame,
+    names: Iterable[str],
+    totals: Mapping[str, int] | None = None,
+    titles: Mapping[str, str] | None = None,
+) -> tuple[Column, ...]:
+    """Return those columns of ``frame`` among ``names`` that hold something."""
+    called = titles or {}
+    return tuple(
+        column(name, called.get(name))
+        for name in names
+        if worth_showing(frame[name], (totals or {}).get(name))
+    )
+
+
+def column(name: str, title: str | None = None) -> Column:
+    """Return the column ``name`` with its kind and scale, and its own title unless one is given."""
+    return Column(name, title_of(name) if title is None else title, kind_of(name), scale_of(name))
+
+
+def hidden_of(shown: Arranged, command: str = "") -> Hidden | None:
+    """Return the rows that are not shown; ``command`` is the one that shows them."""
+    if not shown.hidden:
+        return None
+    return Hidden(shown.hidden, shown.hidden_totals.get("time_ns"), command)
+
+
+def notes_of(notes: Iterable[str]) -> tuple[Notes, ...]:
+    """Return the block of notes; a note is a label, a colon and a text, or a text alone."""
+    rows = tuple(("", note) for note in notes)
+    return (Notes(rows),) if rows else ()
+
+
+def data_of(
+    shown: Arranged, source: Mapping[str, Any], sections: Mapping[str, Result] | None = None
+) -> Data:
+    """Return the data of the rows ``shown``, whose ``sections`` are whole tables."""
+    return Data(
+        Rows(shown.frame),
+        source,
+        shown.totals,
+        shown.frame.height + shown.hidden,
+        shown.notes,
+        {name: Rows(found.frame) for name, found in (sections or {}).items()},
+    )
+
+
+def source_of(trace: Trace) -> dict[str, Any]:
+    """Return the file, format, selection and integrity problems: the JSON's ``meta`` begins so."""
+    meta = trace.meta
+    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    return {
+        "file": meta.source,
+        "format": meta.format,
+        "format_version": meta.format_version,
+        "framework": meta.framework,
+        "on_cpu": trace.on_cpu,
+        "selected_steps": meta.properties.get("selected_steps"),
+        "selected_devices": meta.properties.get("selected_devices"),
+        "selected_ranks": meta.properties.get("selected_ranks"),
+        "counters": meta.properties.get("counters_file"),
+        "truncated": meta.truncated,
+        "bytes_read": meta.bytes_read,
+        "bytes_total": meta.bytes_total,
+        "problems": problems.select("reason", "count", "time_ns").to_dicts(),
+    }

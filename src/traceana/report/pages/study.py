@@ -1,0 +1,175 @@
+"""``study``: a published study of the user's runs, and what the paper printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.page import Block, Column, Facts, Heading, Page, Table
+from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of
+from traceana.result import Arranged, Result
+from traceana.study import Name
+
+if TYPE_CHECKING:
+    from traceana.study.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table with a row a run; or, with ``figures``, a row an item.
+
+    Then ``columns`` name the item, and the figures stand side by side, one column a run.
+    """
+
+    columns: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+
+LAYOUTS: Final[Mapping[Name, Layout]] = {
+    Name.BATCH: Layout(
+        ("network", "run", "batch", "image_ns", "low_ns", "high_ns", "images_per_s", "step_ns",
+         "steps", "timed", "status", "source"),
+        ("timed", "step_ns", "steps", "source"),
+    ),
+    Name.RATIO: Layout(
+        ("network", "batch", "place", "run", "relative_speed", "images_per_s", "step_ns", "timed",
+         "status", "reference", "source"),
+        ("timed", "place", "step_ns", "source"),
+    ),
+    Name.SCALING: Layout(
+        ("network", "run", "scaling", "batch", "devices", "step_ns", "linear_ns",
+         "logarithmic_ns", "images_per_s", "speed_up", "efficiency", "communication_share",
+         "exposed_share", "reduced_bytes", "of_parameters", "status", "source"),
+        ("images_per_s", "exposed_share", "efficiency", "scaling", "linear_ns", "logarithmic_ns",
+         "source"),
+    ),
+    Name.FRAMEWORKS: Layout(
+        ("network", "layer", "type"),
+        ("type",),
+        figures=("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns"),
+    ),
+    Name.EPILOGUES: Layout(
+        ("network", "operation", "direction"), figures=("time_ns", "library", "how", "calls"),
+    ),
+    Name.SGEMM: Layout(
+        ("network", "gemm", "form"), figures=("time_ns", "calls", "mean_ns", "library"),
+    ),
+    Name.TRANSFERS: Layout(
+        ("network", "direction"),
+        figures=("count", "bytes", "bytes_per_s", "time_ns", "host_memory"),
+    ),
+    Name.ALGORITHMS: Layout(
+        ("network", "run", "direction", "batch", "algorithm", "time_ns", "fastest_ns",
+         "workspace_bytes", "layers", "of_layers", "calls", "source"),
+        ("calls", "fastest_ns", "source"),
+    ),
+    Name.LAYERWISE: Layout(
+        ("network", "run", "batch", "layer", "direction", "algorithm", "time_ns",
+         "executed_flops", "direct_flops", "workspace_bytes", "status", "source"),
+        ("workspace_bytes", "direct_flops", "source"),
+    ),
+}  # fmt: skip
+
+SECTIONS: Final[Mapping[str, str]] = {"models": "Models of the step time, fitted by least squares"}
+"""The titles of the further tables of studies."""
+
+RUN: Final = "run"
+SOURCE: Final = "source"
+_IN_HEADING: Final = "network"
+"""Named above the tables where it is one."""
+_STATUS: Final = "status"
+SPARSE: Final = 0.5
+"""Where fewer of the cells of runs side by side have a value, runs are listed below each other."""
+
+
+def study(found: Study) -> Result:
+    """Return the rows of a study; its page has the runs side by side."""
+    return found.result.with_page(partial(_page, found))
+
+
+def _page(found: Study, shown: Arranged) -> Page:
+    layout = LAYOUTS[found.name]
+    frame = shown.frame
+    blocks: list[Block] = [Heading(found.title)]
+    if found.on:
+        blocks.append(Facts(tuple(("", line) for line in found.on)))
+    own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
+    if own.height:
+        blocks += _own(own, layout)
+    blocks += _printed(frame, layout)
+    hidden = hidden_of(shown)
+    if hidden is not None and isinstance(blocks[-1], Table):
+        blocks[-1] = replace(blocks[-1], hidden=hidden)
+    for name, result in found.sections.items():
+        blocks += [Heading(SECTIONS[name]), _table(result.frame, result.frame.columns)]
+    source = {
+        "study": found.name.value,
+        "title": found.title,
+        "on": list(found.on),
+        "missing": list(found.missing),
+    }
+    notes = notes_of((*shown.notes, *found.missing))
+    return Page("study", (*blocks, *notes), data_of(shown, source, found.sections))
+
+
+def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
+    known = [column for column in layout.columns if column in own.columns]
+    if own[_IN_HEADING].n_unique() == 1 and own[_IN_HEADING][0] is not None:
+        known.remove(_IN_HEADING)
+    if _STATUS in known and (own[_STATUS] == "ok").all():
+        known.remove(_STATUS)
+    if not layout.figures:
+        return [replace(_table(own, known), dropped=layout.dropped)]
+    items = own.select(known).unique(keep="first", maintain_order=True)
+    if own.height < SPARSE * items.height * own[RUN].n_unique():
+        rows = own.join(
+            items.with_row_index("_item"), on=known, nulls_equal=True, maintain_order="left"
+        ).sort("_item", maintain_order=True)
+        columns = [*known, RUN, *layout.figures]
+        return [replace(_table(rows, columns), dropped=layout.dropped)]
+    return [_side_by_side(own, known, layout)]
+
+
+def _side_by_side(own: pl.DataFrame, keys: list[str], layout: Layout) -> Table:
+    """Return a row an item and a column a run and figure, which are grouped by figure."""
+    wide = own.select(keys).unique(keep="first", maintain_order=True)
+    columns = list(columns_of(wide, keys))
+    for figure in layout.figures:
+        if not worth_showing(own[figure]):
+            continue
+        for run in own[RUN].unique(maintain_order=True):
+            name = f"{run} {figure}"
+            rows = own.filter(pl.col(RUN) == run).group_by(keys, maintain_order=True)
+            value = pl.col(figure).drop_nulls()
+            one = value.sum() if own.schema[figure].is_integer() else value.first()
+            some = rows.agg(pl.when(value.len() > 0).then(one).alias(name))
+            wide = wide.join(some, on=keys, how="left", nulls_equal=True, maintain_order="left")
+            if wide[name].null_count() < wide.height:
+                title = title_of(figure)
+                columns.append(
+                    Column(name, str(run), kind_of(figure), scale_of(figure) or figure, title)
+                )
+    return Table(wide, tuple(columns), dropped=layout.dropped)
+
+
+def _printed(frame: pl.DataFrame, layout: Layout) -> list[Block]:
+    """Return what papers printed, by where it stands: a row a run and item."""
+    if SOURCE not in frame.columns:
+        return []
+    columns = [RUN, *(name for name in (*layout.columns, *layout.figures) if name != RUN)]
+    theirs = frame.filter(pl.col(SOURCE).is_not_null())
+    blocks: list[Block] = []
+    for (source,), rows in theirs.group_by(SOURCE, maintain_order=True):
+        shown = [name for name in columns if name != SOURCE]
+        blocks += [Heading(str(source)), replace(_table(rows, shown), dropped=layout.dropped)]
+    return blocks
+
+
+def _table(frame: pl.DataFrame, columns: list[str]) -> Table:
+    return Table(frame, columns_of(frame, columns))

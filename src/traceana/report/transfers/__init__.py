@@ -1,1 +1,0 @@
-"""The columns of `transfers` and the sentence under its table."""
