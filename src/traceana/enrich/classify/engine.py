@@ -81,14 +81,14 @@ def explain(name: str, rules: RuleSet | None = None) -> Explanation:
 def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
     texts = canonical(names)
     heads = heads_of(texts)
-    deciding = deciding_rules(texts, heads, rules.rules)
+    deciding = _deciding_rules(texts, heads, rules.rules)
     classes = _rule_table(rules.rules)[deciding]
-    completed = complete(classes, texts, heads, rules.attributes).with_columns(name=names)
+    completed = _complete(classes, texts, heads, rules.attributes).with_columns(name=names)
     family = pl.col("algorithm").replace_strict(FAMILY_OF_ALGORITHM, default=None)
     return completed.with_columns(family=family.cast(pl.String)).select(list(CLASS_SCHEMA))
 
 
-def deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
+def _deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
     """Return for each name the position of the first rule that matches; the last matches all.
 
     ``names`` are in their canonical spelling, ``heads`` their heads.
@@ -202,7 +202,7 @@ def _rule_table(rules: Sequence[Rule]) -> pl.DataFrame:
     return table.with_columns(rule=pl.Series([rule.id for rule in rules], dtype=pl.String))
 
 
-def complete(
+def _complete(
     classes: pl.DataFrame, names: pl.Series, heads: pl.Series, attributes: Sequence[Attribute]
 ) -> pl.DataFrame:
     """Return ``classes``, nulls filled by the first attribute that reads a value in the name.

@@ -95,10 +95,10 @@ def rules_in_use(given: Path | None) -> RuleSet:
 
     Raises the errors of :func:`load_rules`.
     """
-    return load_rules(*(file for file in (given, configured_rules()) if file is not None))
+    return load_rules(*(file for file in (given, _configured_rules()) if file is not None))
 
 
-def configured_rules() -> Path | None:
+def _configured_rules() -> Path | None:
     """Return the user's rule file, where there is one: ``traceana/rules.toml``.
 
     It is looked for in ``$XDG_CONFIG_HOME``, or ``~/.config`` where that is unset, empty or, by

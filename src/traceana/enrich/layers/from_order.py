@@ -153,8 +153,8 @@ _OF_ACTIVATIONS: Final = re.compile(
 )
 """Weighted operators whose second operand may be an activation: its shape depends on the batch."""
 
-THREAD: Final = ("process", "thread", "step")
-_PASS: Final = (*THREAD, "segment", "copy")
+_THREAD: Final = ("process", "thread", "step")
+_PASS: Final = (*_THREAD, "segment", "copy")
 _UNIT: Final = " | "
 
 
@@ -191,7 +191,7 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
             pl.coalesce(
                 "network",
                 pl.format(
-                    "({})", pl.col("network").is_null().cast(pl.Int64).cum_sum().over(THREAD)
+                    "({})", pl.col("network").is_null().cast(pl.Int64).cum_sum().over(_THREAD)
                 ),
             ).alias("network")
         )
@@ -229,20 +229,20 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
     )
     sizes = counted.group_by("order", "short").agg(pl.len().cast(pl.Int64).alias("count"))
     before = (
-        placed.select(*THREAD, "order")
+        placed.select(*_THREAD, "order")
         .unique()
         .join(sizes, on="order")
         .sort("order")
         .with_columns(
-            (pl.col("count").cum_sum() - pl.col("count")).over(*THREAD, "short").alias("before")
+            (pl.col("count").cum_sum() - pl.col("count")).over(*_THREAD, "short").alias("before")
         )
-        .select(*THREAD, "order", "short", "before")
+        .select(*_THREAD, "order", "short", "before")
     )
     return (
         placed.join(counted.select(*place, "number"), on=place, how="left", maintain_order="left")
         .join(
             before,
-            on=[*THREAD, "order", "short"],
+            on=[*_THREAD, "order", "short"],
             how="left",
             maintain_order="left",
             nulls_equal=True,
@@ -281,9 +281,9 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
         (pl.col("bursts") != pl.col("bursts").shift(1))
         .fill_null(False)
         .cast(pl.Int64)
-        .over(THREAD)
+        .over(_THREAD)
         .cum_sum()
-        .over(THREAD)
+        .over(_THREAD)
         .alias("segment"),
     )
 
@@ -329,7 +329,7 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
 
     Only distinct sequences are looked at one by one.
     """
-    at = [*THREAD, "segment"]
+    at = [*_THREAD, "segment"]
     segments = (
         ops.group_by(at, maintain_order=True)
         .agg(

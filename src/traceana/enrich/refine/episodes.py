@@ -184,7 +184,7 @@ def find_episodes(
     """
     parts = _with_segments(_with_layouts_placed(possible))
     segments = _segments(parts)
-    segments = with_directions(segments, ops, direction_by_name)
+    segments = _with_directions(segments, ops, direction_by_name)
     same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
     segments = segments.with_columns(same.alias("episode"))
     table = (
@@ -301,7 +301,7 @@ _WAYS: Final = ("fprop", "dgrad", "wgrad")
 _MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
 
 
-def with_directions(
+def _with_directions(
     segments: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
 ) -> pl.DataFrame:
     """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.

@@ -63,7 +63,7 @@ class Operators:
                 "operator": name,
                 "purpose": _nearest(np.where(purpose[name], name, NONE), parent, levels),
                 "within": _united(within, parent, levels),
-                "channel": along_channels(ops, names["text"].gather(name)),
+                "channel": _along_channels(ops, names["text"].gather(name)),
             }
         )
         owner = _nearest(np.where(convolution[name], row, NONE), parent, levels)
@@ -177,7 +177,7 @@ _OPERANDS: Final = r"^\[\["
 _ADDS: Final = r"^aten::add_?$"
 
 
-def along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
+def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
     """Return true where the second input is one number a channel of the first, null where unknown.
 
     ``names`` are the operators' names as text. The channels are the second dimension of three or
