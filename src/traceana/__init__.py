@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from traceana.comparison.diff import diff
     from traceana.model import describe
     from traceana.opening import open_trace as open  # noqa: A004
+    from traceana.record.recorder import recorder
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "compare", "describe", "diff", "open"]
+__all__ = ["Trace", "__version__", "compare", "describe", "diff", "open", "recorder"]
 
 
 def __getattr__(name: str) -> Any:
@@ -42,4 +43,8 @@ def __getattr__(name: str) -> Any:
         from traceana.model import describe
 
         return describe
+    if name == "recorder":
+        from traceana.record.recorder import recorder
+
+        return recorder
     raise AttributeError(f"module 'traceana' has no attribute {name!r}")

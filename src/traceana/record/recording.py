@@ -121,8 +121,14 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
     subject.check()
     check_profiler(subject.profiler)
     partial = PartialFolder(target)
+    return complete(partial, Recording(subject, partial, request).launched)
+
+
+def complete(partial: PartialFolder, write: Callable[[], Run]) -> RecordedRun:
+    """Write the files of a run and give the folder its name; on an error delete it."""
+    target = partial.target
     try:
-        run = Recording(subject, partial, request).launched()
+        run = write()
         partial.finish()
     except OSError as error:
         partial.discard()
@@ -179,10 +185,11 @@ class Recording:
                 "and was killed"
             )
         outcome = self._subject.outcome(scratch, recorded=recorded)
-        self._raise_problems(outcome)
+        self.raise_problems(outcome)
         return outcome, ended
 
-    def _raise_problems(self, outcome: Outcome) -> None:
+    def raise_problems(self, outcome: Outcome) -> None:
+        """Raise ``NoSpaceError`` or ``ProfilerConflictError`` where a process reported one."""
         for process in outcome.processes:
             if process.problem is not None and process.problem.kind == "no space":
                 raise _no_space(self._partial.target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ class KerasModel:
         self._batch: int | None = None
         self._depth = 0
 
-    def watch(self, keras: Any, report: Report) -> None:
-        """Watch the calls of models, and the arguments of ``fit``."""
+    def watch(self, keras: Any, report: Report) -> Callable[[], None]:
+        """Watch the calls of models, and the arguments of ``fit``; returns what stops it."""
         model, fit = keras.Model, keras.Model.fit
         signature = inspect.signature(fit)
 
@@ -57,7 +58,18 @@ class KerasModel:
             guarded(look, report)
             return fit(*arguments, **keywords)
 
+        own = vars(model).get("__call__")
         model.__call__, model.fit = called, functools.wraps(fit)(fitted)
+
+        def restore() -> None:
+            model.fit = fit
+            if own is None:
+                del model.__call__
+            else:
+                model.__call__ = own
+            self._called, self._batch = {}, None
+
+        return restore
 
     def _remember(self, model: Any, arguments: tuple[Any, ...]) -> None:
         first = arguments[0] if arguments else None

@@ -148,7 +148,7 @@ class Report:
                 continue
 
 
-def guarded(action: Callable[[], None], report: Report) -> None:
+def guarded(action: Callable[[], object], report: Report) -> None:
     """Call ``action``; if it fails, the script continues and the report has a note."""
     try:
         action()

@@ -1,0 +1,294 @@
+"""``traceana.recorder``: records steps of the running process, with two lines of code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from traceana.errors import ProfilerConflictError, RefusedOptionsError, TraceanaError
+from traceana.record.child_process import Ended
+from traceana.record.inside.process_report import Report, Settings, guarded
+from traceana.record.inside.step_window import Clock, Window
+from traceana.record.inside.torch_model import Model, rank_of
+from traceana.record.outcome import Outcome, read_reports
+from traceana.record.partial_folder import PartialFolder, check_free
+from traceana.record.recording import Recording, Request, check_profiler, complete
+from traceana.record.script import STEPS, WARM_UP, Script
+from traceana.runs.run_files import LAYERS_FILE, Profiler
+from traceana.runs.run_folders import RecordedRun
+
+if TYPE_CHECKING:
+    import os
+
+    from traceana.model import Manifest
+
+FrameworkProfiler = Literal["torch", "tensorflow", "jax"]
+
+_FRAMEWORKS: Final[tuple[FrameworkProfiler, ...]] = ("torch", "tensorflow", "jax")
+
+
+def recorder(
+    folder: str | os.PathLike[str],
+    *,
+    warm_up: int = WARM_UP,
+    steps: int = STEPS,
+    profiler: FrameworkProfiler | Literal["auto"] = "auto",
+    model: Any = None,
+    manifest: Manifest | None = None,
+    force: bool = False,
+) -> StepRecorder:
+    """Return a context manager that records ``steps`` steps after ``warm_up`` into ``folder``.
+
+    >>> with traceana.recorder("runs/mine") as recorder:    # doctest: +SKIP
+    ...     for batch in loader:
+    ...         train_step(batch)
+    ...         recorder.step()
+
+    The folder is that of ``traceana record``: the trace, the model's layers, the step times and the
+    environment. ``profiler`` is by default that of the imported framework. The layers are those of
+    ``model``, a PyTorch module, by default of the module that the optimizer trains or of the Keras
+    model; or of ``manifest``. ``force`` replaces an existing run.
+
+    In a distributed run rank 0 records. Raises, when the block ends, the errors of ``traceana
+    record``: ``NothingRecordedError`` where the block took no more than ``warm_up`` steps,
+    ``ProfilerConflictError`` where another profiler is active, ``CannotWriteError``.
+    """
+    if warm_up < 1 or steps < 1:
+        raise RefusedOptionsError("warm_up and steps must be 1 or more")
+    return StepRecorder(Path(folder), warm_up, steps, profiler, model, manifest, force)
+
+
+class StepRecorder:
+    """Records the steps of a ``with`` block; made by :func:`recorder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        warm_up: int,
+        steps: int,
+        profiler: FrameworkProfiler | Literal["auto"],
+        model: Any,
+        manifest: Manifest | None,
+        force: bool,
+    ) -> None:
+        """Take the arguments of :func:`recorder`."""
+        self._folder, self._force = folder, force
+        self._warm_up, self._steps = warm_up, steps
+        self._profiler = profiler
+        self._given, self._manifest = model, manifest
+        self._recording: Recording | None = None
+        self._window: Window | None = None
+        self._clock: Any = None
+        self._model: Model | None = None
+        self._optimizer: Any = None
+        self._restore: list[Callable[[], None]] = []
+        self._taken = 0
+        self.run: RecordedRun | None = None
+        """The recorded run, after the block."""
+
+    def __enter__(self) -> StepRecorder:
+        """Create the folder; nothing is created in ranks other than 0."""
+        if _other_rank():
+            return self
+        check_profiler(None)
+        check_free(self._folder, force=self._force)
+        script = Script((sys.executable, *sys.argv), None, self._warm_up, self._steps)
+        self._partial = PartialFolder(self._folder)
+        self._recording = Recording(script, self._partial, Request(baseline=False))
+        self._scratch = self._recording.scratch(recorded=True)
+        settings = Settings(str(self._scratch), "auto", self._warm_up, self._steps)
+        self._settings, self._report = settings, Report(settings)
+        self._watch()
+        return self
+
+    def step(self, result: Any = None) -> None:
+        """End a training step.
+
+        ``result`` are JAX arrays of the step, such as the loss: JAX dispatches asynchronously, and
+        the window starts and ends when they are computed.
+        """
+        if self._recording is None:
+            return
+        self._taken += 1
+        if self._window is None:
+            self._window = self._start()
+        elif self._model is not None:
+            self._model.step_ended()
+        if hasattr(self._clock, "result"):
+            self._clock.result = result
+        self._window.step_ended()
+        if hasattr(self._clock, "result"):
+            self._clock.result = None
+
+    def keras_callback(self) -> Any:
+        """Return a ``keras.callbacks.Callback`` that ends a step after each training batch."""
+        import keras
+
+        step = self.step
+
+        class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]  # not checked: an extra
+            def on_train_batch_end(self, _batch: int, logs: Any = None) -> None:
+                step(logs)
+
+        return StepCallback()
+
+    def lightning_callback(self) -> Any:
+        """Return a callback for loops that call ``on_train_batch_end`` after each training batch.
+
+        It is a ``Callback`` of Lightning where that is imported.
+        """
+        names = ("lightning.pytorch", "pytorch_lightning")
+        base: Any = next(
+            (sys.modules[name].Callback for name in names if name in sys.modules), object
+        )
+        step = self.step
+
+        class StepCallback(base):  # type: ignore[misc]  # the base is known at run time
+            def on_train_batch_end(self, *_arguments: Any, **_keywords: Any) -> None:
+                step()
+
+        return StepCallback()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Write the run's folder; an error of the block is its reason, and is raised on."""
+        if self._recording is None:
+            return
+        if self._window is not None:
+            self._window.close()
+            guarded(self._describe, self._report)
+        for restore in self._restore:
+            restore()
+        self._report.close(error)
+        try:
+            self.run = complete(self._partial, partial(self._write, self._recording, error))
+        except (TraceanaError, KeyboardInterrupt) as failed:
+            if error is None:
+                raise
+            error.add_note(f"traceana: {failed}")
+
+    def _watch(self) -> None:
+        """Watch what leads to the model: Keras' calls, PyTorch's first optimizer."""
+        # torch.optim deletes the name of its module optimizer.
+        keras, hooks = sys.modules.get("keras"), sys.modules.get("torch.optim.optimizer")
+        if keras is not None:
+            from traceana.record.inside.keras_model import TRAINED
+
+            self._restore.append(TRAINED.watch(keras, self._report))
+        if hooks is not None and self._given is None:
+
+            def stepped(optimizer: Any, *_: Any) -> None:
+                if self._optimizer is None:
+                    self._optimizer = optimizer
+
+            self._restore.append(hooks.register_optimizer_step_post_hook(stepped).remove)
+
+    def _start(self) -> Window:
+        """Return the window, with the profiler and the clock of the framework."""
+        framework = self._framework()
+        self._report.tell(framework=framework)
+        settings, report, module = self._settings, self._report, sys.modules[framework]
+        if framework == "torch":
+            from traceana.record.inside.torch_steps import CudaClock, torch_profiler
+
+            self._model = Model(module, report)
+            if self._given is not None:
+                self._model.watch(self._given)
+            elif self._optimizer is not None:
+                self._model.look_for(self._optimizer)
+            self._clock = CudaClock(module) if module.cuda.is_initialized() else Clock()
+            profiler = torch_profiler(module, settings, report, self._model)
+        elif framework == "tensorflow":
+            from traceana.record.inside.compiled_steps import TensorflowClock, tensorflow_profiler
+
+            self._clock = TensorflowClock(module)
+            profiler = tensorflow_profiler(module, settings, report)
+        else:
+            from traceana.record.inside.compiled_steps import JaxClock, jax_profiler
+
+            self._clock = JaxClock(module)
+            profiler = jax_profiler(module, settings, report)
+        return Window(settings, report, profiler, self._clock)
+
+    def _framework(self) -> FrameworkProfiler:
+        if self._profiler != "auto":
+            return self._profiler
+        if "keras" in sys.modules:
+            backend: str = sys.modules["keras"].backend.backend()
+            return next((one for one in _FRAMEWORKS if one == backend), "tensorflow")
+        imported = [one for one in _FRAMEWORKS if one in sys.modules]
+        if len(imported) == 1:
+            return imported[0]
+        if imported:
+            raise ProfilerConflictError(
+                f"{' and '.join(imported)} are imported: choose one with profiler="
+            )
+        raise RefusedOptionsError("none of torch, tensorflow and jax is imported")
+
+    def _write(self, recording: Recording, error: BaseException | None) -> Any:
+        outcome = self._outcome()
+        recording.raise_problems(outcome)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        failed = error is not None and not interrupted
+        return recording.written(Outcome(), outcome, Ended(int(failed), interrupted=interrupted))
+
+    def _describe(self) -> None:
+        """Write the layers where the profiler has not: of the manifest, or of a Keras model."""
+        path = self._scratch / LAYERS_FILE
+        if self._manifest is not None:
+            self._manifest.write(path)
+        elif not path.exists() and "keras" in sys.modules:
+            from traceana.record.inside.keras_model import TRAINED
+
+            TRAINED.describe(self._scratch, self._report)
+
+    def _outcome(self) -> Outcome:
+        processes, damaged = read_reports(self._scratch)
+        own = next((one for one in processes if one.framework is not None), None)
+        times = None if own is None else own.times
+        layers = self._scratch / LAYERS_FILE
+        notes = dict.fromkeys((*damaged, *(() if own is None else own.notes)))
+        taken = 0 if times is None else len(times.steps_ns)
+        if 0 < taken < self._steps:
+            notes[f"{taken} of {self._steps} steps recorded: the block ended"] = None
+        return Outcome(
+            times=times,
+            traces=() if own is None or own.trace is None else (self._scratch / own.trace,),
+            layers=layers if layers.is_file() else None,
+            images_per_step=None if own is None else own.images_per_step,
+            profiler=None if own is None else _PROFILERS[own.framework or ""],
+            why_nothing=f"step() was called {self._taken} times, and the window starts after "
+            f"warm_up={self._warm_up}"
+            if own is None or own.problem is None
+            else own.problem.text,
+            notes=tuple(notes),
+            processes=processes,
+        )
+
+
+_PROFILERS: Final = {
+    "torch": Profiler.TORCH,
+    "tensorflow": Profiler.TENSORFLOW,
+    "jax": Profiler.JAX,
+}
+
+
+def _other_rank() -> bool:
+    """Return whether this is a rank other than 0 of a distributed run."""
+    if "torch" in sys.modules:
+        place = rank_of(sys.modules["torch"])
+    elif "jax" in sys.modules:
+        from traceana.record.inside.compiled_steps import jax_rank
+
+        place = jax_rank(sys.modules["jax"])
+    else:
+        place = None
+    return place is not None and place[0] != 0

@@ -1,0 +1,147 @@
+"""``traceana.recorder`` records the running process into the folder of ``traceana record``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import traceana
+from traceana.errors import CannotWriteError, NothingRecordedError, RefusedOptionsError
+from traceana.model import read
+from traceana.runs import RecordedRun, read_run
+
+TORCH = """
+import sys, torch, traceana
+from torch import nn
+
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.ones(48, 3, 8, 8), torch.zeros(48, dtype=torch.long)), 4)
+with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
+    callback = recorder.lightning_callback()
+    for number, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        callback.on_train_batch_end(None, model, None, (x, y), number)
+assert recorder.run.complete and not torch.autograd._profiler_enabled()
+"""
+
+KERAS = """
+import sys, keras, traceana
+import numpy as np
+
+model = keras.Sequential([keras.layers.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="conv1"),
+                          keras.layers.Flatten(), keras.layers.Dense(10, name="fc")])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+before = keras.Model.fit, keras.Model.__call__
+with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
+    model.fit(np.ones((60, 8, 8, 3), "f"), np.zeros(60, "i"), batch_size=5, verbose=0,
+              callbacks=[recorder.keras_callback()])
+assert (keras.Model.fit, keras.Model.__call__) == before
+"""
+
+JAX = """
+import sys, jax, traceana
+import jax.numpy as jnp
+
+@jax.jit
+def step(w, x):
+    value, gradient = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+    return w - 0.1 * gradient, value
+
+w, x = jnp.ones((16, 4)), jnp.ones((8, 16))
+with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
+    for _ in range(8):
+        w, value = step(w, x)
+        recorder.step(value)
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[[str], RecordedRun]:
+    """Return what runs a script in a process of its own, and reads the run that it recorded."""
+
+    def run(content: str) -> RecordedRun:
+        folder = tmp_path / "run"
+        command = [sys.executable, "-c", content, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return read_run(folder)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "profiler", "layers", "batch"),
+    [
+        (TORCH, "torch", ["Conv2d", "ReLU", "Flatten", "Linear"], 4),
+        (KERAS, "tensorflow", ["Conv2d", "Flatten", "Linear"], 5),
+        (JAX, "jax", None, None),
+    ],
+    ids=["torch", "keras", "jax"],
+)
+def test_steps_are_recorded_into_a_run(
+    script: str,
+    profiler: str,
+    layers: list[str] | None,
+    batch: int | None,
+    recorded: Callable[[str], RecordedRun],
+) -> None:
+    run = recorded(script)
+    assert (run.run.status, run.run.profiler, run.run.exit_status) == ("complete", profiler, 0)
+    timing, environment = run.timing(), run.environment()
+    assert timing is not None
+    assert timing.with_profiler is not None
+    assert len(timing.with_profiler.steps_ns) == 3
+    assert timing.images_per_step == batch
+    assert environment is not None
+    assert environment.packages["traceana"]
+    trace = traceana.open(run.folder)
+    assert trace.steps.height == 3
+    assert trace.activities.height
+    assert (run.layers is None) == (layers is None)
+    if layers is not None and run.layers is not None:
+        assert [layer.type for layer in read(run.layers).layers] == layers
+
+
+def test_a_failed_block_is_a_failed_run_and_raises_on(
+    recorded: Callable[[str], RecordedRun],
+) -> None:
+    failing = TORCH.replace(
+        "        callback.on", "        number == 7 and 1 / 0\n        callback.on"
+    )
+    caught = failing.replace("with traceana", "try:\n  with traceana").replace("\n    ", "\n      ")
+    body, _, _ = caught.partition("assert recorder.run")
+    run = recorded(f"{body}except ZeroDivisionError:\n  pass\n")
+    assert run.run.status == "failed"
+    assert run.run.reason == "ZeroDivisionError: division by zero"
+    assert run.run.traces, "the window had ended before"
+
+
+def test_a_block_without_a_full_warm_up_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with (
+        pytest.raises(NothingRecordedError, match=r"step\(\) was called 2 times"),
+        traceana.recorder(tmp_path / "run", warm_up=5, profiler="torch") as recorder,
+    ):
+        recorder.step()
+        recorder.step()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(RefusedOptionsError, match="1 or more"):
+        traceana.recorder(tmp_path / "run", warm_up=0)
+    (tmp_path / "mine").mkdir()
+    with (
+        pytest.raises(CannotWriteError, match="not a recorded run"),
+        traceana.recorder(tmp_path / "mine"),
+    ):
+        pass
