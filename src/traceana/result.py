@@ -133,11 +133,9 @@ def _sorted(frame: pl.DataFrame, sort: str) -> pl.DataFrame:
     name, _, order = sort.partition(":")
     column = f"{name}_ns" if f"{name}_ns" in frame.columns else name
     if column not in frame.columns:
-        raise NoSuchSelectionError(
-            f"cannot sort by {name}: the columns are {', '.join(frame.columns)}"
-        )
+        raise NoSuchSelectionError(f"cannot sort by {name}; columns: {', '.join(frame.columns)}")
     if order not in ("", "asc", "desc"):
-        raise NoSuchSelectionError(f"cannot sort {order}: write {name}:asc or {name}:desc")
+        raise NoSuchSelectionError(f"invalid sort order {order}: use {name}:asc or {name}:desc")
     descending = order == "desc" if order else frame.schema[column].is_numeric()
     return frame.sort(column, descending=descending, nulls_last=True, maintain_order=True)
 

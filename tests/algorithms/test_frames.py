@@ -70,7 +70,7 @@ def test_a_refused_count_has_its_reason() -> None:
     )
     frame = measurements(made)
     assert frame["executed_flops"].to_list() == [None]
-    assert frame["flops_reason"].to_list() == ["the FFT algorithms take a stride of 1 only"]
+    assert frame["flops_reason"].to_list() == ["FFT: stride 1 only"]
 
 
 def test_by_layer_has_the_fastest_of_each_algorithm() -> None:

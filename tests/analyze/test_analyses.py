@@ -40,7 +40,7 @@ def test_the_breakdown_names_algorithms_products_and_directions(trace: Trace) ->
     assert result.totals == {"calls": 24, "time_ns": WORK_NS}
     assert result.frame["share"].sum() == pytest.approx(1.0)
     assert any("warm-up step 1 excluded" in note for note in result.notes)
-    assert any("synchronization records not counted: 1" in note for note in result.notes)
+    assert any("synchronization events excluded: 1" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_kernels_are_rows_of_distinct_names(trace: Trace) -> None:
     ]
     assert result.totals == {"calls": 21, "time_ns": 3 * 4300}
     assert result.frame["algorithm"][0] == "implicit_precomp_gemm"
-    assert "memory sets are work and no kernels: 3" in result.notes[0]
+    assert "copies and memsets excluded: 3" in result.notes[0]
 
 
 def test_layers_and_roles_add_up_to_the_work(trace: Trace) -> None:
@@ -266,14 +266,14 @@ def test_an_empty_result_says_why(analysis: object) -> None:
     builder.row("ops", name="aten::conv2d", start=0, duration=10)
     result = analysis(builder.build())  # type: ignore[operator]
     assert result.frame.is_empty()
-    assert result.notes[-1] == "the file holds no device work, only 1 operators"
+    assert result.notes[-1] == "no device activities in the file, only 1 operators"
 
 
 def test_waiting_alone_is_no_work() -> None:
     builder = TraceBuilder()
     builder.sync(0, 10)
     trace = builder.build()
-    assert "synchronization records" in busy(trace).notes[0]
+    assert "synchronization events" in busy(trace).notes[0]
     assert facts(trace)["span_ns"] is None
     assert steps(trace).notes == ("no steps: the trace has no step markers",)
     assert transfers(trace).notes[0].startswith("no copies")

@@ -251,7 +251,7 @@ def test_an_empty_result_says_why() -> None:
     assert communication(b.build()).notes[-1] == "no steps: the trace has no step markers"
     b.step(1, 0, 100)
     assert communication(b.build()).notes[-1] == "no communication: no collective ran in a step"
-    assert communication(TraceBuilder().build()).notes[-1].startswith("the file holds no device")
+    assert communication(TraceBuilder().build()).notes[-1].startswith("no device activities")
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")

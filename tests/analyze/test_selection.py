@@ -37,15 +37,15 @@ def test_a_known_device_without_work_gives_an_empty_result_that_says_so() -> Non
     builder.row("devices", device=1, name="idle GPU")
     builder.kernel("k", 0, 5)
     result = kernels(select(builder.build(), devices=[1]))
-    assert result.notes == ("no work in the selected steps, devices and ranks",)
+    assert result.notes == ("no activities in the selected steps, devices and ranks",)
 
 
 def test_what_is_not_there_cannot_be_selected() -> None:
-    with pytest.raises(NoSuchSelectionError, match="no step 9: its steps are 1 to 3"):
+    with pytest.raises(NoSuchSelectionError, match="no step 9; steps: 1 to 3"):
         select(cnn_steps(), steps=[2, 9])
-    with pytest.raises(NoSuchSelectionError, match="has no device cpu: it has 0"):
+    with pytest.raises(NoSuchSelectionError, match="has no device cpu; devices: 0"):
         select(cnn_steps(), devices=[-1])
-    with pytest.raises(NoSuchSelectionError, match="marks no steps"):
+    with pytest.raises(NoSuchSelectionError, match="has no steps"):
         select(TraceBuilder().build(), steps=[1])
 
 
@@ -76,7 +76,7 @@ def test_a_column_is_sorted_as_its_kind_is_read(sort: str, first: str) -> None:
 
 
 def test_an_unknown_column_or_order_is_told() -> None:
-    with pytest.raises(NoSuchSelectionError, match="cannot sort by flops: the columns are name, "):
+    with pytest.raises(NoSuchSelectionError, match="cannot sort by flops; columns: name, "):
         arrange(kernels(cnn_steps()), sort="flops")
-    with pytest.raises(NoSuchSelectionError, match="cannot sort up"):
+    with pytest.raises(NoSuchSelectionError, match="invalid sort order up"):
         arrange(kernels(cnn_steps()), sort="time:up")

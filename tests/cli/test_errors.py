@@ -110,7 +110,7 @@ def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
         result = run(verb, empty, "--format", "json")
         assert result.exit_code == ExitCode.EMPTY_SELECTION
         assert json.loads(result.stdout)["rows"] == []
-        assert "the file holds no device work" in json.loads(result.stdout)["meta"]["notes"]
+        assert "no device activities in the file" in json.loads(result.stdout)["meta"]["notes"]
 
 
 @pytest.mark.parametrize("verb", ["info", "report", "kernels", "layers", "flops", "transfers"])

@@ -82,7 +82,7 @@ def test_a_trace_of_the_cpu_has_no_copies_and_no_gpu(run: Run, verb: str) -> Non
 
 @pytest.mark.parametrize("verb", [*VERBS, "memory"])
 @pytest.mark.parametrize(
-    ("option", "says"), [("--step", "no step 9: its steps"), ("--device", "no device 9: it has 0")]
+    ("option", "says"), [("--step", "no step 9; steps: "), ("--device", "no device 9; devices: 0")]
 )
 def test_what_is_not_there_is_refused_in_a_line(
     run: Run, file: Write, verb: str, option: str, says: str

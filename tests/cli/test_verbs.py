@@ -97,7 +97,7 @@ def test_classify_reads_mangled_names_and_gives_them_back_as_given(run: Run) -> 
 def test_classify_of_nothing_says_so(run: Run) -> None:
     result = run("classify", "-", input="")
     assert result.exit_code == 0
-    assert result.stdout == "no names were given\n"
+    assert result.stdout == "no names given\n"
 
 
 def test_classify_explains(run: Run) -> None:

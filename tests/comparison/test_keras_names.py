@@ -189,7 +189,7 @@ def test_a_manifest_of_another_model_is_not_used(
     found = paired(trace, wrong)
     assert found.another or not found.layer_of
     assert not found.layer_of
-    note = "layer manifest not used: it describes another model than the trace"
+    note = "layer manifest not used: it describes another model"
     assert not found.another or note in layers(trace, model=wrong).notes
 
 

@@ -52,4 +52,4 @@ def test_a_trace_without_work_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["critical", str(bundle)])
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.startswith("traceana: nothing to show of ")
-    assert result.stderr.endswith(": the file holds no device work\n")
+    assert result.stderr.endswith(": no device activities in the file\n")

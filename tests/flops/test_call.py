@@ -90,7 +90,7 @@ def test_types_and_scalars_that_cannot_be_read_are_not_recorded(text: str) -> No
 def test_a_count_beyond_64_bits_is_refused() -> None:
     side = 2**40
     assert cost(Call("aten::mm", ((side, side), (side, side)))) == Refusal(
-        "the count is beyond 64 bits"
+        "FLOP count exceeds 64 bits"
     )
     with pytest.raises(UncountableError):
         Cost("", "forward", -1, None, "")

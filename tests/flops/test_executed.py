@@ -206,18 +206,18 @@ def test_fft_tiling_cuts_planes_into_tiles_of_32(direction: Direction) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "one", "reason"),
     [
-        ("winograd", conv(stride=(2, 2), output=(6, 6)), "stride of 1"),
+        ("winograd", conv(stride=(2, 2), output=(6, 6)), "stride 1"),
         ("winograd", conv(dilation=(2, 2)), "no dilation"),
-        ("winograd", conv(window=(5, 5)), "filters of 3"),
-        ("winograd_nonfused", conv(window=(7, 7)), "filters of 3 or 5"),
+        ("winograd", conv(window=(5, 5)), "filter size 3"),
+        ("winograd_nonfused", conv(window=(7, 7)), "filter size 3 or 5"),
         ("winograd", conv(window=(1, 1)), "one element"),
-        ("winograd", conv(stride=None), "not known"),
-        ("winograd", conv(transposed=True), "plain convolutions"),
-        ("fft", conv(stride=(4, 4), output=(3, 3)), "stride of 1"),
+        ("winograd", conv(stride=None), "unknown"),
+        ("winograd", conv(transposed=True), "transposed"),
+        ("fft", conv(stride=(4, 4), output=(3, 3)), "stride 1"),
         ("fft", conv(dilation=(2, 2)), "no dilation"),
         ("fft", conv(window=(1, 1)), "one element"),
         ("fft", conv(side=300), "256"),
-        ("fft_tiling", conv(window=(33, 33)), "does not fit a tile"),
+        ("fft_tiling", conv(window=(33, 33)), "larger than the 32x32 tile"),
     ],
 )
 def test_what_an_algorithm_cannot_do_is_refused(

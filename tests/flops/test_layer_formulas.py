@@ -101,13 +101,13 @@ def test_reshaping_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (Layer("Capsule", IMAGE, IMAGE), "no formula"),
-        (Layer("Conv2d", IMAGE, IMAGE), "no weight"),
-        (Layer("Conv2d", IMAGE, IMAGE, (3, 5, 3, 3)), "does not fit"),
-        (Layer("Conv2d", IMAGE, (2, 3), (3, 3, 3, 3)), "different ranks"),
-        (Layer("Linear", (2, 7), (2, 5), (5, 8)), "does not fit"),
+        (Layer("Capsule", IMAGE, IMAGE), "no FLOP formula"),
+        (Layer("Conv2d", IMAGE, IMAGE), "no convolution weight"),
+        (Layer("Conv2d", IMAGE, IMAGE, (3, 5, 3, 3)), "does not match"),
+        (Layer("Conv2d", IMAGE, (2, 3), (3, 3, 3, 3)), "rank mismatch"),
+        (Layer("Linear", (2, 7), (2, 5), (5, 8)), "does not match"),
         (Layer("MaxPool2d", IMAGE, IMAGE), "window"),
-        (Layer("LocalResponseNorm", IMAGE, IMAGE), "how many channels"),
+        (Layer("LocalResponseNorm", IMAGE, IMAGE), "LRN size"),
     ],
 )
 def test_what_does_not_fit_is_refused(layer: Layer, reason: str) -> None:

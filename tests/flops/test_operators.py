@@ -111,12 +111,12 @@ def test_what_cannot_be_counted_is_listed_once_with_reason() -> None:
     assert result.gaps.schema == pl.Schema(GAPS)
     names = ops.frame()["name"].cast(pl.String).gather(result.gaps["op"])
     assert sorted(zip(names, result.gaps["reason"], strict=True)) == [
-        ("aten::conv2d", "no shapes were recorded"),
-        ("aten::conv2d", "the shapes are not lists of extents"),
-        ("aten::conv2d", "the value of input 3 was not recorded"),
+        ("aten::conv2d", "input 3: value not recorded"),
+        ("aten::conv2d", "malformed shapes"),
+        ("aten::conv2d", "shapes not recorded"),
         # One holds a product: it is listed for its own work.
-        ("my::kernel", "no formula for this operator"),
-        ("my::kernel", "no formula for this operator"),
+        ("my::kernel", "no FLOP formula for this operator"),
+        ("my::kernel", "no FLOP formula for this operator"),
     ]
     assert result.gaps["whole"].sum() == 3
     assert result.costs["flops"].to_list() == [6]

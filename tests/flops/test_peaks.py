@@ -173,7 +173,7 @@ def test_a_device_of_amd_without_a_name() -> None:
 def test_the_traces_bandwidth_where_the_documents_give_none() -> None:
     peaks = known(row("Tesla V100-DGXS-32GB", bandwidth_bytes_per_s=897_000_000_000))
     assert peaks.bandwidth == 897_000_000_000
-    assert peaks.source.endswith("the trace's bandwidth")
+    assert peaks.source.endswith("bandwidth from the trace")
     assert known(row("Tesla V100-SXM2-32GB", bandwidth_bytes_per_s=1)).bandwidth == 900e9
 
 

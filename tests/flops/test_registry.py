@@ -104,4 +104,4 @@ def test_one_more_input_may_be_the_tensor_that_is_written() -> None:
     assert not isinstance(stack, Refusal)
     assert stack[0].flops == 2 * 3 * 4 * 5
     either = cost(Call("aten::matmul", ((2, 4), (4, 5), (5, 4)), (F,) * 3))
-    assert either == Refusal("more inputs were recorded than the operator takes")
+    assert either == Refusal("more inputs recorded than in the operator's schema")

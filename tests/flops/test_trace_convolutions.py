@@ -58,9 +58,9 @@ def test_the_nearest_operator_with_shapes_serves() -> None:
     ]
     assert result["reason"].to_list() == [
         *[None] * 3,
-        *["no operator with shapes launched it"] * 2,
-        "no formula for this algorithm",
-        "the algorithm or the direction is not known",
+        *["no launching operator with shapes"] * 2,
+        "no FLOP formula for this algorithm",
+        "algorithm or direction unknown",
     ]
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_done_says_why() -> None:
     strided = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "1"]
     op = ops.add("aten::conv2d", CONV, strided)
     result = executed_by_episode(ops.frame(), episodes((op, "fft", "fprop")))
-    assert result["reason"].to_list() == ["the FFT algorithms take a stride of 1 only"]
+    assert result["reason"].to_list() == ["FFT: stride 1 only"]
     assert result["direct_flops"].to_list() == [FLOPS // 4]
 
 
@@ -108,4 +108,4 @@ def test_what_is_beyond_64_bits_is_refused() -> None:
         ops.frame(), episodes((huge, "gemm", "fprop"), (huge, "unknown", "fprop"))
     )
     assert result["executed_flops"].to_list() == [None, None]
-    assert set(result["reason"]) == {"the count is beyond 64 bits"}
+    assert set(result["reason"]) == {"FLOP count exceeds 64 bits"}

@@ -103,7 +103,7 @@ def test_the_meta_of_a_table() -> None:
         "flops_per_s": "FLOP/s",
         "of_peak": "fraction of 1",
         "bytes": "B",
-        "intensity": "FLOP/B",
+        "arithmetic_intensity": "FLOP/B",
         "of_attainable": "fraction of 1",
         "layout_ns": "ns",
         "bias_ns": "ns",

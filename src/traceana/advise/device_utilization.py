@@ -207,6 +207,14 @@ def memory_bound_at_peak(figures: Figures) -> Found | None:
             "category": first["category"],
         },
         rows.select(
-            *("category", "part", "calls", "time_ns", "bytes", "intensity", "of_attainable")
+            *(
+                "category",
+                "part",
+                "calls",
+                "time_ns",
+                "bytes",
+                "arithmetic_intensity",
+                "of_attainable",
+            )
         ),
     )

@@ -55,7 +55,7 @@ def breakdown(trace: Trace) -> Result:
         notes.append(why_no_work(trace))
     waits = trace.activities.filter(pl.col("kind") == "sync")
     if waits.height:
-        notes.append(f"waiting is no work: synchronization records not counted: {waits.height:,}")
+        notes.append(f"synchronization events excluded: {waits.height:,}")
     notes += measured_notes(trace)
     return Result(
         frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),

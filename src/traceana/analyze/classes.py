@@ -156,7 +156,7 @@ def name_classes(
     frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
     if given is not None:
         frame = frame.with_columns(pl.Series("name", given, dtype=pl.String))
-    return Result(frame, {}, () if names else ("no names were given",))
+    return Result(frame, {}, () if names else ("no names given",))
 
 
 def explained_names(

@@ -47,7 +47,7 @@ def convolutions(trace: Trace) -> Result:
         descending=[True, False, False, False],
         nulls_last=True,
     )
-    notes = () if frame.height else ("no convolution is known among the work",)
+    notes = () if frame.height else ("no convolutions",)
     return Result(frame, sums(frame, "count", "time_ns", "layout_ns", "tried_ns"), notes)
 
 

@@ -106,11 +106,11 @@ def charges(trace: Trace, model: Manifest | None) -> Charges:
 
 
 CAUSAL: Final = (
-    "causal attention: flops and rates count the full square of scores, executed_flops the "
-    "scores that the mask keeps"
+    "causal attention: flops and rates count all scores, executed_flops only those that the mask "
+    "keeps"
 )
-MACS: Final = "1 multiply-accumulate is 2 FLOPs"
-NO_SHAPES: Final = "no FLOPs: neither the trace nor a layer manifest has shapes (--model)"
+MACS: Final = "1 multiply-accumulate = 2 FLOPs"
+NO_SHAPES: Final = "no FLOPs: shapes in neither the trace nor a layer manifest (--model)"
 
 
 def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ def model_charges(
     }
     if wanted and not trace.steps.height:
         return pl.DataFrame(schema=CHARGES), (
-            "the layer manifest is not used: without steps it is not known how often a layer ran",
+            "layer manifest not used: without steps the number of layer calls is unknown",
         )
     first = min((layer.position for layer in model.layers if layer.parameters), default=None)
     for row, layer in wanted.items():
@@ -306,14 +306,14 @@ def model_charges(
             rows += own
     used = len({row[0] for row in rows})
     layers = "1 layer" if used == 1 else f"{used} layers"
-    note = [f"the shapes of {layers} are from the layer manifest"] if used else []
+    note = [f"shapes from the layer manifest: {layers}"] if used else []
     return pl.DataFrame(rows, schema=CHARGES, orient="row"), (*note, *_missing(model, found))
 
 
 def _missing(model: Manifest, found: Pairing) -> list[str]:
     """Return notes on the layers of ``model`` without a partner."""
     if found.another:
-        return ["layer manifest not used: it describes another model than the trace"]
+        return ["layer manifest not used: it describes another model"]
     around = model.around()
     layers = {layer.position for layer in found.layer_of.values()}
     wanted = [layer for layer in model.layers if layer.path not in around]
@@ -325,13 +325,12 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     notes = []
     if absent:
         notes.append(
-            f"{len(absent)} of the {total} layers of the manifest are not in the trace: "
-            f"{_some(absent)}"
+            f"manifest layers not in the trace: {len(absent)} of {total} ({_some(absent)})"
         )
     if unclear:
         notes.append(
-            f"{len(unclear)} of the {total} layers of the manifest are not paired, their names in "
-            f"the trace are ambiguous: {_some(unclear)}"
+            f"manifest layers with ambiguous names in the trace: {len(unclear)} of {total} "
+            f"({_some(unclear)})"
         )
     return notes
 

@@ -16,17 +16,15 @@ from traceana.flops.operators import OperatorCosts, Tree
 if TYPE_CHECKING:
     from traceana.trace import Trace
 
-PASSIVE: Final = "moves, allocates or views data alone"
-AROUND: Final = "operators inside it are counted in their own rows, their time is here"
-PARTLY: Final = (
-    "of the operators inside it some are counted in their own rows, others have no count"
-)
-HOLDING: Final = "operators inside it have no count"
+PASSIVE: Final = "no arithmetic (view, allocation, wrapper)"
+AROUND: Final = "child operators counted in their own rows"
+PARTLY: Final = "partly counted: some child operators have no FLOP count"
+HOLDING: Final = "child operators have no FLOP count"
 
-BY_MODEL: Final = "counted by the layer manifest, in rows of their own"
-MOVES: Final = "copies, memsets, collectives and layout changes compute nothing that is counted"
-NOT_LAUNCHED: Final = "launched by no operator that is in the trace"
-NO_PRODUCT: Final = "neither a convolution nor a matrix product, and holds none"
+BY_MODEL: Final = "counted by the layer manifest in separate rows"
+MOVES: Final = "no arithmetic (copy, memset, collective, layout)"
+NOT_LAUNCHED: Final = "no launching operator in the trace"
+NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
 """Reasons that leave out no work, or not all of it."""

@@ -43,7 +43,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     notes = _notes(trace, frame)
     if unclassified and frame.height:
         frame = frame.filter(pl.col("category") == "other")
-        notes += () if frame.height else ("every kernel is classified",)
+        notes += () if frame.height else ("no unclassified kernels",)
     columns = ["name", "calls", "time_ns", "share", "mean_ns", "median_ns", "min_ns", "max_ns"]
     known = [column for column in ("measured_flops", "dram_bytes") if trace.counters.height]
     return Result(
@@ -98,7 +98,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if not other.height:
         return (why_no_work(trace),) if frame.is_empty() else notes
     return (
-        f"copies and memory sets are work and no kernels: {other.height:,} not counted here",
+        f"copies and memsets excluded: {other.height:,}",
         *notes,
     )
 
@@ -150,6 +150,6 @@ def occupancy(trace: Trace) -> Result:
 
 def _occupancy_notes(frame: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty():
-        return ("no kernels in the trace or in what was selected of it",)
+        return ("no kernels in the selection",)
     lacking = int(frame.filter(pl.col("short_ns").is_null())["calls"].sum())
-    return (f"of {lacking:,} kernels grid or device are not known",) if lacking else ()
+    return (f"grid or device unknown: {lacking:,} kernels",) if lacking else ()

@@ -24,7 +24,7 @@ from traceana.analyze.layer_rows import (
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
 from traceana.analyze.rates import COLUMNS as COSTS
-from traceana.analyze.rates import UNEXPLAINED, machine, with_costs
+from traceana.analyze.rates import UNEXPLAINED, machine, peak_note, with_costs
 from traceana.analyze.work import why_no_work
 from traceana.result import Result, sums, with_share
 from traceana.settings import UNSCOPED_PERCENT
@@ -94,7 +94,7 @@ def layers(
     )
     notes: tuple[str, ...] = ()
     if told is not None and charged is not None:
-        of_trace, whose = machine(trace)
+        of_trace, on_peak = machine(trace)
         frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
         frame = _with_shapes(frame, told, names)
         notes = (
@@ -104,7 +104,7 @@ def layers(
                 *on_shapes,
                 *charged.notes,
                 *on_flops(trace, charged),
-                *_on_rates(frame, of_trace, whose, peaks),
+                *_on_rates(frame, of_trace, on_peak, peaks),
             )
         )
     frame = with_rates(with_share(frame), trace).sort(
@@ -165,8 +165,8 @@ def _json(shape: Sequence[int] | None) -> str | None:
 
 def _other(paths: list[str]) -> str:
     return (
-        f"the layer manifest is of another batch or model: {len(paths)} of its layers have inputs "
-        f"of other sizes in the trace ({paths[0]} ...)"
+        f"layer manifest differs in batch or model: {len(paths)} layers have other input sizes in "
+        f"the trace ({paths[0]} ...)"
     )
 
 
@@ -213,15 +213,15 @@ def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
 
 
 def _on_rates(
-    frame: pl.DataFrame, of_trace: Peaks | None, whose: str, peaks: Peaks | None
+    frame: pl.DataFrame, of_trace: Peaks | None, on_peak: str, peaks: Peaks | None
 ) -> tuple[str, ...]:
     """Return the notes on rates."""
     if not (frame["flops"] > 0).any():
         return ()
     over = frame.filter(pl.col("over_peak") == UNEXPLAINED)["layer"].to_list()
     return (
-        whose if of_trace is not None or peaks is None else peaks.source,
-        *([f"above the peak, unexplained: {', '.join(over)}"] if over else []),
+        on_peak if of_trace is not None or peaks is None else peak_note(peaks),
+        *([f"above peak, unexplained: {', '.join(over)}"] if over else []),
     )
 
 
@@ -248,7 +248,7 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
     share = 100 * outside / max(int(frame["time_ns"].sum()), 1)
     return (
         *(
-            [f"{share:.1f} % of the time has no name scope of a layer ({_NAMING})"]
+            [f"time without a layer's name scope: {share:.1f} % ({_NAMING})"]
             if share >= UNSCOPED_PERCENT
             else []
         ),
@@ -257,20 +257,19 @@ def _notes(trace: Trace, frame: pl.DataFrame, work: pl.DataFrame) -> tuple[str, 
 
 
 _NAMING: Final = (
-    "jax.named_scope names a layer; Flax Linen names its modules, NNX names none; "
-    "XLA drops the names of some instructions"
+    "jax.named_scope and Flax Linen add name scopes, NNX does not; XLA drops some of them"
 )
 
 
 def _why_no_layers(trace: Trace) -> str:
     if trace.meta.framework != "JAX":
         return (
-            "no layers: the trace names none (record modules, NVTX or record_function ranges "
-            "around the layers)"
+            "no layers in the trace: record nn.Module events, or NVTX or record_function ranges "
+            "around the layers"
         )
     if trace.ops["scope"].is_null().all() and trace.activities["scope"].is_null().all():
-        return "no layers: the file has no name scopes (XLA's are in the .xplane.pb)"
-    return f"no layers: the program has no name scopes ({_NAMING})"
+        return "no layers: no name scopes in this file (XLA writes them to .xplane.pb)"
+    return f"no layers: no name scopes in the program ({_NAMING})"
 
 
 def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
@@ -281,6 +280,6 @@ def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
     if not lost:
         return ()
     return (
-        f"{100 * lost / time:.1f} % of the backward time is of no known layer: neither flows, "
-        "sequence numbers nor the order of the operators give its forward operator",
+        f"backward time without a layer: {100 * lost / time:.1f} % (no flow, sequence number or "
+        "operator order links it to a forward operator)",
     )

@@ -112,15 +112,15 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
     sums = figures(counters, counters["duration"])
     lacking = [kind for kind in KINDS if sums[f"{kind}_flops"].null_count() == sums.height]
     if len(lacking) == len(KINDS):
-        notes.append("no floating-point operations were measured")
+        notes.append("FLOP counters not measured")
     elif lacking:
-        notes.append(f"measured FLOPs are without those of {', '.join(lacking)}: not measured")
+        notes.append(f"FLOP counters not measured: {', '.join(lacking)}")
     # On Hopper the counters of operations are said to leave out its own instructions (wgmma).
     unseen = counters.filter(pl.col("tensor_ops") == 0, pl.col("tensor_active_percent") > 0).height
     if unseen:
         notes.append(
-            f"the tensor cores worked in {unseen:,} launches for which no operations of theirs "
-            "were counted: tensor FLOPs are too few"
+            f"tensor FLOPs too low: {unseen:,} launches with active tensor cores but no counted "
+            "tensor operations"
         )
     return tuple(notes)
 
@@ -129,8 +129,8 @@ def _where(trace: Trace) -> str:
     counters = trace.counters
     if trace.activities.is_empty():
         return (
-            f"{counters.height:,} launches measured by Nsight Compute, without a timeline: rates "
-            "are over its own durations, at the clocks that it locks"
+            f"Nsight Compute without a timeline: {counters.height:,} launches, rates over its own "
+            "durations at locked clocks"
         )
     joined = counters.height - counters["activity"].null_count()
     kernels = trace.activities.filter(pl.col("kind") == "kernel").height

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *("flops", "executed_flops", "flops_per_s", "of_peak", "over_peak"),
-    *("bytes", "intensity", "bound", "of_attainable"),
+    *("bytes", "arithmetic_intensity", "bound", "of_attainable"),
 )
 """Columns that :func:`with_costs` adds.
 
@@ -33,8 +33,9 @@ algorithms of the convolutions execute instead, null where one is not known; ``f
 has no count; ``of_peak``: that over the device's peak
 for the precision of most of the work; ``over_peak``: of rows above it, whether the algorithm
 executes fewer (``executed fewer``) or nothing explains it (``unexplained``); ``bytes``: each
-operand read and each result written once; ``intensity``: FLOPs per byte; ``bound``: ``compute`` or
-``memory``, and ``of_attainable`` the share of what that bound allows, in the roofline model.
+operand read and each result written once; ``arithmetic_intensity``: FLOPs per byte; ``bound``:
+``compute`` or ``memory``, and ``of_attainable`` the share of what that bound allows, in the
+roofline model.
 """
 
 EXPLAINED: Final = "executed fewer"
@@ -59,20 +60,25 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
     """
     used = work(trace)["device"].drop_nulls().unique()
     if (used == CPU_DEVICE).any():
-        return None, "no peak: a CPU's is measured on the machine itself, with --calibrate"
+        return None, "CPU peak unknown: run --calibrate"
     rows = trace.devices.filter(pl.col("device").is_in(used.implode()))
     devices = rows.drop("device", "rank").unique(maintain_order=True)
     if devices.is_empty():
-        return None, "no peak: the trace does not say which device it was"
+        return None, "device peak unknown: no device recorded"
     found = [peaks_of(row) for row in devices.iter_rows(named=True)]
     known = {peak.name: peak for peak in found if isinstance(peak, Peaks)}
     refused = next((peak for peak in found if isinstance(peak, Refusal)), None)
     if refused is not None:
-        return None, f"no peak: {refused.reason}"
+        return None, f"device peak unknown: {refused.reason}"
     if len(known) > 1:
-        return None, "no peak: the work ran on devices of several kinds (choose with --device)"
+        return None, "device peak unknown: several device types (choose one with --device)"
     (peaks,) = known.values()
-    return peaks, f"peaks of {peaks.name}: {peaks.how}, {peaks.source}"
+    return peaks, peak_note(peaks)
+
+
+def peak_note(peaks: Peaks) -> str:
+    """Return the note with the source of the peaks that rates are compared with."""
+    return f"device peak: {peaks.name}, {peaks.how} ({peaks.source})"
 
 
 def with_costs(
@@ -121,7 +127,7 @@ def _rates() -> list[pl.Expr]:
         pl.when(rate > peak)
         .then(pl.when(executed <= peak).then(pl.lit(EXPLAINED)).otherwise(pl.lit(UNEXPLAINED)))
         .alias("over_peak"),
-        intensity(flops, size).alias("intensity"),
+        intensity(flops, size).alias("arithmetic_intensity"),
         bound(*roof).cast(pl.String).alias("bound"),
         (attainable_percent(flops, size, pl.col("_over"), peak, pl.col("_bandwidth")) / 100).alias(
             "of_attainable"

@@ -42,7 +42,7 @@ def products(trace: Trace) -> Result:
             *("calls", "time_ns", "runs", "longest", "in_runs", "in_runs_ns", "gaps_ns"),
         )
     )
-    notes = () if frame.height else ("no plain matrix products among the work",)
+    notes = () if frame.height else ("no non-batched GEMMs",)
     return Result(frame, sums(frame, "calls", "time_ns", "in_runs", "in_runs_ns"), notes)
 
 

@@ -11,7 +11,7 @@ from traceana.analyze.classes import SEARCH, SOURCE, classified, described
 from traceana.analyze.costs import COUNTS, Charges, charges, executions, on_flops, whole_sum
 from traceana.analyze.flop_coverage import BY_MODEL, NO_ARITHMETIC, PARTLY, PRODUCTS
 from traceana.analyze.manifest_pairing import with_names_of
-from traceana.analyze.rates import machine, rate_columns
+from traceana.analyze.rates import machine, peak_note, rate_columns
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import to_rows
 from traceana.flops.operators import Tree
@@ -41,19 +41,19 @@ def roofline(
 
     The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer are those of
     the kernels inside its operator, or instruction of a compiled program, that compute products
-    (of a gradient, of that gradient's, where they tell); those of other operators of their other
-    kernels. Of several classes the one with most time has them. ``flops_per_s`` is over the time of
-    just these kernels. Columns: ``category``, ``part``,
-    ``calls``, ``time_ns``, ``share``, ``flops``, ``executed_flops``, ``flops_per_s``, ``of_peak``,
-    ``over_peak``, ``bytes``, ``intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most
-    time first. ``computed`` is what :func:`units` says of ``trace``, where somebody has it already;
-    ``model`` is the layer manifest.
+    (of a gradient: of its kernels, where known); those of other operators of their other kernels.
+    Of several classes the one with most time has them. ``flops_per_s`` is over the time of just
+    these kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``flops``,
+    ``executed_flops``, ``flops_per_s``, ``of_peak``, ``over_peak``, ``bytes``,
+    ``arithmetic_intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most time first.
+    ``computed`` are the :func:`units` of ``trace`` where they exist already; ``model`` is the layer
+    manifest.
     """
     if work(trace).is_empty():
         return Result(pl.DataFrame(schema=_SCHEMA), {}, (why_no_work(trace),))
     rows, charged, notes = computed or units(trace, model)
     of_class, over = _of_classes(charged, rows)
-    of_trace, whose = machine(trace)
+    of_trace, on_peak = machine(trace)
     frame = (
         rows.group_by(_CLASS)
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
@@ -73,7 +73,7 @@ def roofline(
         (
             *notes,
             *_on_homeless(homeless),
-            whose if of_trace is not None or peaks is None else peaks.source,
+            on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         ),
     )
 
@@ -118,8 +118,8 @@ def _on_homeless(flops: int) -> tuple[str, ...]:
     if not flops:
         return ()
     return (
-        f"{flops:.3g} FLOPs are in no class: of their operators the trace has copies and sets "
-        "alone, no kernel",
+        f"FLOPs without a class: {flops:.3g} (their operators have copies and memsets but no "
+        "kernel)",
     )
 
 
@@ -135,7 +135,7 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
     "of_peak": pl.Float64,
     "over_peak": pl.String,
     "bytes": pl.Int64,
-    "intensity": pl.Float64,
+    "arithmetic_intensity": pl.Float64,
     "bound": pl.String,
     "of_attainable": pl.Float64,
 }

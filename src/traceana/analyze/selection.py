@@ -45,8 +45,8 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
     missing = [rank for rank in wanted if rank not in set(present)]
     if missing:
         known = ", ".join(map(str, present)) or trace.meta.rank
-        has = "says no rank" if known is None else f"has {known}"
-        raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}: it {has}")
+        ranks = "no rank recorded" if known is None else f"ranks: {known}"
+        raise NoSuchSelectionError(f"{trace.meta.source} has no rank {missing[0]}; {ranks}")
     kept = trace.activities["rank"].is_in(wanted)
     activities = trace.activities.filter(kept)
     devices = trace.devices.filter(pl.col("rank").is_in(wanted))
@@ -74,13 +74,12 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
     present = trace.steps["number"].unique().sort().to_list()
     if not present:
         raise NoSuchSelectionError(
-            f"{trace.meta.source} marks no steps: leave --step out, or record with step marks"
+            f"{trace.meta.source} has no steps: omit --step, or record with step markers"
         )
     missing = [number for number in wanted if number not in set(present)]
     if missing:
         raise NoSuchSelectionError(
-            f"{trace.meta.source} has no step {missing[0]}: "
-            f"its steps are {present[0]} to {present[-1]}"
+            f"{trace.meta.source} has no step {missing[0]}; steps: {present[0]} to {present[-1]}"
         )
     numbered = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("step"))
     chosen = numbered.filter(pl.col("number").is_in(wanted)).with_columns(
@@ -111,7 +110,7 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
     if missing:
         known = ", ".join(name_of(device) for device in sorted(devices)) or "none"
         raise NoSuchSelectionError(
-            f"{trace.meta.source} has no device {name_of(missing[0])}: it has {known}"
+            f"{trace.meta.source} has no device {name_of(missing[0])}; devices: {known}"
         )
     kept = trace.activities["device"].is_in(wanted)
     return _narrowed(

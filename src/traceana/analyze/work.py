@@ -42,9 +42,9 @@ def place(trace: Trace) -> str:
 def why_no_work(trace: Trace) -> str:
     """Return the sentence that explains a trace without work."""
     if trace.activities.height:
-        return f"no work: all {trace.activities.height} activities are synchronization records"
+        return f"no work: all {trace.activities.height} activities are synchronization events"
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():
-        return "no work in the selected steps, devices and ranks"
+        return "no activities in the selected steps, devices and ranks"
     has = ", ".join(
         f"{trace.table(table).height:,} {words}"
         for table, words in (
@@ -55,4 +55,4 @@ def why_no_work(trace: Trace) -> str:
         )
         if trace.table(table).height
     )
-    return f"the file holds no device work{f', only {has}' if has else ''}"
+    return f"no device activities in the file{f', only {has}' if has else ''}"

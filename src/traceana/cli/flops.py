@@ -31,9 +31,9 @@ def flops(
 ) -> ExitCode:
     """FLOPs and compulsory bytes of each operator, and the operators that are not counted.
 
-    1 multiply-accumulate is 2 FLOPs. Shapes are the trace's own: record_shapes=True in
+    1 multiply-accumulate = 2 FLOPs. Shapes are the trace's own: record_shapes=True in
     torch.profiler, HLO in XPlane; where it has none, those of a layer manifest. Of nested operators
-    the outermost counts. Of causal attention flops is the full square, executed_flops what the mask
+    the outermost counts. Of causal attention flops counts all scores, executed_flops what the mask
     keeps.
     """
     from traceana.report.pages.layers import flops as page

@@ -50,7 +50,7 @@ def layers(
     """Time by direction, FLOPs, rates and algorithms of each layer.
 
     What is on no layer is a row of its own: optimizer, data, collective, hooks, or why it is on
-    none. The rows add up to all work of the trace. 1 multiply-accumulate is 2 FLOPs.
+    none. The rows add up to all work of the trace. 1 multiply-accumulate = 2 FLOPs.
     """
     from traceana.report.pages.layers import layers as page
 

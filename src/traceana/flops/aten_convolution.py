@@ -119,7 +119,7 @@ def forward_extents(call: Call, signature: ForwardInputs) -> Convolution:
     rank = len(weight) - 2
     batch, channels, spatial = split(call.shape(0), rank)
     if signature.transposed_at is not None and not call.scalars:
-        raise UncountableError("whether the convolution is transposed was not recorded")
+        raise UncountableError("transposed flag not recorded")
     at = signature.transposed_at
     transposed = signature.transposed if at is None else call.flag(at)
     if not call.scalars and call.output is not None:
@@ -167,7 +167,7 @@ def build(
     (first, a_group) = weight[:2]
     inner = out_channels if transposed else channels
     if first != (channels if transposed else out_channels) or not a_group or inner % a_group:
-        raise UncountableError("the weight does not fit the channels")
+        raise UncountableError("weight shape does not match the channels")
     return Convolution(
         batch=batch,
         in_channels=channels,
@@ -187,7 +187,7 @@ def split(shape: Shape, rank: int) -> tuple[int, int, Shape]:
     if len(shape) == rank + 1:
         return 1, shape[0], shape[1:]
     if len(shape) != rank + 2:
-        raise UncountableError(f"a tensor has {len(shape)} dimensions")
+        raise UncountableError(f"unexpected tensor rank {len(shape)}")
     return shape[0], shape[1], shape[2:]
 
 
@@ -196,13 +196,13 @@ def spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
-        raise UncountableError("a stride, padding or dilation is of another rank")
+        raise UncountableError("rank mismatch of stride, padding or dilation")
     return values
 
 
 def _groups(channels: int, first: int, call: Call) -> int:
     if first != channels:
-        raise UncountableError("the weight does not fit the channels")
+        raise UncountableError("weight shape does not match the channels")
     at = _GROUPS_AT.get(call.name)
     return 1 if at is None else call.integer(at)
 
@@ -268,7 +268,7 @@ def backward(call: Call) -> tuple[Cost, ...]:
     if wanted is None and call.scalars:
         wanted = call.flags(signature.mask)
     if wanted is None:
-        raise UncountableError("which gradients were computed was not recorded")
+        raise UncountableError("output mask not recorded")
     conv = backward_extents(call, signature)
     size = call.size(signature.gradient)
     # cuDNN's and older ones have no place for the bias.
@@ -287,7 +287,7 @@ def backward(call: Call) -> tuple[Cost, ...]:
 def backward_input(call: Call) -> tuple[Cost, ...]:
     """The input's extents as integers, gradient of the output, weight."""
     if not call.scalars:
-        raise UncountableError("the extents of the input's gradient were not recorded")
+        raise UncountableError("input gradient shape not recorded")
     conv = _convolution(call.shape(1), call.extents(0), call.shape(2, 3, 4, 5))
     return (dgrad(conv, call.size(1)),)
 
@@ -296,7 +296,7 @@ def backward_input(call: Call) -> tuple[Cost, ...]:
 def backward_weight(call: Call) -> tuple[Cost, ...]:
     """The weight's extents as integers, gradient of the output, input."""
     if not call.scalars:
-        raise UncountableError("the extents of the weight's gradient were not recorded")
+        raise UncountableError("weight gradient shape not recorded")
     conv = _convolution(call.shape(1), call.shape(2), call.extents(0, 3, 4, 5))
     return (wgrad(conv, call.size(1)),)
 

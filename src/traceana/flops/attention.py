@@ -34,7 +34,7 @@ class Attention:
 
     def __post_init__(self) -> None:
         if self.key_heads < 1 or self.heads % self.key_heads:
-            raise UncountableError("the heads of query and key do not go together")
+            raise UncountableError("query heads not a multiple of key heads")
 
     @property
     def pairs(self) -> int:
@@ -198,11 +198,11 @@ def flash_attn_backward(call: Call) -> tuple[Cost, ...]:
 def _heads_first(call: Call, at: int) -> Attention:
     query, key, value = (call.shape(at + position) for position in range(3))
     if min(map(len, (query, key, value))) < 2 or key[-1] != query[-1] or value[-2] != key[-2]:
-        raise UncountableError("the extents of query, key and value do not agree")
+        raise UncountableError("query, key and value shapes do not match")
     batches = [shape[:-3] for shape in (query, key, value)]
     heads = [shape[-3] if len(shape) > 2 else 1 for shape in (query, key, value)]
     if len(set(batches)) != 1 or heads[1] != heads[2]:
-        raise UncountableError("the extents of query, key and value do not agree")
+        raise UncountableError("query, key and value shapes do not match")
     return Attention(
         batch=prod(batches[0]),
         heads=heads[0],
@@ -217,11 +217,11 @@ def _heads_first(call: Call, at: int) -> Attention:
 
 def _heads_last(call: Call, at: int, packed: int | None) -> Attention:
     if packed is not None and call.has(packed):
-        raise UncountableError("the lengths of packed sequences are values, not shapes")
+        raise UncountableError("packed sequence lengths not recorded")
     query, key, value = (call.shape(at + position, 4) for position in range(3))
     (batch, queries, heads, width), (_, keys, key_heads, key_width) = query, key
     if key_width != width or value[:3] != key[:3] or key[0] != batch:
-        raise UncountableError("the extents of query, key and value do not agree")
+        raise UncountableError("query, key and value shapes do not match")
     return Attention(batch, heads, key_heads, queries, keys, width, value[3], _causal(call))
 
 

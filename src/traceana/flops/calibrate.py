@@ -49,7 +49,7 @@ def calibrated(*, again: bool = False) -> Peaks:
     return Peaks(
         name=f"{processor}, {processors} processors",
         how="measured",
-        source=f"NumPy {np.__version__}: float32 products, copies of {_COPY_BYTES >> 20} MiB",
+        source=f"NumPy {np.__version__}: float32 GEMM, {_COPY_BYTES >> 20} MiB copy",
         flops={"fp32": kept.fp32},
         bandwidth=kept.bandwidth,
     )

@@ -69,13 +69,13 @@ class Call:
         extents. Types and scalars that cannot be decoded count as not recorded.
         """
         if input_shapes is None:
-            raise UncountableError("no shapes were recorded")
+            raise UncountableError("shapes not recorded")
         if len(input_shapes) > _LONGEST_TEXT:
-            raise UncountableError("the text of the shapes is too long")
+            raise UncountableError("shapes too long to parse")
         try:
             shapes = _shapes.decode(input_shapes)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            raise UncountableError("the shapes are not lists of extents") from None
+            raise UncountableError("malformed shapes") from None
         entries = tuple(_entry(one) for one in shapes)
         return cls(name, entries, _strings(input_types), _strings(inputs), output, wanted)
 
@@ -100,20 +100,20 @@ class Call:
     def shape(self, position: int, *ranks: int) -> Shape:
         """Return the extents of a tensor, of one of ``ranks`` dimensions if any are given."""
         if not self.has(position):
-            raise UncountableError(f"input {position} has no shape")
+            raise UncountableError(f"input {position}: no shape")
         entry = self.shapes[position]
         if any(isinstance(extent, tuple) for extent in entry):
-            raise UncountableError(f"input {position} is a list of tensors")
+            raise UncountableError(f"input {position}: list of tensors")
         shape: Shape = tuple(extent for extent in entry if isinstance(extent, int))
         if ranks and len(shape) not in ranks:
-            raise UncountableError(f"input {position} has {len(shape)} dimensions")
+            raise UncountableError(f"input {position}: unexpected rank {len(shape)}")
         return shape
 
     def tensor_list(self, position: int) -> tuple[Shape, ...]:
         """Return the extents of each tensor of a TensorList."""
         entry = self.shapes[position] if position < len(self.shapes) else ()
         if not entry or not all(isinstance(extent, tuple) for extent in entry):
-            raise UncountableError(f"input {position} is a list of tensors without shapes")
+            raise UncountableError(f"input {position}: shapes of the tensor list not recorded")
         return tuple(shape for shape in entry if isinstance(shape, tuple))
 
     def tensors(self) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ class Call:
         """Return the text of a scalar input."""
         text = self.scalars[position] if 0 <= position < len(self.scalars) else ""
         if not text or len(text) > _LONGEST_SCALAR:
-            raise UncountableError(f"the value of input {position} was not recorded")
+            raise UncountableError(f"input {position}: value not recorded")
         return text
 
     def integers(self, position: int) -> tuple[int, ...]:
@@ -147,31 +147,31 @@ class Call:
         try:
             values = tuple(int(part) for part in parts if part.strip())
         except ValueError:
-            raise UncountableError(f"input {position} is no list of integers") from None
+            raise UncountableError(f"input {position}: not a list of integers") from None
         if any(abs(value) > _LARGEST_EXTENT for value in values):
-            raise UncountableError(f"input {position} holds an integer that is too large")
+            raise UncountableError(f"input {position}: integer out of range")
         return values
 
     def extents(self, position: int, *ranks: int) -> Shape:
         """Return extents that are given as integers, of one of ``ranks`` dimensions if any are."""
         values = self.integers(position)
         if any(value < 0 for value in values) or (ranks and len(values) not in ranks):
-            raise UncountableError(f"input {position} holds no extents")
+            raise UncountableError(f"input {position}: not a shape")
         return values
 
     def result(self, *ranks: int) -> Shape:
         """Return the shape of the result, of one of ``ranks`` dimensions if any are given."""
         if self.output is None:
-            raise UncountableError("the shape of the output was not recorded")
+            raise UncountableError("output shape not recorded")
         if ranks and len(self.output) not in ranks:
-            raise UncountableError(f"the output has {len(self.output)} dimensions")
+            raise UncountableError(f"output: unexpected rank {len(self.output)}")
         return self.output
 
     def integer(self, position: int) -> int:
         """Return one integer."""
         values = self.integers(position)
         if len(values) != 1:
-            raise UncountableError(f"input {position} is no integer")
+            raise UncountableError(f"input {position}: not an integer")
         return values[0]
 
     def number(self, position: int) -> float:
@@ -179,20 +179,20 @@ class Call:
         try:
             return float(self.scalar(position))
         except ValueError:
-            raise UncountableError(f"input {position} is no number") from None
+            raise UncountableError(f"input {position}: not a number") from None
 
     def flags(self, position: int) -> tuple[bool, ...]:
         """Return a list of flags, such as an output mask: ``[True, True, False]``."""
         words = [part.strip() for part in self.scalar(position).strip("[]").split(",")]
         if not set(words) <= {"True", "False", "1", "0"}:
-            raise UncountableError(f"input {position} is no list of flags")
+            raise UncountableError(f"input {position}: not a list of booleans")
         return tuple(word in ("True", "1") for word in words)
 
     def flag(self, position: int) -> bool:
         """Return one flag."""
         (first, *others) = self.flags(position)
         if others:
-            raise UncountableError(f"input {position} is no flag")
+            raise UncountableError(f"input {position}: not a boolean")
         return first
 
 
@@ -200,7 +200,7 @@ def _entry(entry: list[int | list[int]]) -> Entry:
     nested = tuple(tuple(one) for one in entry if isinstance(one, list))
     plain = tuple(one for one in entry if isinstance(one, int))
     if nested and plain:
-        raise UncountableError("the shapes are not lists of extents")
+        raise UncountableError("malformed shapes")
     if len(plain) > _MOST_DIMENSIONS:
         raise UncountableError("a shape has too many dimensions")
     return nested or plain

@@ -48,11 +48,11 @@ class Convolution:
         rank = len(self.window)
         spatial = (self.input, self.output, self.stride, self.dilation)
         if rank not in _KINDS or any(one is not None and len(one) != rank for one in spatial):
-            raise UncountableError("the extents are of different ranks")
+            raise UncountableError("rank mismatch of the shapes")
         if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
-            raise UncountableError("the groups do not divide the channels")
+            raise UncountableError("channels not divisible by the groups")
         if self.walked is None:
-            raise UncountableError("the spatial extents of the convolution are not known")
+            raise UncountableError("spatial size unknown")
 
     @property
     def walked(self) -> Shape | None:
@@ -148,7 +148,7 @@ def bias_grad(conv: Convolution, size: int | None) -> Cost:
     extents, for transposed convolutions too.
     """
     if conv.output is None:
-        raise UncountableError("the spatial extents of the output are not known")
+        raise UncountableError("output spatial size unknown")
     summed = conv.batch * conv.out_channels * prod(conv.output)
     moved = compulsory(conv.output_operand(size), Operand(conv.out_channels, size))
     return Cost(conv.kind, "bias_grad", summed, moved, "convolution.bias_grad")
@@ -157,10 +157,10 @@ def bias_grad(conv: Convolution, size: int | None) -> Cost:
 def extent(size: int, window: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
     """Return the output's extent in one dimension: ⌊(H + 2p - d(R-1) - 1) / s⌋ + 1."""
     if stride < 1 or dilation < 1 or padding < 0:
-        raise UncountableError("the stride, padding or dilation is of no convolution")
+        raise UncountableError("invalid stride, padding or dilation")
     result = (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
     if result < 0:
-        raise UncountableError("the window is larger than the padded input")
+        raise UncountableError("kernel larger than the padded input")
     return result
 
 
@@ -169,10 +169,10 @@ def transposed_extent(
 ) -> int:
     """Return a transposed convolution's extent: (H-1)s - 2p + d(R-1) + output padding + 1."""
     if stride < 1 or dilation < 1 or padding < 0 or output_padding < 0:
-        raise UncountableError("the stride, padding or dilation is of no convolution")
+        raise UncountableError("invalid stride, padding or dilation")
     result = (size - 1) * stride - 2 * padding + dilation * (window - 1) + output_padding + 1
     if result < 0:
-        raise UncountableError("the padding is larger than the output")
+        raise UncountableError("padding larger than the output")
     return result
 
 
@@ -248,11 +248,11 @@ def _tf_extents(image: Shape | None, output: Shape, weight: Shape) -> Convolutio
     channels, entering = a_group, None
     if image is not None:
         if len(image) != len(output):
-            raise UncountableError("image and output are of different ranks")
+            raise UncountableError("rank mismatch of input and output")
         channels = image[-1] if last else image[1]
         entering = image[1:-1] if last else image[2:]
     if not a_group or channels % a_group:
-        raise UncountableError("the filter does not fit the channels")
+        raise UncountableError("filter shape does not match the channels")
     return Convolution(
         batch=batch,
         in_channels=channels,
@@ -288,12 +288,12 @@ def _tf_split(shape: Shape, channels: int, rank: int) -> tuple[int, int, Shape, 
     would do, the channels are last, as TensorFlow has them by default.
     """
     if len(shape) != rank + 2:
-        raise UncountableError("image and filter are of different ranks")
+        raise UncountableError("rank mismatch of input and filter")
     if shape[-1] == channels:
         return shape[0], channels, shape[1:-1], True
     if shape[1] == channels:
         return shape[0], channels, shape[2:], False
-    raise UncountableError("the filter does not fit the channels")
+    raise UncountableError("filter shape does not match the channels")
 
 
 # XLA's instructions, and the routines of libraries that it calls for them.

@@ -53,7 +53,7 @@ class Cost:
 
     def __post_init__(self) -> None:
         if not 0 <= self.flops <= LARGEST or not 0 <= (self.bytes or 0) <= LARGEST:
-            raise UncountableError("the count is beyond 64 bits")
+            raise UncountableError("FLOP count exceeds 64 bits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def broadcast(*shapes: Shape) -> Shape:
             if result[position] == 1:
                 result[position] = extent
             elif extent not in (1, result[position]):
-                raise UncountableError("the shapes of the operands do not go together")
+                raise UncountableError("operand shapes do not broadcast")
     return tuple(result)
 
 

@@ -335,5 +335,5 @@ def tf_bias_add_gradient(call: Call) -> tuple[Cost, ...]:
     """The output's gradient, its channels last."""
     gradient = call.shape(0)
     if not gradient:
-        raise UncountableError("input 0 has 0 dimensions")
+        raise UncountableError("input 0: unexpected rank 0")
     return (bias_grad(prod(gradient[:-1]), gradient[-1], call.size(0)),)

@@ -85,7 +85,7 @@ def executed(
             return _WITH_SIZE[algorithm](conv, direction, algorithm, size)
     except UncountableError as error:
         return Refusal(str(error))
-    return Refusal("no formula for this algorithm")
+    return Refusal("no FLOP formula for this algorithm")
 
 
 # Direct convolution, and convolution as a matrix product.
@@ -188,7 +188,7 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
     images and tiles, and only K·C/g results are transformed back. Workspace, where the transforms
     are kernels of their own (non-fused): the three transformed tensors.
     """
-    output = _stride_of_one(conv, "Winograd", "leaves nothing to save")
+    output = _stride_of_one(conv, "Winograd")
     fused = algorithm == "winograd"
     outputs = _outputs(conv, FUSED_OUTPUTS if fused else NONFUSED_OUTPUTS)
     sides = [
@@ -199,7 +199,7 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
     spatial = output
     if direction == "dgrad":
         if conv.input is None:
-            raise UncountableError("the spatial extents of the input are not known")
+            raise UncountableError("input spatial size unknown")
         spatial = conv.input
     tiles = conv.batch * prod(ceil(p / m) for p, m in zip(spatial, outputs, strict=True))
     pairs = conv.out_channels * conv.in_channels // conv.groups
@@ -228,7 +228,7 @@ def _outputs(conv: Convolution, by_side: Mapping[int, int]) -> Shape:
     """Return a tile's outputs by dimension: 1 along a dimension in which the filter has one tap."""
     if not {side for side in conv.window if side > 1} <= set(by_side):
         sides = " or ".join(str(side) for side in by_side)
-        raise UncountableError(f"the Winograd kernels take filters of {sides} a side")
+        raise UncountableError(f"Winograd: filter size {sides} only")
     return tuple(1 if side == 1 else by_side[side] for side in conv.window)
 
 
@@ -314,10 +314,10 @@ def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
     A plane has P + R - 1 points a dimension (stride 1: the padded input's), raised to the next
     2^a·3^b·5^c·7^d, as cuFFT's documentation advises. Workspace: the three sets of spectra.
     """
-    output = _stride_of_one(conv, "FFT", "is no convolution to transform")
+    output = _stride_of_one(conv, "FFT")
     extents = tuple(smooth(p + r - 1) for p, r in zip(output, conv.window, strict=True))
     if max(p + r - 1 for p, r in zip(output, conv.window, strict=True)) > LARGEST_PLANE:
-        raise UncountableError(f"cuDNN's FFT takes planes of up to {LARGEST_PLANE} points a side")
+        raise UncountableError(f"cuDNN FFT: planes of at most {LARGEST_PLANE} x {LARGEST_PLANE}")
     return _fft_count(direction, algorithm, _fft_plan(conv, extents, tiles=1), "executed.fft")
 
 
@@ -330,9 +330,9 @@ def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Execu
     weight's gradient the tiles of the output's gradient are the filters, the sum runs over images
     and tiles, and K·C/g results are transformed back. Workspace: the three sets of spectra.
     """
-    output = _stride_of_one(conv, "FFT", "is no convolution to transform")
+    output = _stride_of_one(conv, "FFT")
     if max(conv.window) > TILE:
-        raise UncountableError(f"a filter of more than {TILE} does not fit a tile")
+        raise UncountableError(f"FFT tiling: filter larger than the {TILE}x{TILE} tile")
     extents = (TILE,) * len(conv.window)
     tiles = prod(ceil(p / (TILE - r + 1)) for p, r in zip(output, conv.window, strict=True))
     plan = _fft_plan(conv, extents, tiles)
@@ -341,7 +341,7 @@ def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Execu
 
 def _fft_plan(conv: Convolution, extents: Shape, tiles: int) -> _FftPlan:
     if not prod(conv.output or ()):
-        raise UncountableError("the output is empty")
+        raise UncountableError("empty output")
     pairs = conv.out_channels * conv.in_channels // conv.groups
     return _FftPlan(
         extents,
@@ -374,18 +374,18 @@ def _fft_count(direction: Direction, algorithm: str, plan: _FftPlan, name: str) 
     )
 
 
-def _stride_of_one(conv: Convolution, algorithms: str, of_one_element: str) -> Shape:
+def _stride_of_one(conv: Convolution, algorithm: str) -> Shape:
     """Return the output's extents; raises where ``conv`` is not of those the transforms take."""
     if conv.transposed or conv.output is None:
-        raise UncountableError(f"the {algorithms} algorithms are given for plain convolutions only")
+        raise UncountableError(f"{algorithm}: not for transposed convolutions")
     if conv.stride is None or conv.dilation is None:
-        raise UncountableError("the stride of the convolution is not known")
+        raise UncountableError("stride unknown")
     if set(conv.stride) != {1}:
-        raise UncountableError(f"the {algorithms} algorithms take a stride of 1 only")
+        raise UncountableError(f"{algorithm}: stride 1 only")
     if set(conv.dilation) != {1}:
-        raise UncountableError(f"the {algorithms} algorithms take no dilation")
+        raise UncountableError(f"{algorithm}: no dilation")
     if prod(conv.window) == 1:
-        raise UncountableError(f"a filter of one element {of_one_element}")
+        raise UncountableError(f"{algorithm}: not for filters of one element")
     return conv.output
 
 

@@ -59,16 +59,16 @@ def layer_costs(layer: Layer, *, backward: bool = False) -> Costs | Refusal:
             return _activation(layer, backward, _ACTIVATIONS[kind])
     except UncountableError as error:
         return Refusal(str(error))
-    return Refusal("no formula for this type of layer")
+    return Refusal("no FLOP formula for this layer type")
 
 
 def _read(layer: Layer) -> Convolution:
     transposed = "transpose" in layer.type.lower()
     if layer.weight is None or not 3 <= len(layer.weight) <= 5:
-        raise UncountableError("the layer has no weight of a convolution")
+        raise UncountableError("no convolution weight")
     rank = len(layer.weight) - 2
     if len(layer.input) != rank + 2 or len(layer.output) != rank + 2:
-        raise UncountableError("input, output and weight are of different ranks")
+        raise UncountableError("rank mismatch of input, output and weight")
     image = slice(1, -1) if layer.channels_last else slice(2, None)
     channel = -1 if layer.channels_last else 1
     window = layer.weight[:-2] if layer.channels_last else layer.weight[2:]
@@ -83,7 +83,7 @@ def _read(layer: Layer) -> Convolution:
         transposed=transposed,
     )
     if conv.weights != prod(layer.weight):
-        raise UncountableError("the weight does not fit the channels")
+        raise UncountableError("weight shape does not match the channels")
     return conv
 
 
@@ -99,10 +99,10 @@ def _convolution(layer: Layer, backward: bool) -> Costs:
 
 def _linear(layer: Layer, backward: bool) -> Costs:
     if layer.weight is None or len(layer.weight) != 2 or not layer.input or not layer.output:
-        raise UncountableError("the layer has no weight of a matrix product")
+        raise UncountableError("no GEMM weight")
     k, n, rows, size = layer.input[-1], layer.output[-1], prod(layer.input[:-1]), layer.size
     if sorted(layer.weight) != sorted((n, k)) or prod(layer.output[:-1]) != rows:
-        raise UncountableError("the weight does not fit input and output")
+        raise UncountableError("weight shape does not match input and output")
     addend = n if layer.bias else 0
     costs = [matmul(rows, n, k, size, addend=addend, kind="linear")]
     if backward:
@@ -134,7 +134,7 @@ def _layer_norm(layer: Layer, backward: bool) -> Costs:
 
 def _local_response(layer: Layer, backward: bool) -> Costs:
     if layer.window is None or len(layer.window) != 1:
-        raise UncountableError("how many channels are summed is not known")
+        raise UncountableError("LRN size unknown")
     told = prod(layer.input), layer.window[0], layer.size
     forward = normalization.local_response(*told)
     return (forward, normalization.local_response_backward(*told)) if backward else (forward,)
@@ -156,7 +156,7 @@ def _average_pool(layer: Layer, backward: bool) -> Costs:
 
 def _pool(layer: Layer) -> tuple[int, int, int]:
     if layer.window is None:
-        raise UncountableError("the window is not known")
+        raise UncountableError("pooling window unknown")
     return prod(layer.input), prod(layer.output), prod(layer.window)
 
 

@@ -104,7 +104,7 @@ def broadcast_matmul(call: Call) -> tuple[Cost, ...]:
     """Vectors, matrices or batches of them, broadcast as numpy.matmul does."""
     left, right = call.shape(0), call.shape(1)
     if not left or not right:
-        raise UncountableError("a matrix product of a scalar")
+        raise UncountableError("scalar operand")
     if len(left) == 1 and len(right) == 1:
         return dot(call)
     m = left[-2] if len(left) > 1 else 1
@@ -212,7 +212,7 @@ def _matrices(call: Call, position: int) -> Shape:
 
 def _agree(agree: bool) -> None:
     if not agree:
-        raise UncountableError("the extents of the matrices do not agree")
+        raise UncountableError("matrix shapes do not match")
 
 
 # TensorFlow's operators. Whether an operand is transposed is an attribute, which is not recorded:
@@ -236,7 +236,7 @@ def tf_batched_matmul(call: Call) -> tuple[Cost, ...]:
     """Two batches of matrices, either transposed or not, broadcast against each other."""
     left, right = call.shape(0), call.shape(1)
     if min(len(left), len(right)) < 2:
-        raise UncountableError("a matrix product of a vector")
+        raise UncountableError("vector operand")
     output = call.output[-2:] if call.output is not None and len(call.output) > 1 else None
     m, n, k = _tf_extents(left[-2:], right[-2:], output)
     batch = prod(broadcast(left[:-2], right[:-2]))
@@ -255,8 +255,8 @@ def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, i
     }
     # Transposed readings of square operands are the same product.
     if len({m * n * k for m, n, k in found}) != 1:
-        reason = "do not agree" if not found else "agree in more than one way"
-        raise UncountableError(f"the extents of the matrices {reason}")
+        reason = "do not match" if not found else "are ambiguous"
+        raise UncountableError(f"matrix shapes {reason}")
     return min(found)
 
 

@@ -49,11 +49,11 @@ def pad(call: Call) -> tuple[Cost, ...]:
     extents = list(call.shape(0))
     margins = call.integers(1)
     if len(margins) % 2 or len(margins) > 2 * len(extents):
-        raise UncountableError("the padding is of another rank")
+        raise UncountableError("padding rank mismatch")
     for place in range(len(margins) // 2):
         extents[-1 - place] += margins[2 * place] + margins[2 * place + 1]
     if min(extents, default=0) < 0:
-        raise UncountableError("the padding cuts away more than there is")
+        raise UncountableError("negative padding larger than the input")
     written = Operand.of(tuple(extents), call.size(0))
     return (Cost("copy", "forward", 0, compulsory(call.operand(0), written), COPY),)
 
@@ -62,7 +62,7 @@ def pad(call: Call) -> tuple[Cost, ...]:
 def fill(call: Call) -> tuple[Cost, ...]:
     """A tensor that is written."""
     if not call.has(0):
-        raise UncountableError("input 0 has no shape")
+        raise UncountableError("input 0: no shape")
     return (Cost("fill", "forward", 0, compulsory(call.operand(0)), FILL),)
 
 
@@ -85,7 +85,7 @@ def embedding_backward(call: Call) -> tuple[Cost, ...]:
     """The output's gradient […, width], indices, the number of rows."""
     gradient = call.shape(0)
     if not gradient:
-        raise UncountableError("input 0 has 0 dimensions")
+        raise UncountableError("input 0: unexpected rank 0")
     width = gradient[-1]
     table = Operand(call.extents(2, 1)[0] * width if call.scalars else None, call.size(0))
     moved = compulsory(call.operand(0), call.operand(1), table)
@@ -99,7 +99,7 @@ def index_select(call: Call) -> tuple[Cost, ...]:
     place = call.integer(1) if call.scalars else None
     rank = max(len(shape), 1)
     if place is not None and not -rank <= place < rank:
-        raise UncountableError("the dimension is not of the tensor")
+        raise UncountableError("dimension out of range")
     others = None
     if place is not None:
         others = prod(extent for at, extent in enumerate(shape) if at != place % rank)

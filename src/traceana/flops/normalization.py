@@ -227,13 +227,13 @@ def _training(call: Call, position: int) -> bool:
         return call.flag(position)
     if call.training is not None:
         return call.training
-    raise UncountableError("whether it was training was not recorded")
+    raise UncountableError("training flag not recorded")
 
 
 def _by_channel(call: Call, at: int, gamma: int) -> Normalized:
     shape = call.shape(at)
     if len(shape) < 2:
-        raise UncountableError(f"input {at} has {len(shape)} dimensions")
+        raise UncountableError(f"input {at}: unexpected rank {len(shape)}")
     weight = call.elements(gamma) if call.has(gamma) else 0
     # Statistics are kept in single precision where the input is of half.
     statistics_size = call.size(gamma) if weight else call.size(at)
@@ -260,7 +260,7 @@ def _groups(call: Call, at: int, gamma: int, groups: int | None) -> Normalized:
     weight = call.elements(gamma) if call.has(gamma) else 0
     size = call.size(gamma) if weight else call.size(at)
     if groups is None or not shape:
-        raise UncountableError("the number of groups was not recorded")
+        raise UncountableError("group count not recorded")
     return Normalized(prod(shape), weight, shape[0] * groups, call.size(at), size)
 
 
@@ -277,7 +277,7 @@ def tf_batch_norm(call: Call) -> tuple[Cost, ...]:
         trained = True
     if trained is None:
         # Running averages are given in training too.
-        raise UncountableError("whether it was training was not recorded")
+        raise UncountableError("training flag not recorded")
     return ((training if trained else inference)(x, "batch_norm"),)
 
 
@@ -303,5 +303,5 @@ def tf_lrn_backward(call: Call) -> tuple[Cost, ...]:
 
 def _neighbours(call: Call) -> int:
     if call.window is None or len(call.window) != 1:
-        raise UncountableError("how many channels are summed was not recorded")
+        raise UncountableError("LRN size not recorded")
     return call.window[0]

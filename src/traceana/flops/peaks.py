@@ -100,7 +100,7 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             peaks = one.peaks
             if peaks.bandwidth is None and told is not None:
-                source = f"{peaks.source}; the trace's bandwidth"
+                source = f"{peaks.source}; bandwidth from the trace"
                 return Peaks(peaks.name, peaks.how, source, peaks.flops, told)
             return peaks
     return _computed(device, told)
@@ -183,7 +183,7 @@ def _listed(model: str) -> _Device:
             return one
     near = get_close_matches(words, names, n=4, cutoff=0.4) or list(names)[-4:]
     listed = ", ".join(names[name].peaks.name for name in near)
-    raise NoSuchSelectionError(f"no device model {model!r} is known; the nearest: {listed}")
+    raise NoSuchSelectionError(f"unknown device model {model!r}; nearest: {listed}")
 
 
 @cache
@@ -197,14 +197,14 @@ def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Ref
     clock = device.get("clock_khz")
     rates = _capabilities().get((str(device.get("vendor")), str(version)))
     if rates is None:
-        return Refusal("neither the device's name nor its compute capability is known")
+        return Refusal("unknown device and compute capability")
     if not multiprocessors or not clock:
-        return Refusal("the device's name is not known, nor its multiprocessors and clock")
+        return Refusal("unknown device, SM count and clock not recorded")
     # kHz times operations a clock and multiprocessor.
     scale = 1e3 * clock * multiprocessors
     sources = (rates.get("source", _GUIDE), rates.get("tensor"))
     return Peaks(
-        name=f"{multiprocessors} multiprocessors of capability {version} at {clock / 1e3:g} MHz",
+        name=f"{multiprocessors} SMs, compute capability {version}, {clock / 1e3:g} MHz",
         how="computed",
         source="; ".join(source for source in sources if source),
         flops={rate: rates[rate] * scale for rate in RATES if rate in rates},

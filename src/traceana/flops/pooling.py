@@ -197,7 +197,7 @@ def _extent(size: int, window: int, stride: int, padding: int, dilation: int, up
     if not up:
         return extent(size, window, stride, padding, dilation)
     if stride < 1:
-        raise UncountableError("the stride, padding or dilation is of no pooling")
+        raise UncountableError("invalid stride, padding or dilation")
     result = -(-(size + 2 * padding - dilation * (window - 1) - 1) // stride) + 1
     # A window must begin within the input or its left padding.
     return result - 1 if (result - 1) * stride >= size + padding else max(result, 0)
@@ -239,7 +239,7 @@ def tf_max_pool_backward(call: Call) -> tuple[Cost, ...]:
 
 def _tf_window(call: Call) -> Shape:
     if call.window is None:
-        raise UncountableError("the window was not recorded")
+        raise UncountableError("pooling window not recorded")
     return call.window
 
 

@@ -214,7 +214,7 @@ def gru_cell_backward(call: Call) -> tuple[Cost, ...]:
     """The gradient of the state [N, H], the gates [N, 5H], biases."""
     units = call.elements(0)
     if call.elements(1) != 5 * units:
-        raise UncountableError("the extents of gates and state do not agree")
+        raise UncountableError("gate and state shapes do not match")
     gates = Operand(3 * units, call.size(0))
     moved = (call.operand(0), call.operand(1), gates, gates, call.operand(0))
     fused = _Fused("gru", units, call.shape(0)[-1])
@@ -230,7 +230,7 @@ class _Fused(NamedTuple):
 def _fused(call: Call, kind: Cell, *, gates: int, state: int) -> _Fused:
     units = call.elements(state)
     if call.elements(gates) != GATES[kind] * units:
-        raise UncountableError("the extents of gates and state do not agree")
+        raise UncountableError("gate and state shapes do not match")
     return _Fused(kind, units, call.shape(state)[-1])
 
 
@@ -253,7 +253,7 @@ def _stack(call: Call, state: int, mode: str) -> Recurrent:
     cells = hidden[0]
     gates = [one for one in matrices if one[0] == GATES[kind] * width]
     if not cells or len(matrices) % cells or len(gates) < 2 * cells:
-        raise UncountableError("the extents of weights and state do not agree")
+        raise UncountableError("weight and state shapes do not match")
     biases = sum(prod(one) for one in tensors if len(one) == 1)
     positions = prod(call.shape(0, 2, 3)[:-1])
     return Recurrent(kind, positions, matrices, cells * width, biases)
@@ -264,7 +264,7 @@ def _layer(call: Call, mode: int) -> Recurrent:
     of_input, of_state = call.shape(1, 2), call.shape(2, 2)
     width = of_state[1]
     if of_state[0] != GATES[kind] * width or of_input[0] != of_state[0]:
-        raise UncountableError("the extents of the weights do not agree")
+        raise UncountableError("weight shapes do not match")
     # A layer without biases is handed its matrices a second time.
     biases = sum(call.elements(at) for at in (3, 4) if len(call.shape(at)) == 1)
     positions = prod(call.shape(0, 2, 3)[:-1])
@@ -273,7 +273,7 @@ def _layer(call: Call, mode: int) -> Recurrent:
 
 def _cell(mode: str) -> Cell:
     if mode not in _MODES:
-        raise UncountableError("the kind of the recurrent cell is not known")
+        raise UncountableError("recurrent cell type unknown")
     return _MODES[mode]
 
 

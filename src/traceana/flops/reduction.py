@@ -70,7 +70,7 @@ def mean(call: Call) -> tuple[Cost, ...]:
     """A tensor, the dimensions that go, whether they stay as 1."""
     elements, results = call.elements(0), _results(call)
     if results is None:
-        raise UncountableError("the dimensions of the reduction were not recorded")
+        raise UncountableError("reduction dimensions not recorded")
     written = Operand(results, call.size(0))
     cost = per_element(MEAN, "reduction", elements + results, 1, call.operand(0), written)
     return (cost,)
@@ -128,7 +128,7 @@ def _results(call: Call) -> int | None:
         return 1
     rank = max(len(shape), 1)
     if any(not -rank <= one < rank for one in dimensions):
-        raise UncountableError("a dimension of the reduction is not of the tensor")
+        raise UncountableError("reduction dimension out of range")
     gone = {one % rank for one in dimensions}
     return prod(extent for place, extent in enumerate(shape) if place not in gone)
 
@@ -260,7 +260,7 @@ def loss(call: Call) -> tuple[Cost, ...]:
     one = _LOSSES[name]
     elements = prod(broadcast(call.shape(0), call.shape(1)))
     if not call.scalars:
-        raise UncountableError("the way of reduction was not recorded")
+        raise UncountableError("loss reduction mode not recorded")
     summed = call.integer(one.reduction) != _KEPT
     moved = compulsory(
         call.operand(0), call.operand(1), Operand(1 if summed else elements, call.size(0))

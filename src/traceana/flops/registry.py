@@ -109,7 +109,7 @@ def formulas() -> dict[str, Formula]:
     return FORMULAS
 
 
-NO_FORMULA: Final = "no formula for this operator"
+NO_FORMULA: Final = "no FLOP formula for this operator"
 
 
 def cost(call: Call) -> tuple[Cost, ...] | Refusal:
@@ -132,7 +132,7 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
         return before if isinstance(own, Refusal) else own
     if total_flops(own) == total_flops(before):
         return before
-    return Refusal("more inputs were recorded than the operator takes")
+    return Refusal("more inputs recorded than in the operator's schema")
 
 
 def _read(reader: Reader, call: Call) -> tuple[Cost, ...] | Refusal:

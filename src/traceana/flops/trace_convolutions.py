@@ -99,7 +99,7 @@ EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 _STRIDE_OF_ONE: Final = ("fft", "fft_tiling", "winograd", "winograd_nonfused")
-_BEYOND: Final = "the count is beyond 64 bits"
+_BEYOND: Final = "FLOP count exceeds 64 bits"
 _KEY: Final = (*CALL, "algorithm", "direction")
 
 
@@ -164,7 +164,7 @@ def _executed(
     direction: str | None,
 ) -> _Row:
     if name is None:
-        return _refused("no operator with shapes launched it", None)
+        return _refused("no launching operator with shapes", None)
     found = read(name, shapes, types, inputs, output)
     if isinstance(found, Refusal):
         return _refused(found.reason, None)
@@ -174,7 +174,7 @@ def _executed(
         return _refused(_BEYOND, None)
     way = next((one for one in get_args(Direction) if one == direction), None)
     if algorithm is None or way is None:
-        return _refused("the algorithm or the direction is not known", flops)
+        return _refused("algorithm or direction unknown", flops)
     if conv.stride is None and algorithm in _STRIDE_OF_ONE:
         ones = (1,) * len(conv.window)
         conv = replace(conv, stride=ones, dilation=ones)

@@ -79,7 +79,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "measured_flops fp64_flops fp32_flops fp16_flops tensor_flops flops "
         "executed_flops alternative_flops direct_flops flops_a flops_b"
     ),
-    Kind.INTENSITY: "intensity ratio",
+    Kind.INTENSITY: "arithmetic_intensity ratio",
     Kind.FLOP_RATE: "flops_per_s measured_flops_per_s flops_per_s_a flops_per_s_b",
     Kind.NUMBER: "step process stream thread position rank batch larger_batch",
     Kind.DEVICE: "device",

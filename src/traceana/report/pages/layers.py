@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 LAYERS: Final = (
     *("layer", "type", "direction", "calls"),
     *("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns", "share", "algorithm"),
-    *("flops", "executed_flops", "flops_per_s", "of_peak", "intensity", "bound", "layout_ns"),
+    *(
+        "flops",
+        "executed_flops",
+        "flops_per_s",
+        "of_peak",
+        "arithmetic_intensity",
+        "bound",
+        "layout_ns",
+    ),
     *("measured_flops", "dram_bytes"),
 )
 LAYERS_DROPPED: Final = (
-    *("dram_bytes", "measured_flops", "layout_ns", "intensity", "executed_flops"),
+    *("dram_bytes", "measured_flops", "layout_ns", "arithmetic_intensity", "executed_flops"),
     *("calls", "bar", "type", "bound", "flops", "of_peak", "flops_per_s", "algorithm"),
     *("other_ns", "optimizer_ns"),
 )
@@ -33,10 +41,18 @@ OPERATORS: Final = (
 OPERATORS_DROPPED: Final = ("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share")
 CLASSES: Final = (
     *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
-    *("flops_per_s", "of_peak", "intensity", "bound", "of_attainable"),
+    *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
 )
 CLASSES_DROPPED: Final = (
-    *("calls", "executed_flops", "intensity", "share", "of_attainable", "flops", "bound"),
+    *(
+        "calls",
+        "executed_flops",
+        "arithmetic_intensity",
+        "share",
+        "of_attainable",
+        "flops",
+        "bound",
+    ),
 )
 
 
