@@ -156,7 +156,7 @@ def _no_groups(fields: dict[str, Any]) -> None:
         (_unknown_algorithm, "unknown algorithm 'magic'"),
         (_negative, ">= 0"),
         (_no_output, "the output does not follow"),
-        (_no_groups, "the groups do not divide"),
+        (_no_groups, "not divisible by the groups"),
     ],
 )
 def test_a_study_that_contradicts_itself(
