@@ -35,6 +35,7 @@ bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigab
 
 docs: $(READY) ## Make anew the pages that are generated
 	$(BIN)/python -m traceana.cli.reference > docs/cli.md
+	$(BIN)/python -m tools.api
 	$(BIN)/python -m tools.formats
 	$(BIN)/python -m tools.tables
 	$(BIN)/python -m tools.flops

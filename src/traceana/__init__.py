@@ -2,12 +2,14 @@
 
 >>> import traceana
 >>> trace = traceana.open("trace.json.gz")          # doctest: +SKIP
->>> trace.activities                                # doctest: +SKIP
+>>> trace.report()                                  # doctest: +SKIP
+>>> trace.kernels().frame                           # doctest: +SKIP
+>>> traceana.diff("before.json.gz", "after.json.gz")  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from traceana.comparison.compare import compare
@@ -15,36 +17,32 @@ if TYPE_CHECKING:
     from traceana.model import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.record.recorder import recorder
+    from traceana.result import Result
     from traceana.trace import Trace
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "compare", "describe", "diff", "open", "recorder"]
+__all__ = ["Result", "Trace", "__version__", "compare", "describe", "diff", "open", "recorder"]
+
+# polars takes ten times as long to import as Python to start: `traceana --help` must not.
+_HOMES: Final = {
+    "open": ("traceana.opening", "open_trace"),
+    "Trace": ("traceana.trace", "Trace"),
+    "Result": ("traceana.result", "Result"),
+    "diff": ("traceana.comparison.diff", "diff"),
+    "compare": ("traceana.comparison.compare", "compare"),
+    "describe": ("traceana.model", "describe"),
+    "recorder": ("traceana.record.recorder", "recorder"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # polars takes ten times as long to import as Python to start: `traceana --help` must not.
-    if name == "open":
-        from traceana.opening import open_trace
+    if name not in _HOMES:
+        raise AttributeError(f"module 'traceana' has no attribute {name!r}")
+    from importlib import import_module
 
-        return open_trace
-    if name == "Trace":
-        from traceana.trace import Trace
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
 
-        return Trace
-    if name == "diff":
-        from traceana.comparison.diff import diff
 
-        return diff
-    if name == "compare":
-        from traceana.comparison.compare import compare
-
-        return compare
-    if name == "describe":
-        from traceana.model import describe
-
-        return describe
-    if name == "recorder":
-        from traceana.record.recorder import recorder
-
-        return recorder
-    raise AttributeError(f"module 'traceana' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__doc__", "__name__"})

@@ -236,3 +236,7 @@ class BadSweepError(TraceanaError):
     """The axes of a sweep are malformed, or differ from those of the sweep to resume."""
 
     exit_code = ExitCode.USAGE
+
+
+class ManifestWarning(UserWarning):
+    """A layer manifest beside a trace cannot be read and is left out."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,15 +15,22 @@ from traceana.errors import CountersError, NotARunError, NotFoundError
 from traceana.ingest.source import Progress, silent
 from traceana.trace import Trace
 
+if TYPE_CHECKING:
+    from traceana.model import Manifest
+
 
 def open_trace(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    progress: Progress = silent,
+    steps: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    devices: Collection[int] | None = None,
+    model: Manifest | str | os.PathLike[str] | None = None,
+    step_marker: str | None = None,
     rules: str | os.PathLike[str] | None = None,
     counters: str | os.PathLike[str] | None = None,
-    step_marker: str | None = None,
     device_model: str | None = None,
+    progress: Progress = silent,
 ) -> Trace:
     """Open a trace file of any format, a saved bundle, a folder that ``traceana record`` made, or
     the recordings of a distributed run.
@@ -29,6 +38,9 @@ def open_trace(
     The latter are a list of files, or a folder that holds them: one Trace with the rank of every
     row, the times aligned by each file's epoch.
 
+    ``steps``, ``ranks`` and ``devices`` are numbers: only their activities are kept
+    (:meth:`Trace.select`). ``model`` is a layer manifest or its file; without it the manifest that
+    lies beside the trace, if any.
     ``rules`` names a TOML file of classification rules that come before those of the user's
     configuration directory and traceana's own. A bundle keeps the classes that it was saved with,
     unless ``rules`` are given.
@@ -46,6 +58,7 @@ def open_trace(
     from traceana.ingest.ranks import find, read_ranks
     from traceana.trace.bundle import is_bundle
 
+    given = None if model is None else _given(model)
     if not isinstance(path, str | os.PathLike | Sequence):
         raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
@@ -78,7 +91,31 @@ def open_trace(
         from traceana.flops.peaks import with_device_model
 
         trace = with_device_model(trace, device_model)
-    return trace if counters is None else _measured(trace, Path(counters), progress)
+    if counters is not None:
+        trace = _measured(trace, Path(counters), progress)
+    trace = trace.with_manifest(given or _beside(source))
+    return trace.select(steps=steps, devices=devices, ranks=ranks)
+
+
+def _given(model: Manifest | str | os.PathLike[str]) -> Manifest:
+    from traceana.model import read
+
+    return read(model) if isinstance(model, str | os.PathLike) else model
+
+
+def _beside(source: Path) -> Manifest | None:
+    """Return the manifest that lies beside ``source``; one that cannot be read is a warning."""
+    from traceana.errors import ManifestWarning, TraceanaError
+    from traceana.model import find, read
+
+    found = find(source)
+    if found is None:
+        return None
+    try:
+        return read(found)
+    except TraceanaError as error:
+        warnings.warn(f"left out: {error}", ManifestWarning, stacklevel=3)
+        return None
 
 
 def _recorded(source: Path) -> list[Path]:

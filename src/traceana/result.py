@@ -91,6 +91,40 @@ class Result:
         return render(self.page(limit=self.screenful or _NOTEBOOK_ROWS))
 
 
+class HasResult:
+    """What shows and saves its :class:`Result`: ``frame``, ``totals`` and the page are that's."""
+
+    __slots__ = ()
+
+    def result(self) -> Result:
+        """Return the result that is shown."""
+        raise NotImplementedError
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows of the result."""
+        return self.result().frame
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """The totals of the result's columns."""
+        return self.result().totals
+
+    def to_pandas(self) -> Any:
+        """Return ``frame`` as a pandas frame; see :meth:`Result.to_pandas`."""
+        return self.result().to_pandas()
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the result and return its path; see :meth:`Result.save`."""
+        return self.result().save(path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return repr(self.result())
+
+    def _repr_html_(self) -> str:
+        return self.result()._repr_html_()
+
+
 @dataclass(frozen=True, slots=True)
 class Arranged:
     """The rows of a result that a table shows.

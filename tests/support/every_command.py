@@ -37,7 +37,9 @@ def opened_once() -> Iterator[None]:
     real = traceana.open
 
     def once(path: Any, **options: Any) -> Trace:
-        key = repr((path, options.get("counters"), options.get("device_model")))
+        key = repr(
+            (path, options.get("counters"), options.get("device_model"), options.get("model"))
+        )
         if key not in kept:
             while len(kept) > 1:
                 del kept[next(iter(kept))]

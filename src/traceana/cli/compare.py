@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceana.choices import CompareBy
-from traceana.cli.opening import exit_code, layer_manifest, open_trace
+from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
@@ -126,7 +126,7 @@ def compare(
     maps = [None, *_each(pairs, len(paths) - 1, "--map")]
     output = Output(tabling, writing, reads=paths)
     traces = [open_trace([path], one) for path, one in zip(paths, readings, strict=True)]
-    models = [layer_manifest([path], one) for path, one in zip(paths, readings, strict=True)]
+    models = [trace.manifest for trace in traces]
     codes = [exit_code(trace, one) for trace, one in zip(traces, readings, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if ExitCode.EMPTY_SELECTION in codes:

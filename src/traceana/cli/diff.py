@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from traceana.choices import DiffBy, Inconclusive, Statistic
-from traceana.cli.opening import exit_code, layer_manifest, open_trace
+from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
     DeviceModel,
     OnInconclusive,
@@ -158,7 +158,7 @@ def diff(
     readings = [sides.reading(sides.model_a), sides.reading(sides.model_b)]
     used = readings[: len(paths)]
     traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
-    models = [layer_manifest([path], one) for path, one in zip(paths, used, strict=True)]
+    models = [trace.manifest for trace in traces]
     if judging.save_baseline is not None:
         kept = save_baseline(judging.save_baseline, traces[0], models[0])
         typer.echo(f"traceana: saved as {kept.name}: {kept}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from traceana.choices import FlopsBy
-from traceana.cli.opening import exit_code, layer_manifest, open_trace
+from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
@@ -40,5 +40,5 @@ def flops(
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    output.write(page(trace, by=by, explain=explain, model=layer_manifest(files, reading)))
+    output.write(page(trace, by=by, explain=explain, model=trace.manifest))
     return exit_code(trace, reading)

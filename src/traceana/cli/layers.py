@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from traceana.choices import LayersBy
-from traceana.cli.opening import exit_code, layer_manifest, open_trace
+from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
@@ -56,7 +56,6 @@ def layers(
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
-    model = layer_manifest(files, reading)
     peaks = None
     if calibrate:
         if not trace.on_cpu:
@@ -67,5 +66,7 @@ def layers(
         from traceana.flops.calibrate import calibrated
 
         peaks = calibrated(again=True)
-    output.write(page(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks))
+    output.write(
+        page(trace, by=by, depth=depth, direction=direction, model=trace.manifest, peaks=peaks)
+    )
     return exit_code(trace, reading)

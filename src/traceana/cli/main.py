@@ -9,6 +9,7 @@ import typer
 from traceana import __version__
 from traceana.cli.advise import advise
 from traceana.cli.classify import classify
+from traceana.cli.command import command
 from traceana.cli.compare import compare
 from traceana.cli.critical import critical
 from traceana.cli.diff import diff
@@ -23,9 +24,8 @@ from traceana.cli.report import report
 from traceana.cli.save import save
 from traceana.cli.study import study
 from traceana.cli.transfers import transfers
-from traceana.cli.verb import verb
 
-VERBS = (
+COMMANDS = (
     report,
     advise,
     info,
@@ -70,9 +70,9 @@ def _common(
     """Where the GPU time of a neural network went, and what to change."""
 
 
-for function in VERBS:
-    app.command()(verb(function))
-app.command(cls=RecordCommand, context_settings=CONTEXT)(verb(record))
+for function in COMMANDS:
+    app.command()(command(function))
+app.command(cls=RecordCommand, context_settings=CONTEXT)(command(record))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceana.cli.options import Reading
-from traceana.errors import ExitCode
+from traceana.errors import ExitCode, ManifestWarning
 
 if TYPE_CHECKING:
     from traceana.ingest.source import Progress
-    from traceana.model import Manifest
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
 
@@ -23,50 +23,30 @@ if TYPE_CHECKING:
 def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     """Return the trace in ``files``, narrowed to the steps, devices and ranks of ``reading``.
 
+    A layer manifest beside the trace that cannot be read is left out, with a line on stderr.
     Raises the errors of :mod:`traceana.errors`.
     """
     from traceana import open as open_any
-    from traceana.analyze.selection import select
+    from traceana.report.text import plain
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
-    if reading.model is not None:
-        # A manifest that cannot be read is an error of verbs too that need no shapes.
-        layer_manifest(files, reading)
     (first, *others) = files
-    with _progress(first.name) as progress:
+    with warnings.catch_warnings(record=True) as told, _progress(first.name) as progress:
+        warnings.simplefilter("always", ManifestWarning)
         trace = open_any(
             files if others else first,
             progress=progress,
+            model=reading.model,
             rules=reading.rules,
             counters=reading.counters,
             step_marker=reading.step_marker,
             device_model=reading.device_model,
         )
-    return select(trace, steps=steps, devices=devices, ranks=ranks)
-
-
-def layer_manifest(files: Sequence[Path], reading: Reading) -> Manifest | None:
-    """Return the layer manifest that ``reading`` names, or the one beside the trace.
-
-    Raises the errors of :func:`traceana.model.read` on one that was named; one that only lies
-    there and cannot be read is left out, and stderr says so.
-    """
-    from traceana.errors import TraceanaError
-    from traceana.model import find, read
-    from traceana.report.text import plain
-
-    if reading.model is not None:
-        return read(reading.model)
-    beside = find(files[0])
-    if beside is None:
-        return None
-    try:
-        return read(beside)
-    except TraceanaError as error:
-        typer.echo(f"traceana: left out: {plain(str(error))}", err=True)
-        return None
+    for one in told:
+        typer.echo(f"traceana: {plain(str(one.message))}", err=True)
+    return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
 def batches_beside(files: Sequence[Path]) -> BatchSeries | None:

@@ -123,13 +123,12 @@ def _of_run(run: RecordedRun, reading: Reading) -> Traced:
 
 def _alone(path: Path, reading: Reading) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
-    from traceana.cli.opening import layer_manifest
     from traceana.comparison.run_inputs import labels
     from traceana.study.recorded_runs import Recorded
     from traceana.study.trace_tables import Traced
 
     trace = open_trace([path], reading)
-    model = layer_manifest([path], reading)
+    model = trace.manifest
     names = trace.devices["name"].drop_nulls().to_list()
     known = Recorded(
         folder=labels([path])[0],

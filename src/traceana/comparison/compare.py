@@ -28,8 +28,10 @@ from traceana.comparison.run_tables import (
     transfers,
     unmarked,
 )
+from traceana.result import HasResult, Result
 
 if TYPE_CHECKING:
+    from traceana.choices import CompareBy
     from traceana.model import Manifest
     from traceana.trace import Trace
 
@@ -176,8 +178,8 @@ _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(HasResult):
     """Several runs side by side.
 
     The properties are frames of one row a run and item; :meth:`by` gives the same as a
@@ -189,6 +191,17 @@ class Comparison:
     def by(self, what: By) -> Table:
         """Return the table of all runs; its function describes the columns."""
         return _TABLES[what](self.runs)
+
+    def result(self, by: CompareBy = "summary") -> Result:
+        """Return the table of ``traceana compare --by``; its page has the runs side by side."""
+        from traceana.report.pages.compare import compare as page
+
+        return page(self, by=by)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the summary."""
+        return self.result().notes
 
     @property
     def summary(self) -> pl.DataFrame:

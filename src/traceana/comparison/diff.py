@@ -24,15 +24,17 @@ from traceana.comparison.diff_rows import (
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
 from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
+from traceana.result import HasResult, Result
 from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
 
 if TYPE_CHECKING:
+    from traceana.choices import DiffBy, Statistic
     from traceana.model import Manifest
     from traceana.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+@dataclass(frozen=True, slots=True, repr=False)
+class Diff(HasResult):
     """Two runs compared: ``baseline`` and ``candidate``, in columns ``a`` and ``b``.
 
     ``step`` has the verdict on the whole step; ``pairs`` the layers of both runs, paired;
@@ -60,6 +62,12 @@ class Diff:
         together.
         """
         return self.views[what]
+
+    def result(self, by: DiffBy | None = None) -> Result:
+        """Return the table of ``traceana diff --by``; without ``by`` its page is the summary."""
+        from traceana.report.pages.diff import diff as page
+
+        return page(self, by=by)
 
     @property
     def layers(self) -> pl.DataFrame:
@@ -116,7 +124,7 @@ def diff(
     model_b: Manifest | None = None,
     level: float = CONFIDENCE_LEVEL,
     minimum_effect: float = MINIMUM_EFFECT,
-    statistic: str = "median",
+    statistic: Statistic = "median",
 ) -> Diff:
     """Return what changed from baseline ``a`` to candidate ``b``, where, and whether it is real.
 

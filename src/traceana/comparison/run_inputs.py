@@ -48,13 +48,10 @@ def opened(
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.model import find, read
     from traceana.opening import open_trace
 
-    if not isinstance(given, str | os.PathLike):
-        return given, model
-    beside = find(given) if model is None else None
-    return open_trace(given), model if beside is None else read(beside)
+    trace = open_trace(given) if isinstance(given, str | os.PathLike) else given
+    return trace, model or trace.manifest
 
 
 def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:

@@ -12,6 +12,7 @@ import polars as pl
 
 from traceana.errors import MissingExtraError
 from traceana.trace import bundle
+from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import TABLES, conform, empty
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
+    from traceana.model import Manifest
 
-class Trace:
+
+class Trace(Commands):
     """The canonical tables of one recording (see :mod:`traceana.trace.schema`).
 
     A table that is given as a ``LazyFrame`` (a reopened bundle) is read when it is first asked for.
@@ -28,7 +31,7 @@ class Trace:
     change.
     """
 
-    __slots__ = ("_meta", "_tables", "_whole")
+    __slots__ = ("_manifest", "_meta", "_tables", "_whole")
 
     def __init__(
         self,
@@ -36,10 +39,12 @@ class Trace:
         tables: Mapping[str, pl.DataFrame | pl.LazyFrame] | None = None,
         *,
         whole: Trace | None = None,
+        manifest: Manifest | None = None,
     ) -> None:
         """Take over ``tables``; those left out are empty.
 
-        ``whole`` is the Trace that this one is a selection of. Raises ``KeyError`` on a table or a
+        ``whole`` is the Trace that this one is a selection of, ``manifest`` describes the layers of
+        its model. Raises ``KeyError`` on a table or a
         column that the schema does not declare.
         """
         held: dict[str, pl.DataFrame | pl.LazyFrame] = {}
@@ -50,7 +55,9 @@ class Trace:
         self._meta: TraceMeta
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
         self._whole: Trace | None
-        for attribute, value in (("_meta", meta), ("_tables", held), ("_whole", whole)):
+        self._manifest: Manifest | None
+        values = {"_meta": meta, "_tables": held, "_whole": whole, "_manifest": manifest}
+        for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
 
     def __setattr__(self, name: str, value: object) -> Never:
@@ -75,15 +82,33 @@ class Trace:
 
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """Return a Trace in which ``tables`` replace those of this one."""
-        return Trace(self.meta, {**self._tables, **tables}, whole=self._whole)
+        return self._with(self.meta, {**self._tables, **tables}, self._whole)
 
     def with_meta(self, **facts: Any) -> Trace:
         """Return a Trace in which ``facts`` replace those of :class:`TraceMeta`."""
-        return Trace(msgspec.structs.replace(self.meta, **facts), self._tables, whole=self._whole)
+        meta = msgspec.structs.replace(self.meta, **facts)
+        return self._with(meta, self._tables, self._whole)
+
+    def with_manifest(self, manifest: Manifest | None) -> Trace:
+        """Return a Trace whose layers are described by ``manifest``."""
+        return Trace(self.meta, self._tables, whole=self._whole, manifest=manifest)
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
         """Return a Trace that is a part of this one: ``tables`` hold what was selected."""
-        return Trace(meta, {**self._tables, **tables}, whole=self.whole)
+        return self._with(meta, {**self._tables, **tables}, self.whole)
+
+    def _with(
+        self,
+        meta: TraceMeta,
+        tables: Mapping[str, pl.DataFrame | pl.LazyFrame],
+        whole: Trace | None,
+    ) -> Trace:
+        return Trace(meta, tables, whole=whole, manifest=self._manifest)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The layers of the model, as ``traceana.open(model=)`` was given or found them."""
+        return self._manifest
 
     @property
     def whole(self) -> Trace:

@@ -1,4 +1,4 @@
-"""What makes a function a verb: its grouped options, and the one place where errors end."""
+"""What makes a function a command: its grouped options, and the one place where errors end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from traceana.errors import ExitCode, TraceanaError
 
 
-def verb(function: Callable[..., ExitCode]) -> Callable[..., None]:
+def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """Make ``function`` a command for typer.
 
     A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option a
@@ -35,14 +35,14 @@ def verb(function: Callable[..., ExitCode]) -> Callable[..., None]:
             parameters.append(_parameter(name, hints[name], parameter.default))
 
     @wraps(function)
-    def command(context: typer.Context, **given: Any) -> None:
+    def run(context: typer.Context, **given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         raise typer.Exit(_run(function, given, debug=context.find_root().params["debug"]))
 
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
 def _parameter(

@@ -1,0 +1,135 @@
+"""The commands as methods of a Trace: each has the name and the options of ``traceana NAME``.
+
+Nothing here is computed: a method runs the command's analysis and returns its :class:`Result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from traceana.choices import (
+        CriticalBy,
+        FlopsBy,
+        IdleBy,
+        LayersBy,
+        MemoryBy,
+        TransfersBy,
+    )
+    from traceana.model import Manifest
+    from traceana.result import Result
+    from traceana.runs import BatchSeries
+    from traceana.trace.trace import Trace
+
+
+class Commands:
+    """What a Trace can be asked; every method returns a :class:`~traceana.result.Result`."""
+
+    __slots__ = ()
+
+    def report(self, *, batches: BatchSeries | None = None) -> Result:
+        """Return the time by class; its page is the run on one screen.
+
+        ``batches`` are the step times of runs that differ in the batch size only.
+        """
+        from traceana.report.pages.report import report
+
+        return report(self._trace, batches=batches)
+
+    def info(self) -> Result:
+        """Return what the file holds: format, devices, counts, integrity."""
+        from traceana.report.pages.info import info
+
+        return info(self._trace)
+
+    def advise(self, *, rule: str | None = None, batches: BatchSeries | None = None) -> Result:
+        """Return the recommendations, largest estimated saving first; one ``rule`` with evidence.
+
+        ``batches`` are the step times of runs that differ in the batch size only.
+        """
+        from traceana.advise import advise
+        from traceana.report.pages.advise import advised
+
+        return advised(self._trace, advise(self._trace, batches=batches), rule=rule)
+
+    def kernels(self, *, unclassified: bool = False) -> Result:
+        """Return one row a distinct kernel: calls, time, class; only ``unclassified`` ones."""
+        from traceana.report.pages.kernels import kernels
+
+        return kernels(self._trace, unclassified=unclassified)
+
+    def layer_times(
+        self,
+        *,
+        by: LayersBy = "layer",
+        depth: int | None = None,
+        direction: bool = False,
+        model: Manifest | None = None,
+    ) -> Result:
+        """Return one row a layer: time by direction, FLOPs, rates and algorithms.
+
+        The command is ``layers``; ``trace.layers`` is the table of layers. ``depth`` adds up the
+        layers whose paths begin with the same parts; with ``direction`` a row is a layer and a
+        pass. ``model`` replaces the manifest of :func:`traceana.open`.
+        """
+        from traceana.report.pages.layers import layers
+
+        trace = self._trace
+        manifest = model or trace.manifest
+        return layers(trace, by=by, depth=depth, direction=direction, model=manifest)
+
+    def flops(
+        self, *, by: FlopsBy = "operator", explain: bool = False, model: Manifest | None = None
+    ) -> Result:
+        """Return FLOPs and compulsory bytes by operator, or by class beside the roofline.
+
+        With ``explain`` a row is a formula in use: its derivation, and the operators that use it.
+        """
+        from traceana.report.pages.layers import flops
+
+        trace = self._trace
+        return flops(trace, by=by, explain=explain, model=model or trace.manifest)
+
+    def transfers(self, *, by: TransfersBy = "direction", collectives: bool = False) -> Result:
+        """Return copies by direction and host memory; or ``collectives`` by message size."""
+        from traceana.report.pages.transfers import transfers
+
+        return transfers(self._trace, by=by, collectives=collectives)
+
+    def idle(self, *, by: IdleBy = "cause") -> Result:
+        """Return GPU idle time by cause, and by what ``by`` adds; or gap by gap."""
+        from traceana.report.pages.idle import idle
+
+        return idle(self._trace, by=by)
+
+    def critical(self, *, by: CriticalBy = "class") -> Result:
+        """Return the critical path of the measured steps."""
+        from traceana.report.pages.idle import critical
+
+        return critical(self._trace, by=by)
+
+    def memory_use(self, *, by: MemoryBy = "device") -> Result:
+        """Return allocated memory: the peak of each device, what it consists of, its growth.
+
+        The command is ``memory``; ``trace.memory`` is the table of allocator events.
+        """
+        from traceana.report.pages.memory import memory
+
+        return memory(self._trace, by=by)
+
+    def select(
+        self,
+        *,
+        steps: Collection[int] | None = None,
+        devices: Collection[int] | None = None,
+        ranks: Collection[int] | None = None,
+    ) -> Trace:
+        """Return the trace with the activities of these steps, devices and ranks alone."""
+        from traceana.analyze.selection import select
+
+        return select(self._trace, steps=steps, devices=devices, ranks=ranks)
+
+    @property
+    def _trace(self) -> Trace:
+        return cast("Trace", self)
