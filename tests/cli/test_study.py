@@ -197,7 +197,7 @@ def test_every_key_of_the_json_is_documented(run: Run, name: Name) -> None:
     compared = page.split("\n### compare\n")[1].split("\n### ")[0]
     told = json.loads(run("study", name.value, "--published", "-f", "json").stdout)
     keys = pl.DataFrame(told["rows"]).columns or list(SCHEMAS[name])
-    for key in (*keys, "study", "title", "on", "missing"):
+    for key in (*keys, "study", "title", "conditions", "missing"):
         assert f"`{key}`" in section or f"`{key}`" in compared, key
 
 

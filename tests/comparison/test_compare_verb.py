@@ -167,7 +167,7 @@ def test_recorded_runs_are_called_after_their_folders_and_tell_their_batch(
     for row, batch in zip(told["rows"], (4, 8), strict=True):
         assert (row["run"], row["batch"]) == (f"batch={batch}", batch)
         assert row["image_ns"] == row["wall_ns"] // batch
-    assert "batches differ: times are per step, not per example" in told["meta"]["notes"]
+    assert "batch sizes differ: times are per step, not per image" in told["meta"]["notes"]
     assert traceana.compare(folders).summary["batch"].to_list() == [4, 8]
 
 
@@ -237,7 +237,7 @@ def test_pairs_of_layers_can_be_forced(
     assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
     unknown = run(*three, *words, "--map", forced)
     assert unknown.exit_code == ExitCode.INVALID_FILE
-    assert "after has no layer 'net/conv1'" in unknown.stderr
+    assert "no layer 'net/conv1' with work in after" in unknown.stderr
     none = tmp_path / "none.csv"
     none.write_text("a,b\n")
     told = json.loads(run(*three, *words, "--map", none, "--map", forced).stdout)
@@ -286,10 +286,10 @@ def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> No
 @pytest.mark.parametrize(
     ("by", "why"),
     [
-        ("layer", "copies: no layers in it"),
-        ("gemm", "copies: no matrix products in it"),
-        ("epilogue", "copies: neither bias additions nor activations in it"),
-        ("summary", "copies marks no steps: figures are of whole recordings, without ratios"),
+        ("layer", "copies: no layers"),
+        ("gemm", "copies: no GEMMs"),
+        ("epilogue", "copies: no bias additions or activations"),
+        ("summary", "no steps marked in copies: totals of whole recordings, no ratios"),
     ],
 )
 def test_why_a_run_has_nothing_in_a_table_is_told(

@@ -14,10 +14,10 @@ from tests.support.traces import cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
 from traceana.comparison.diff import Diff, diff
-from traceana.comparison.diff_rows import IDLE, REMAINDER, VIEWS, By
+from traceana.comparison.diff_rows import IDLE, OVERLAP, VIEWS, By
 from traceana.trace import Trace
 
-APART = (IDLE, REMAINDER)
+APART = (IDLE, OVERLAP)
 A = training(seed=1)
 B = training(seed=2)
 
@@ -74,7 +74,7 @@ def test_rows_add_up_to_the_step(other: Trace) -> None:
             whole = int(steps["available_ns"].sum()) // steps.height
             assert int(rows[f"time_{side}_ns"].sum()) == whole
         assert (rows["delta_ns"] == rows["time_b_ns"] - rows["time_a_ns"]).all()
-        assert {IDLE, REMAINDER} <= set(rows[rows.columns[0]])
+        assert {IDLE, OVERLAP} <= set(rows[rows.columns[0]])
 
 
 @cache
@@ -95,8 +95,8 @@ def test_turned_around_everything_is_mirrored(by: By) -> None:
     turned = {
         "faster": "slower",
         "slower": "faster",
-        "only in a": "only in b",
-        "only in b": "only in a",
+        "only in baseline": "only in candidate",
+        "only in candidate": "only in baseline",
     }
     names = {
         name: name.replace("_a", "_#").replace("_b", "_a").replace("_#", "_b")
@@ -168,8 +168,8 @@ def test_a_convolution_of_another_algorithm_is_told() -> None:
     assert kinds(found) == {"algorithm", "kernels"}
     by_algorithm = found.algorithms.filter(pl.col("category") == "conv")
     assert dict(by_algorithm.select("algorithm", "verdict").iter_rows()) == {
-        "winograd": "only in a",
-        "implicit_gemm": "only in b",
+        "winograd": "only in baseline",
+        "implicit_gemm": "only in candidate",
         "implicit_precomp_gemm": "same",
     }
 
@@ -329,7 +329,7 @@ def test_layers_without_a_partner_are_told() -> None:
     found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
     row = changed(found, "layers")
     assert (row["count_a"], row["count_b"]) == (1, 0)
-    alone = found.layers.filter(pl.col("verdict") == "only in a")
+    alone = found.layers.filter(pl.col("verdict") == "only in baseline")
     assert alone["a"].to_list() == ["relu2"]
     assert alone["b"].to_list() == [None]
 
@@ -437,7 +437,7 @@ def test_a_trace_without_steps_is_compared_as_a_whole() -> None:
     found = diff(none, B)
     assert found.step.verdict == "not enough steps"
     assert not found.candidate.steps.marked
-    assert any("marks no steps" in note for note in found.notes)
+    assert any("no steps marked" in note for note in found.notes)
 
 
 def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:

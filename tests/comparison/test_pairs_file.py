@@ -39,15 +39,19 @@ def test_a_mapping_forces_pairs_too() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("m.toml", '"conv1" = "conv1"\n"nope" = "conv2"\n', ["line 2", "a has no layer 'nope'"]),
-        ("m.toml", '"conv1" = "nope"\n', ["line 1", "b has no layer 'nope'"]),
+        (
+            "m.toml",
+            '"conv1" = "conv1"\n"nope" = "conv2"\n',
+            ["line 2", "no layer 'nope' with work in the baseline"],
+        ),
+        ("m.toml", '"conv1" = "nope"\n', ["line 1", "no layer 'nope' with work in the candidate"]),
         ("m.toml", '"conv1" = "conv1"\n"conv2" = "conv1"\n', ["line 2", "paired twice"]),
-        ("m.toml", '"conv1" = "conv1"\nconv2 = \n', ["line 2", "no TOML"]),
+        ("m.toml", '"conv1" = "conv1"\nconv2 = \n', ["line 2", "invalid TOML"]),
         ("m.toml", "a.b = 'conv1'\n", ["line 1", "in quotes"]),
-        ("m.toml", '"conv1" = 3\n', ["line 1", "no name"]),
-        ("m.csv", "a,b\nconv1\n", ["line 2", "two names"]),
-        ("m.csv", "conv1,conv1,conv1\n", ["line 1", "two names"]),
-        ("m.csv", 'conv1,"conv1\n', ["no CSV"]),
+        ("m.toml", '"conv1" = 3\n', ["line 1", "not a layer name"]),
+        ("m.csv", "a,b\nconv1\n", ["line 2", "two layer names"]),
+        ("m.csv", "conv1,conv1,conv1\n", ["line 1", "two layer names"]),
+        ("m.csv", 'conv1,"conv1\n', ["invalid CSV"]),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_the_place(
@@ -69,5 +73,5 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         diff(A, B, pairs=tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadPairsError, match="no text"):
+    with pytest.raises(BadPairsError, match="not text"):
         diff(A, B, pairs=tmp_path / "bytes.toml")

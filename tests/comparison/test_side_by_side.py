@@ -114,8 +114,8 @@ def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
     figures = ("run", "operation", "how", "library", "step_calls", "step_ns")
     assert sorted(rows(told, *figures)) == [
         ("caffe", "relu", "fused", "cudnn", 1.0, None),
-        ("caffe", "relu", "own kernel", "cudnn", 1.0, 400),
-        ("tensorflow", "bias", "own kernel", "tensorflow", 1.0, 300),
+        ("caffe", "relu", "separate kernel", "cudnn", 1.0, 400),
+        ("tensorflow", "bias", "separate kernel", "tensorflow", 1.0, 300),
     ]
     assert any(note.startswith("fused:") for note in found.notes)
 
@@ -128,7 +128,7 @@ def test_copies_have_count_bytes_throughput_and_duration(runs: list[Run]) -> Non
     assert (row["step_count"], row["step_bytes"], row["step_ns"]) == (2.0, 8192, 1024)
     assert row["bytes_per_s"] == pytest.approx(8e9)
     assert row["to_first"] is None
-    assert found.notes == ("caffe: no copies in it",)
+    assert found.notes == ("caffe: no copies",)
 
 
 def test_the_summary_is_of_a_step(runs: list[Run]) -> None:
@@ -173,12 +173,12 @@ def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[R
     found = gemms(pair)
     assert found.time == "time_ns"
     assert found.frame.filter(run="unmarked")["step_ns"].null_count() == 2
-    assert found.notes[0].startswith("unmarked marks no steps")
+    assert found.notes[0].startswith("no steps marked in unmarked")
     assert found.frame["to_first"].null_count() == found.frame.height
     assert summary_table(pair).frame["to_first"].to_list() == [None, None]
     alike = [Run(label, pair[1].trace) for label in ("one", "other")]
     assert summary_table(alike).frame["to_first"].to_list() == [1.0, 1.0]
-    assert "hold as many kernels each" in gemms(alike).notes[0]
+    assert "equal kernel counts" in gemms(alike).notes[0]
     summary = summary_table(pair).frame
     assert summary["wall_ns"].to_list() == [3 * 6800 - 100, 90_150 - 100]
     assert summary["steps"].to_list() == [3, None]
@@ -188,11 +188,11 @@ def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
     copies = TraceBuilder()
     copies.copy("DtoH", 0, 10, bytes=5)
     pair = [runs[0], Run("copies", copies.build())]
-    assert "copies: no matrix products in it" in gemms(pair).notes
-    assert "copies: no SGEMM in it" in sgemms(pair).notes
-    assert "copies: neither bias additions nor activations in it" in epilogues(pair).notes
+    assert "copies: no GEMMs" in gemms(pair).notes
+    assert "copies: no SGEMM" in sgemms(pair).notes
+    assert "copies: no bias additions or activations" in epilogues(pair).notes
     layers = layer_table(pair)
-    assert {"caffe: no layers in it", "copies: no layers in it"} <= set(layers.notes)
+    assert {"caffe: no layers", "copies: no layers"} <= set(layers.notes)
     assert set(layers.frame["role"]) == {"unattributed"}
 
 

@@ -23,7 +23,7 @@ def make() -> Make:
             "version": "2.13.0",
             "network": "alexnet",
             "batch": 8,
-            "on": "Pentium III",
+            "device_name": "Pentium III",
             "steps_ns": (9_000_000, 10_000_000, 12_000_000),
             "timed": "without profiler",
         }

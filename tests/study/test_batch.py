@@ -34,7 +34,7 @@ def test_a_run_that_died_stands_at_its_batch_without_a_time(make: Make) -> None:
     for column in ("step_ns", "image_ns", "low_ns", "high_ns", "images_per_s"):
         assert frame[column].to_list()[2:] == [None, None]
     assert study.result.notes == (
-        "PyTorch on alexnet: out of memory at batch 4, 8; the largest that ran is 2",
+        "PyTorch on alexnet: out of memory at batch 4, 8; largest batch that ran: 2",
     )
 
 
@@ -47,13 +47,13 @@ def test_series_are_frameworks_places_and_options(make: Make) -> None:
     runs = [
         make(batch=1),
         make(batch=1, framework="JAX", version="0.10.2"),
-        make(batch=1, place="GPU", on="V100"),
-        make(batch=2, place="GPU", on="V100"),
+        make(batch=1, device_kind="GPU", device_name="V100"),
+        make(batch=2, device_kind="GPU", device_name="V100"),
     ]
     study = batch_study(runs)
     assert set(study.result.frame["run"]) == {"PyTorch, CPU", "PyTorch, GPU", "JAX, CPU"}
-    assert study.on[0] == "alexnet · Pentium III, V100 · PyTorch 2.13.0, JAX 0.10.2"
-    assert study.on[1] == "median of 3 steps without a profiler, warm-up left out"
+    assert study.conditions[0] == "alexnet · Pentium III, V100 · PyTorch 2.13.0, JAX 0.10.2"
+    assert study.conditions[1] == "median of 3 steps without profiler, warm-up excluded"
 
 
 def test_a_single_batch_asks_for_a_sweep(make: Make) -> None:
@@ -65,7 +65,7 @@ def test_a_single_batch_asks_for_a_sweep(make: Make) -> None:
 def test_without_runs_it_says_what_to_record() -> None:
     study = batch_study([])
     assert study.result.frame.is_empty()
-    assert study.result.notes == ("no run tells its batch",)
+    assert study.result.notes == ("no run with a known batch size",)
     assert "--sweep batch=1,2,4,8,16,32,64,128,256,512" in study.missing[0]
 
 
@@ -78,4 +78,4 @@ def test_a_script_of_ones_own_is_called_after_its_folder(make: Make) -> None:
 def test_a_run_without_a_batch_is_left_out_and_counted(make: Make) -> None:
     study = batch_study([make(batch=None), make(batch=1), make(batch=2)])
     assert study.result.frame.height == 2
-    assert study.result.notes == ("without the number of images a step, and left out: 1",)
+    assert study.result.notes == ("runs without batch size, excluded: 1",)

@@ -80,10 +80,10 @@ def test_by_batch_adds_up_the_layers_and_says_on_how_many() -> None:
         (1, "gemm", 31 * NS, 300, 2, 2),
         (2, "gemm", 21 * NS, None, 1, 1),
     ]
-    assert study.result.notes == ("times are of the layers that the algorithm ran on",)
-    assert study.on == (
-        "alexnet, Pentium III (2 threads), oneDNN 3.1, fp32: each algorithm alone, medians, "
-        "3 runs of warm-up",
+    assert study.result.notes == ("times: over the layers that the algorithm ran on",)
+    assert study.conditions == (
+        "alexnet, Pentium III (2 threads), oneDNN 3.1, fp32: each algorithm timed alone, median, "
+        "3 warm-up runs",
     )
     assert study.missing == ()
 
@@ -106,7 +106,7 @@ def test_by_layer_has_each_algorithm_and_why_one_has_no_time() -> None:
 
 def test_an_interrupted_timing_is_told() -> None:
     study = layerwise_study([timed(ended="interrupted")], [])
-    assert "alexnet: not all was measured: interrupted" in study.result.notes
+    assert "alexnet: measurement incomplete: interrupted" in study.result.notes
 
 
 def test_two_timings_of_a_library_are_told_apart() -> None:

@@ -21,6 +21,6 @@ def test_a_workload_is_told_with_its_options() -> None:
 def test_a_script_is_the_users_own(make: Make) -> None:
     (one,) = batch_study([make(network="Net", batch=8)]).missing
     words = "traceana record --sweep batch=1,2,4,16,32,64,128,256,512 -o FOLDER"
-    assert one.endswith(f"for its course: {words} -- YOUR COMMAND {{batch}}")
+    assert one.endswith(f"record more: {words} -- YOUR COMMAND {{batch}}")
     (other,) = ratio_study([make(network="Net", batch=8)]).missing
-    assert other.endswith("beside it: traceana record -o FOLDER -- YOUR COMMAND")
+    assert other.endswith("record another: traceana record -o FOLDER -- YOUR COMMAND")

@@ -37,7 +37,7 @@ def test_a_network_without_the_first_framework_has_its_own_reference(make: Make)
 
 
 def test_other_batches_and_places_are_not_compared(make: Make) -> None:
-    runs = [make(), make(framework="JAX", batch=16), make(framework="JAX", place="GPU")]
+    runs = [make(), make(framework="JAX", batch=16), make(framework="JAX", device_kind="GPU")]
     study = ratio_study(runs)
     assert study.result.frame["relative_speed"].to_list() == [1.0, 1.0, 1.0]
     assert len(study.missing) == 3

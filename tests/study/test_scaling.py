@@ -9,7 +9,7 @@ import pytest
 
 from tests.study.conftest import Make
 from traceana.study.recorded_runs import Recorded
-from traceana.study.scaling import OWN, SHARED, Communication, communicated, scaling_study
+from traceana.study.scaling import STRONG, WEAK, Communication, communicated, scaling_study
 
 MS = 1_000_000
 
@@ -30,8 +30,8 @@ def shared(make: Make, counts: Sequence[int], batch: int = 256) -> list[Recorded
 
 def test_speed_up_over_one_device(make: Make) -> None:
     frame = scaling_study(shared(make, (1, 2, 4)), [None] * 3).result.frame
-    assert frame["scaling"].to_list() == [SHARED] * 3
-    assert frame["speed_up"].to_list() == pytest.approx([1, 200 / 125, 200 / 125])
+    assert frame["scaling"].to_list() == [STRONG] * 3
+    assert frame["speedup"].to_list() == pytest.approx([1, 200 / 125, 200 / 125])
     assert frame["efficiency"].to_list() == pytest.approx([1, 0.8, 0.4])
     assert frame["linear_ns"].to_list() == frame["step_ns"].to_list()
 
@@ -48,15 +48,15 @@ def test_both_models_are_in_a_section_and_the_better_is_told(make: Make) -> None
 def test_devices_with_a_batch_of_their_own_are_a_series(make: Make) -> None:
     runs = [make(folder=str(n), batch=32 * n, devices=n, steps_ns=(100 * MS,)) for n in (1, 2, 4)]
     frame = scaling_study(runs, [None] * 3).result.frame
-    assert frame.select("scaling", "batch").unique().rows() == [(OWN, 32)]
-    assert frame["speed_up"].to_list() == [1.0, 2.0, 4.0]
+    assert frame.select("scaling", "batch").unique().rows() == [(WEAK, 32)]
+    assert frame["speedup"].to_list() == [1.0, 2.0, 4.0]
 
 
 def test_a_run_is_in_the_longer_series_alone(make: Make) -> None:
     runs = [*shared(make, (1, 2, 4), 128), *shared(make, (1, 2, 4), 256)]
     frame = scaling_study(runs, [None] * 6).result.frame
     assert frame.height == 6
-    assert set(frame["scaling"]) == {SHARED}
+    assert set(frame["scaling"]) == {STRONG}
 
 
 def test_fewer_than_three_numbers_of_devices_get_no_model(make: Make) -> None:
@@ -64,7 +64,7 @@ def test_fewer_than_three_numbers_of_devices_get_no_model(make: Make) -> None:
     assert not study.sections
     assert study.result.frame["linear_ns"].to_list() == [None, None]
     (sentence,) = study.missing
-    assert "fewer than 3 numbers of devices, and 2 are there" in sentence
+    assert "2 device counts and at least 3 needed" in sentence
     assert "--sweep processes=1,2,4 --batch 256" in sentence
 
 
@@ -77,8 +77,8 @@ def test_models_that_are_of_no_machine_are_told(make: Make) -> None:
         return " ".join(scaling_study(runs, [None] * 3).result.notes)
 
     assert "negative" not in notes(200, 125, 125)
-    assert "a negative time of gathering" in notes(200, 80, 20)
-    assert "a negative time of computing: more devices only cost time here" in notes(9, 12, 252)
+    assert "negative gather time" in notes(200, 80, 20)
+    assert "negative compute time: additional devices only add time" in notes(9, 12, 252)
 
 
 def test_a_run_that_died_takes_no_part_in_the_fit(make: Make) -> None:
@@ -87,14 +87,14 @@ def test_a_run_that_died_takes_no_part_in_the_fit(make: Make) -> None:
     )
     study = scaling_study([*shared(make, (1, 2, 4)), dead], [None] * 4)
     row = study.result.frame.filter(pl.col("devices") == 8).to_dicts()[0]
-    assert (row["status"], row["step_ns"], row["speed_up"]) == ("out of memory", None, None)
+    assert (row["status"], row["step_ns"], row["speedup"]) == ("out of memory", None, None)
     models = study.sections["models"].frame.filter("fits_better")
     assert models["gather_ns"].to_list() == [25 * MS]
 
 
 def test_without_one_device_there_is_no_speed_up(make: Make) -> None:
     frame = scaling_study(shared(make, (2, 4)), [None] * 2).result.frame
-    assert frame["speed_up"].to_list() == [None, None]
+    assert frame["speedup"].to_list() == [None, None]
 
 
 def test_communication_stands_beside_the_parameters(make: Make) -> None:
@@ -127,4 +127,4 @@ def test_means_over_ranks_and_measured_steps() -> None:
 def test_without_runs_it_says_so() -> None:
     study = scaling_study([], [])
     assert study.result.frame.is_empty()
-    assert study.result.notes == ("no run tells its batch",)
+    assert study.result.notes == ("no run with a known batch size",)

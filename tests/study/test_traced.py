@@ -21,7 +21,7 @@ from traceana.trace import Trace
 @pytest.fixture
 def pair(make: Make) -> list[Traced]:
     """Return two runs of one network: three steps of a small CNN, and the same without marks."""
-    runs = [make(place="GPU"), make(place="GPU", framework="JAX")]
+    runs = [make(device_kind="GPU"), make(device_kind="GPU", framework="JAX")]
     return [Traced(run, cnn_steps()) for run in runs]
 
 
@@ -104,7 +104,7 @@ def test_without_runs_each_says_what_to_record(study: object, pair: list[Traced]
     empty = study([])
     assert empty.result.frame.is_empty()
     assert "traceana record --framework pytorch --network alexnet" in empty.missing[0]
-    assert "beside it: traceana record --framework jax" in study(pair[:1]).missing[0]
+    assert "record another: traceana record --framework jax" in study(pair[:1]).missing[0]
     assert study(pair).missing == ()
 
 

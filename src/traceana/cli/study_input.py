@@ -109,7 +109,7 @@ def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> lis
             if run.complete and run.run.traces:
                 found.append(_of_run(run, reading))
             else:
-                why = run.run.reason or "it holds no trace"
+                why = run.run.reason or "no trace"
                 left_out.append(f"{run.folder}: {why}")
     return found
 
@@ -134,8 +134,8 @@ def _alone(path: Path, reading: Reading) -> Traced:
         folder=labels([path])[0],
         framework=trace.meta.framework,
         network=None if model is None else model.network,
-        place="CPU" if trace.on_cpu else "GPU",
-        on=names[0] if names and not trace.on_cpu else None,
+        device_kind="CPU" if trace.on_cpu else "GPU",
+        device_name=names[0] if names and not trace.on_cpu else None,
     )
     return Traced(known, trace, model)
 

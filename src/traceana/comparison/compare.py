@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.trace import Trace
 
-BATCHES: Final = "batches differ: times are per step, not per example"
+BATCHES: Final = "batch sizes differ: times are per step, not per image"
 
 _KERNELS: Final = ("kernel", "op", "graph")
 _MOST_LIBRARIES: Final = 3
@@ -262,11 +262,11 @@ def compare(
     """
     names, given = _given(runs)
     if len(given) < 2:
-        raise ValueError(f"{len(given)} runs cannot be compared: give two or more")
+        raise ValueError(f"{len(given)} runs given: a comparison needs two or more")
     models = [None] * len(given) if models is None else models
     forced = [None] * (len(given) - 1) if pairs is None else pairs
     if len(models) != len(given) or len(forced) != len(given) - 1:
-        raise ValueError(f"{len(given)} runs have as many models, and pairs for all but the first")
+        raise ValueError(f"{len(given)} runs need {len(given)} models and {len(given) - 1} pairs")
     found = [opened(one, model) for one, model in zip(given, models, strict=True)]
     if not names:
         names = labels([Path(trace.meta.source) for trace, _ in found])

@@ -148,7 +148,7 @@ def _whole(trace: Trace) -> RunSteps:
         "calls": activities.height,
     }
     step = pl.zeros(activities.height, pl.UInt32, eager=True)
-    note = "the trace marks no steps: all of it is compared as one"
+    note = "no steps marked: the whole recording is one step"
     return RunSteps(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
 
 
@@ -159,7 +159,7 @@ def devices(trace: Trace) -> str:
     used = work(trace).select("rank", "device").drop_nulls("device").unique()
     known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
     names = used.join(known, on=["rank", "device"], how="left", nulls_equal=True)
-    counted = names.group_by(pl.col("name").fill_null("GPU of unknown name")).len().sort("name")
+    counted = names.group_by(pl.col("name").fill_null("unknown GPU")).len().sort("name")
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
 

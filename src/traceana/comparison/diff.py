@@ -175,8 +175,8 @@ def diff(
         change_table(found, of_changes, (baseline, candidate), step, criteria),
         alike,
         (
-            *(f"a: {note}" for note in steps_a.notes),
-            *(f"b: {note}" for note in steps_b.notes),
+            *(f"baseline: {note}" for note in steps_a.notes),
+            *(f"candidate: {note}" for note in steps_b.notes),
             *_caveats(baseline, candidate, criteria, step, rows, alike=alike),
         ),
     )
@@ -187,31 +187,27 @@ def _caveats(
 ) -> Iterator[str]:
     """Yield the limits of the verdicts."""
     steps = a.steps.count, b.steps.count
-    if unsure := pairs.filter(doubtful()).height:
-        yield (
-            f"no difference told of {unsure} layer pairs: match confidence below "
-            f"{100 * LEAST_CONFIDENCE:g} %"
-        )
+    level = f"{100 * criteria.level:g} %"
+    if unmatched := pairs.filter(doubtful()).height:
+        confidence = f"{100 * LEAST_CONFIDENCE:g} %"
+        yield f"layer pairs not compared: {unmatched} (match confidence below {confidence})"
     if alike:
-        yield "every time in a is that of b: this is one recording, and nothing differs"
+        yield "identical times: both files are one recording"
     elif not a.steps.marked or not b.steps.marked:
-        yield "without marked steps on both sides nobody can tell whether a difference is real"
+        yield "significance unknown: steps are not marked in both runs"
     elif not criteria.enough(*steps):
         yield (
-            f"{steps[0]} and {steps[1]} steps are not enough to tell a difference from noise at "
-            f"{100 * criteria.level:g} %: record at least 4 on both sides beside the warm-up"
+            f"not enough steps: {steps[0]} and {steps[1]} measured, at least 4 per run needed at "
+            f"{level} confidence"
         )
     else:
+        yield f"faster, slower: significant at {level}, p corrected for all rows and changes"
         yield (
-            "faster and slower hold for all rows and changes together (p is corrected for their "
-            f"number); same: all of the {100 * criteria.level:g} % interval is within "
-            f"{100 * criteria.minimum_effect:g} %; inconclusive: neither is shown"
+            f"same: {level} confidence interval within {100 * criteria.minimum_effect:g} %; "
+            "inconclusive: neither different nor same"
         )
         if step.verdict == "inconclusive":
-            yield "more steps on both sides make the interval of the step narrower"
-        yield (
-            "an interval tells what these two recordings show: clocks, heat and neighbours of "
-            "another day are not in it"
-        )
+            yield "step time inconclusive: more steps per run narrow the confidence interval"
+        yield ("confidence intervals: within-run variance only (not clocks, thermals, co-tenants)")
     if a.run.trace.on_cpu != b.run.trace.on_cpu:
-        yield "one side has no device work: operators of the host stand against kernels"
+        yield "one run is CPU only: its operators are compared with kernels"

@@ -23,7 +23,7 @@ VIEWS: Final[tuple[By, ...]] = ("layer", *KEYS)
 IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
 
-REMAINDER: Final = "(remainder)"
+OVERLAP: Final = "(overlap correction)"
 """The difference between the rows' sum and the step: work of several streams overlaps, work that a
 step launched may end after it, and means are rounded down."""
 
@@ -172,7 +172,7 @@ def view_of(a: RunSteps, b: RunSteps, by: By, pairs: pl.DataFrame) -> View:
     full_a = _with_rest(a, _row_times(a, row_a, count))
     full_b = _with_rest(b, _row_times(b, row_b, count))
     rows = RowPairs(full_a, full_b, np.arange(full_a.times.shape[1]) >= count)
-    rest = pl.DataFrame({named.columns[0]: [IDLE, REMAINDER]})
+    rest = pl.DataFrame({named.columns[0]: [IDLE, OVERLAP]})
     if by == "layer":
         rest = rest.with_columns(pl.col("a").alias("b"), pl.lit("unattributed").alias("role"))
     return View(by, pl.concat([named, rest], how="diagonal"), row_a, row_b, rows)
@@ -203,7 +203,7 @@ def _row_times(steps: RunSteps, rows: pl.Series, count: int) -> RowTimes:
 
 
 def _with_rest(steps: RunSteps, rows: RowTimes) -> RowTimes:
-    """Return ``rows`` with :data:`IDLE` and :data:`REMAINDER` appended."""
+    """Return ``rows`` with :data:`IDLE` and :data:`OVERLAP` appended."""
     available, busy = (steps.frame[c].to_numpy() for c in ("available_ns", "busy_ns"))
     rest = np.column_stack([available - busy, busy - rows.times.sum(axis=1)])
     return RowTimes(np.hstack([rows.times, rest]), np.hstack([rows.calls, np.zeros_like(rest)]))
@@ -225,7 +225,7 @@ def view_table(
     ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
     ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is not
     known), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
-    :data:`REMAINDER`. ``delta_ns``, its bounds and ratios are null for pairs of layers below
+    :data:`OVERLAP`. ``delta_ns``, its bounds and ratios are null for pairs of layers below
     :data:`LEAST_CONFIDENCE`.
     """
     named = view.named

@@ -1,4 +1,4 @@
-"""Bias and activations of several runs by the library that ran them (Kim et al. 2017, Table IV)."""
+"""Bias and activations of several runs by library (Kim et al. 2017, Table IV)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from traceana.comparison.compared_run import Run
 from traceana.comparison.run_tables import Table, added, basis, comparable, table, unmarked
 from traceana.comparison.step_work import OTHER
 
-OWN: Final = "own kernel"
+SEPARATE: Final = "separate kernel"
 FUSED: Final = "fused"
 
 _KEYS: Final = ("operation", "direction", "library", "how")
@@ -19,7 +19,7 @@ _NEITHER: Final = ("bn_stats",)
 """Epilogues that are neither a bias nor an activation."""
 
 _GRADIENTS: Final = {"drelu": "relu", "dgelu": "gelu", "bgrad": "bias"}
-"""What cuBLASLt's epilogues of the backward pass are the gradient of."""
+"""The forward operation of cuBLASLt's epilogues of the backward pass."""
 
 _PASSES: Final = {
     **{"forward": "forward", "fprop": "forward"},
@@ -31,22 +31,24 @@ def epilogues(runs: Sequence[Run]) -> Table:
     """Return the time of bias additions and activations, by library.
 
     The items are ``operation`` (``bias``, or the activation: ``relu`` …), ``direction``
-    (``forward``, ``backward``, null where neither the operator nor the name tells) and ``how``:
-    ``own kernel``, or ``fused`` for kernels of convolutions and products that do it in their
-    epilogue, as their names tell. Of the latter nobody can say how long it takes: their times are
-    null, ``calls`` counts them. A row is also of a ``library`` (null: not known). Other columns:
-    those of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one
-    item more: the rows of a run add up to all its work.
+    (``forward``, ``backward``, null if neither the operator nor the name implies one) and ``how``:
+    ``separate kernel``, or ``fused`` for convolution and GEMM kernels whose names imply such an
+    epilogue. Fused operations have no time of their own: their times are null, ``calls`` counts
+    them. Each row also has a ``library`` (null: unknown). Other columns: those of
+    :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one more item:
+    the rows of a run add up to all its work.
     """
     time, calls = basis(runs)
-    parts = [(run.label, pl.concat([added(run, _KEYS, _alone), _inside(run)])) for run in runs]
+    parts = [
+        (run.label, pl.concat([added(run, _KEYS, _separate), _fused_calls(run)])) for run in runs
+    ]
     notes = [
-        f"{label}: neither bias additions nor activations in it"
+        f"{label}: no bias additions or activations"
         for label, frame in parts
         if (frame["operation"] == OTHER).all()
     ]
     if any((frame["how"] == FUSED).any() for _, frame in parts):
-        notes.append("fused: in the kernel of a convolution or product, whose time is not theirs")
+        notes.append("fused: part of a convolution or GEMM kernel, no time of its own")
     return table(
         parts,
         ("operation", "direction", "how"),
@@ -58,8 +60,8 @@ def epilogues(runs: Sequence[Run]) -> Table:
     )
 
 
-def _inside(run: Run) -> pl.DataFrame:
-    """Return the calls of what other kernels do in their epilogues."""
+def _fused_calls(run: Run) -> pl.DataFrame:
+    """Return the calls of operations that are fused into other kernels."""
     found = added(run, _KEYS, _fused)
     return found.with_columns(
         pl.lit(None, found.schema[column]).alias(column)
@@ -67,8 +69,8 @@ def _inside(run: Run) -> pl.DataFrame:
     )
 
 
-def _alone(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return all ``cells`` with the keys of what is a kernel of its own."""
+def _separate(cells: pl.DataFrame) -> pl.DataFrame:
+    """Return all ``cells``, those of separate kernels with their keys."""
     category = pl.col("category")
     here = category.is_in(["bias", "activation"])
     operation = (
@@ -84,12 +86,12 @@ def _alone(cells: pl.DataFrame) -> pl.DataFrame:
         operation.alias("operation"),
         pl.when(here).then(_direction()).alias("direction"),
         pl.when(here).then("library").alias("library"),
-        pl.when(here).then(pl.lit(OWN)).alias("how"),
+        pl.when(here).then(pl.lit(SEPARATE)).alias("how"),
     )
 
 
 def _fused(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return the convolutions and products among ``cells`` once for each part of their epilogue."""
+    """Return the convolutions and GEMMs among ``cells`` once per part of their epilogue."""
     done = pl.col("category").is_in(["conv", "gemm"]) & pl.col("epilogue").is_not_null()
     return (
         cells.filter(done)

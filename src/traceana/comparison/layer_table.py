@@ -60,7 +60,7 @@ def layer_table(runs: Sequence[Run]) -> Table:
     )
     shown = [f"{prefix}{column}" for column in DIRECTIONS]
     figures = (*(one for one in shown if rows[one].sum()), time, "confidence", RATIO)
-    none = [f"{run.label}: no layers in it" for run in runs if not run.layers.layers]
+    none = [f"{run.label}: no layers" for run in runs if not run.layers.layers]
     return Table(frame, _KEYS, figures, time, labels, (*unmarked(runs), *none))
 
 

@@ -95,7 +95,7 @@ def runs_in(given: Sequence[Path]) -> Found:
                 recorded.append(run)
                 paths.append(run.folder)
             else:
-                left_out.append(f"{run.folder}: {run.run.reason or 'it holds no trace'}")
+                left_out.append(f"{run.folder}: {run.run.reason or 'no trace'}")
     names = _differing_values([_facts(run) for run in recorded])
     if len(recorded) < len(paths) or len(set(names)) < len(names):
         names = labels(paths)
@@ -144,8 +144,8 @@ def resolved(given: Path) -> Path:
     if _NAME.fullmatch(name) and is_bundle(folder / name):
         return folder / name
     kept = sorted(path.name for path in folder.glob("*") if is_bundle(path))
-    there = f"the baselines are {', '.join(kept)}" if kept else "no baseline was saved yet"
-    raise NotFoundError(f"{given} is neither a file nor a baseline: {there}")
+    there = f"baselines: {', '.join(kept)}" if kept else "no baselines saved"
+    raise NotFoundError(f"no file or baseline named {given}; {there}")
 
 
 def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
@@ -155,9 +155,7 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
     characters than letters, digits, ``-`` and ``_``.
     """
     if not _NAME.fullmatch(name):
-        raise CannotWriteError(
-            f"{name!r} cannot be a baseline's name: use letters, digits, - and _ only"
-        )
+        raise CannotWriteError(f"invalid baseline name {name!r}: use letters, digits, - and _ only")
     folder = baselines_folder()
     bundle = trace.save(folder / name, overwrite=True)
     beside = folder / f"{name}.layers.json"
@@ -172,14 +170,16 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
 
 
 def forced_pairs(
-    given: Pairs | None, a: RunLayers, b: RunLayers, names: tuple[str, str] = ("a", "b")
+    given: Pairs | None,
+    a: RunLayers,
+    b: RunLayers,
+    names: tuple[str, str] = ("the baseline", "the candidate"),
 ) -> dict[int, int]:
-    """Return the forced pairs, by the places of the layers in ``a`` and ``b``.
+    """Return the forced pairs, by the indices of the layers in ``a`` and ``b``.
 
-    ``names`` is what the sides are called in errors.
-
-    Raises :class:`~traceana.errors.BadPairsError`, with the line, on what is no pair, on a layer
-    that a side does not have, and on one that is paired twice.
+    ``names`` are those of the runs in errors. Raises :class:`~traceana.errors.BadPairsError`, with
+    the line, on an invalid pair, on a layer that a run does not have, and on one that is paired
+    twice.
     """
     if given is None:
         return {}
@@ -194,12 +194,12 @@ def forced_pairs(
         for name, of, which in zip((name_a, name_b), places, names, strict=True):
             if name not in of:
                 raise BadPairsError(
-                    f"{at}: {which} has no layer {name!r} that did work: traceana layers lists them"
+                    f"{at}: no layer {name!r} with work in {which}: traceana layers lists them"
                 )
         place_a, place_b = places[0][name_a], places[1][name_b]
         if place_a in found or place_b in found.values():
             twice = name_a if place_a in found else name_b
-            raise BadPairsError(f"{at}: {twice!r} is paired twice: leave one pair")
+            raise BadPairsError(f"{at}: {twice!r} is paired twice: keep one pair")
         found[place_a] = place_b
     return found
 
@@ -210,7 +210,7 @@ def _read(path: Path) -> list[_Entry]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} does not exist: name a file of pairs") from error
     except UnicodeDecodeError as error:
-        raise BadPairsError(f"{path} is no text: write pairs as TOML or CSV") from error
+        raise BadPairsError(f"{path} is not text: write pairs as TOML or CSV") from error
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
     return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
@@ -225,12 +225,10 @@ def _csv(path: Path, text: str) -> list[_Entry]:
             if not any(cells) or (not found and cells == ["a", "b"]):
                 continue
             if len(cells) != 2 or not all(cells):
-                raise BadPairsError(
-                    f"{path}, line {rows.line_num}: two names of layers are wanted, a,b"
-                )
+                raise BadPairsError(f"{path}, line {rows.line_num}: expected two layer names, a,b")
             found.append((cells[0], cells[1], rows.line_num))
     except csv.Error as error:
-        raise BadPairsError(f"{path}, line {rows.line_num}: no CSV: {error}") from error
+        raise BadPairsError(f"{path}, line {rows.line_num}: invalid CSV: {error}") from error
     return found
 
 
@@ -242,7 +240,7 @@ def _toml(path: Path, text: str) -> list[_Entry]:
         at = f", line {line[1]}" if line else ""
         what = re.sub(r" \(at .*\)$", "", str(error))
         raise BadPairsError(
-            f'{path}{at}: no TOML ({what}): write "layer of a" = "layer of b"'
+            f'{path}{at}: invalid TOML ({what}): write "layer of a" = "layer of b"'
         ) from error
     lines = text.splitlines()
     found: list[_Entry] = []
@@ -251,8 +249,8 @@ def _toml(path: Path, text: str) -> list[_Entry]:
         if not isinstance(value, str):
             at = f", line {line_of}" if line_of else ""
             raise BadPairsError(
-                f'{path}{at}: {key!r} is given no name: write "layer of a" = "layer of b", '
-                "names with points in quotes"
+                f"{path}{at}: the value of {key!r} is not a layer name: write "
+                '"layer of a" = "layer of b", names with dots in quotes'
             )
         found.append((key, value, line_of))
     return found

@@ -17,7 +17,7 @@ RUN: Final = "run"
 ITEM: Final = "item"
 RATIO: Final = "to_first"
 
-_WHOLE: Final = "figures are of whole recordings"
+_WHOLE: Final = "totals of whole recordings"
 SGEMM: Final = ("fp32", "tf32")
 """The operand types of SGEMM in BLAS; TF32 runs behind the same interface."""
 _KEYS: Final = ("direction", "host_memory")
@@ -235,16 +235,15 @@ def unmarked(runs: Sequence[Run]) -> tuple[str, ...]:
     if not without:
         return ()
     if len(without) < len(runs):
-        verb = "marks" if len(without) == 1 else "mark"
-        return (f"{', '.join(without)} {verb} no steps: {_WHOLE}, without ratios",)
+        return (f"no steps marked in {', '.join(without)}: {_WHOLE}, no ratios",)
     if comparable(runs):
-        return (f"no run marks steps: {_WHOLE}, which hold as many kernels each",)
+        return (f"no steps marked: {_WHOLE} (equal kernel counts)",)
     counts = ", ".join(f"{count:,}" for count in _kernels(runs))
-    return (f"no run marks steps: {_WHOLE}, without ratios: they hold {counts} kernels",)
+    return (f"no steps marked: {_WHOLE}, no ratios (kernel counts {counts})",)
 
 
 def gemms(runs: Sequence[Run]) -> Table:
-    """Return the matrix products by kernel.
+    """Return the GEMMs by kernel.
 
     The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
     (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
@@ -252,7 +251,7 @@ def gemms(runs: Sequence[Run]) -> Table:
     of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one item
     more: the rows of a run add up to all its work.
     """
-    return work(runs, "gemm", _without(runs, "matrix products"))
+    return work(runs, "gemm", _without(runs, "GEMMs"))
 
 
 def sgemms(runs: Sequence[Run]) -> Table:
@@ -260,13 +259,13 @@ def sgemms(runs: Sequence[Run]) -> Table:
     whole = gemms(runs)
     kept = whole.frame.filter(pl.col("precision").is_in(SGEMM))
     have = set(kept[RUN])
-    notes = [f"{run.label}: no SGEMM in it" for run in runs if run.label not in have]
+    notes = [f"{run.label}: no SGEMM" for run in runs if run.label not in have]
     return replace(whole, frame=kept, notes=(*whole.notes, *notes))
 
 
 def _without(runs: Sequence[Run], what: str) -> list[str]:
     return [
-        f"{run.label}: no {what} in it"
+        f"{run.label}: no {what}"
         for run in runs
         if run.whole.cells.filter(pl.col("category") == "gemm").is_empty()
     ]
@@ -283,7 +282,7 @@ def transfers(runs: Sequence[Run]) -> Table:
     parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
     time, _ = basis(runs)
     count, size = ("step_count", "step_bytes") if time == "step_ns" else ("count", "bytes")
-    notes = [f"{label}: no copies in it" for label, frame in parts if frame.is_empty()]
+    notes = [f"{label}: no copies" for label, frame in parts if frame.is_empty()]
     figures = (count, size, "bytes_per_s", time)
     all_notes = [*unmarked(runs), *notes]
     return table(parts, _KEYS, figures, time, ratios=comparable(runs), notes=all_notes)

@@ -33,7 +33,13 @@ from traceana.comparison.resampling import (
 from traceana.settings import CONFIDENCE_LEVEL, MINIMUM_EFFECT, NOISE_FLOOR
 
 Verdict = Literal[
-    "faster", "slower", "same", "inconclusive", "not enough steps", "only in a", "only in b"
+    "faster",
+    "slower",
+    "same",
+    "inconclusive",
+    "not enough steps",
+    "only in baseline",
+    "only in candidate",
 ]
 
 FEWEST: Final = 2
@@ -287,9 +293,9 @@ def _with_verdict(
     real = (pl.col("p") <= criteria.alpha) & ((b - a).abs() >= least) & (b != a)
     verdict = (
         pl.when(work & (pl.col("calls_a") == 0) & (pl.col("calls_b") > 0))
-        .then(pl.lit("only in b"))
+        .then(pl.lit("only in candidate"))
         .when(work & (pl.col("calls_b") == 0) & (pl.col("calls_a") > 0))
-        .then(pl.lit("only in a"))
+        .then(pl.lit("only in baseline"))
         .when("_identical")
         .then(pl.lit("same"))
         .when(pl.lit(not enough))

@@ -1,4 +1,4 @@
-"""What both studies of convolution algorithms are told, and on what it was measured."""
+"""Convolution algorithms by batch and by layer (Kim et al. 2017, Figures 8 and 9)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traceana.study.trace_tables import Traced, conformed, of_basis
 
 HAVE_COLUMNS: Final = frozenset({"network", "batch"})
 DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
-"""In the order in which they are shown; what is not told comes last."""
+"""In display order; unknown directions come last."""
 _MEASURE: Final = "python -m workloads.algorithms --network alexnet --batch 1,2,4,8,16 --out FILE"
 
 BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -40,10 +40,10 @@ BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "workspace_bytes": pl.Int64,
     "calls": pl.Float64,
 }
-"""One row a source (``run``), direction, batch and algorithm. Of timed algorithms as
-:func:`traceana.algorithms.by_batch` has them, medians rounded; of recorded runs ``time_ns`` and
-``calls`` of the convolutions' kernels a step, or of the recording where it marks no steps, and the
-rest is null: a run shows what was chosen."""
+"""One row per source (``run``), direction, batch and algorithm. Timed algorithms have the figures
+of :func:`traceana.study.algorithm_tables.by_batch`, medians rounded. Recorded runs have ``time_ns``
+and ``calls`` of the convolution kernels that were chosen, per step, or per recording where it marks
+no steps; the other columns are null."""
 BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -59,11 +59,11 @@ BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "workspace_bytes": pl.Int64,
     "status": pl.String,
 }
-"""One row a source, batch, layer, direction and algorithm. ``executed_flops`` is what the algorithm
-executes, ``direct_flops`` what a direct sum does, a multiply-accumulate being two. ``status`` is
-``ok``, or why there is no time: null, never 0. Of recorded runs the rows are of the layers that
-convolve, means over the measured steps, and ``direction`` is ``forward`` or ``backward``: one call
-may compute both gradients."""
+"""One row per source, batch, layer, direction and algorithm. ``executed_flops`` is the count that
+the algorithm executes, ``direct_flops`` that of a direct sum; a multiply-accumulate is 2 FLOPs.
+``status`` is ``ok``, or why there is no time. Rows of recorded runs are of layers with
+convolutions, means over the measured steps; ``direction`` is ``forward`` or ``backward``, because
+one call may compute both gradients."""
 _CONVOLVES: Final = "(?i)conv"
 
 
@@ -91,38 +91,38 @@ def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[
 
 
 def on(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
-    """Return on what the sources were measured, a line each."""
+    """Return the machines and software of the sources, one line each."""
     lines = []
     for one in measured:
         count = one.device.threads
         threads = "" if count is None else f" ({_counted(count, 'thread')})"
         lines.append(
             f"{one.network}, {one.device.name}{threads}, {one.library} {one.library_version}, "
-            f"{one.precision}: each algorithm alone, medians, "
-            f"{_counted(one.warm_up, 'run')} of warm-up"
+            f"{one.precision}: each algorithm timed alone, median, "
+            f"{_counted(one.warm_up, 'warm-up run')}"
         )
     runs = [one.run for one in traced]
     return (*dict.fromkeys(lines), *conditions(runs, timed=False))
 
 
 def notes(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
-    """Return what a reader of the figures has to know."""
-    found = [f"{one.network}: not all was measured: {one.ended}" for one in measured if one.ended]
+    """Return the notes on the sources."""
+    found = [f"{one.network}: measurement incomplete: {one.ended}" for one in measured if one.ended]
     if traced:
         found.append(
-            "of recorded runs: the kernels of convolutions by the algorithm that their names tell, "
-            "a step; workspaces are not in them"
+            "recorded runs: convolution kernels per step, by the algorithm in their names; no "
+            "workspace sizes"
         )
     return found
 
 
 def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
-    """Return what to record where there is nothing, or only what a framework chose."""
+    """Return what to record where there is nothing, or only the choice of a framework."""
     if measured:
         return ()
     if traced:
-        return (f"a run shows the algorithms that were chosen; all that there are: {_MEASURE}",)
-    return (f"to fill this study: {_MEASURE}",)
+        return (f"recorded runs have chosen algorithms only; time all: {_MEASURE}",)
+    return (f"record: {_MEASURE}",)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -156,7 +156,7 @@ def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced
 
 def _partial(frame: pl.DataFrame) -> list[str]:
     some = frame.filter(pl.col("layers") < pl.col("of_layers"))
-    return ["times are of the layers that the algorithm ran on"] if some.height else []
+    return ["times: over the layers that the algorithm ran on"] if some.height else []
 
 
 def _timed_by_batch(study: AlgorithmStudy, name: str) -> pl.DataFrame:
@@ -181,7 +181,7 @@ def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame
 
 
 def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
-    """Return the fastest run of each algorithm for each layer, and what runs chose for theirs."""
+    """Return the fastest run of each algorithm for each layer, and the choices of recorded runs."""
     sources = names(measured, traced)
     frames = [pl.DataFrame(schema=BY_LAYER_SCHEMA)]
     frames += [_timed_by_layer(one, name) for one, name in zip(measured, sources, strict=False)]
@@ -193,7 +193,7 @@ def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
     )
     return Study(
         Name.LAYERWISE,
-        "Time and operations of convolution algorithms by layer",
+        "Time and FLOPs of convolution algorithms by layer",
         on(measured, traced),
         Result(frame, {}, tuple(notes(measured, traced))),
         missing=to_measure(measured, traced),
@@ -226,7 +226,7 @@ def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
 
 
 def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
-    """Return the rows of recorded runs; a layer is called alike in all runs of its network."""
+    """Return the rows of recorded runs; a layer has one name in all runs of its network."""
     found = []
     for network in dict.fromkeys(one.run.network for one in traced):
         own = [(one, name) for one, name in zip(traced, names, strict=True)

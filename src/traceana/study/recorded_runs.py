@@ -1,4 +1,4 @@
-"""A recorded run as the studies see it: what ran on what, and how long its steps took."""
+"""The recorded runs of a study: step times, labels, conditions, and commands to record more."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
 
 TIMED: Final = frozenset({"network", "batch", "processes"})
-"""Facts that have columns of their own in a table of whole steps."""
-_SAID_OTHERWISE: Final = frozenset({"device", "steps", "warm_up"})
-"""``place`` says it, or it changes no figure."""
-_UNNAMED = "a machine that is not named"
-"""Beside others that are: their names are not those of all runs."""
+"""The facts with columns of their own in a table of whole steps."""
+_IGNORED: Final = frozenset({"device", "steps", "warm_up"})
+"""Facts that ``device_kind`` repeats or that change no figure."""
+_UNNAMED = "unnamed machine"
+"""The machine of runs without a name, where other runs have one."""
 _FRAMEWORKS: Final = {"PyTorch": "pytorch", "Keras": "keras", "JAX": "jax"}
 NETWORKS: Final = frozenset(
     {
@@ -41,11 +41,12 @@ NETWORKS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One run. ``folder`` is its path as it was found, ``batch`` the images a step of all devices.
+    """One run. ``folder`` is its path as found, ``batch`` the global batch size.
 
-    ``steps_ns`` are the measured steps, without a profiler where that was timed (``timed``); none
-    of a run that failed. ``exact`` is False where only their sum is right. ``place`` is ``GPU`` or
-    ``CPU``, ``on`` its name; ``parameters`` the model's count; None is what nobody recorded.
+    ``steps_ns`` are the measured steps, without profiler where those were timed (``timed``); empty
+    for a run that failed. ``exact`` is False where only their sum is accurate. ``device_kind``
+    is ``GPU`` or ``CPU``, ``device_name`` its model; ``parameters`` is the model's count. None is
+    unknown.
     """
 
     folder: str
@@ -56,8 +57,8 @@ class Recorded:
     network: str | None = None
     batch: int | None = None
     devices: int = 1
-    place: str = "CPU"
-    on: str | None = None
+    device_kind: str = "CPU"
+    device_name: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, object] = field(default_factory=dict)
     steps_ns: tuple[int, ...] = ()
@@ -67,9 +68,9 @@ class Recorded:
 
     @property
     def step_ns(self) -> int | None:
-        """Return the time of one step: the median; the mean where only their sum is right.
+        """Return the time of one step: the median, or the mean where only their sum is accurate.
 
-        None of a run that failed.
+        None for a run that failed.
         """
         if self.failure is not None:
             return None
@@ -77,7 +78,7 @@ class Recorded:
 
     @property
     def middle_half_ns(self) -> tuple[float, float] | None:
-        """Return the quartiles of the steps' times; None where they cannot be told."""
+        """Return the quartiles of the step times; None where they are unknown."""
         if self.failure is not None or not self.exact or len(self.steps_ns) < 2:
             return None
         low, _, high = quantiles(self.steps_ns, n=4, method="inclusive")
@@ -85,20 +86,20 @@ class Recorded:
 
     @property
     def images_per_s(self) -> float | None:
-        """Return the images a second; None without a batch or a time."""
+        """Return the images per second; None without a batch or a time."""
         return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
 
     @property
     def status(self) -> str:
-        """Return ``ok``, or why the run gave no figure."""
+        """Return ``ok``, or why the run has no step time."""
         return self.failure or "ok"
 
     @property
     def failure(self) -> str | None:
-        """Return why the run gave no figure; None for one that did."""
+        """Return why the run has no step time; None for one that has."""
         if self.complete and self.steps_ns:
             return None
-        return self.reason or ("no step was timed" if self.complete else "failed")
+        return self.reason or ("no timed steps" if self.complete else "failed")
 
 
 def recorded(
@@ -108,7 +109,7 @@ def recorded(
     timing: Timing | None = None,
     manifest: Manifest | None = None,
 ) -> Recorded:
-    """Return the run that a folder's files describe."""
+    """Return the run of a folder's files."""
     work = run.workload
     options: Mapping[str, object] = {} if work is None else work.options
     framework = work.framework if work is not None else None
@@ -128,8 +129,8 @@ def recorded(
         network=work.network if work else manifest.network if manifest else None,
         batch=work.batch if work else timing.images_per_step if timing else None,
         devices=devices if isinstance(devices, int) else max(1, len(run.traces)),
-        place="GPU" if on_gpu else "CPU",
-        on=_device_name(environment, on_gpu=on_gpu),
+        device_kind="GPU" if on_gpu else "CPU",
+        device_name=_device_name(environment, on_gpu=on_gpu),
         libraries={} if environment is None else environment.libraries,
         options=options,
         steps_ns=steps.steps_ns if steps is not None and complete else (),
@@ -166,15 +167,15 @@ Cell = Callable[[Recorded], Hashable]
 
 
 def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED) -> list[str]:
-    """Return a name for each of ``runs``: those of one name are points of one series.
+    """Return a label for each of ``runs``; runs with one label are points of one series.
 
-    It is the framework; its version, where several of one framework are there; ``CPU`` or ``GPU``
-    where both are; and the options that runs of one framework differ in. Runs that still are of one
-    name and one ``cell`` of the table (its network, batch …) are told apart by their folders.
-    ``columns`` are facts that the table tells itself.
+    The label is the framework; its version, where the framework has several; ``CPU`` or ``GPU``
+    where both occur; and the options in which runs of one framework differ. Runs that still share a
+    label and a ``cell`` of the table (its network, batch …) get their folders appended. ``columns``
+    are facts with columns of their own.
     """
     facts = [_facts(run, columns) for run in runs]
-    places = {run.place for run in runs}
+    kinds = {run.device_kind for run in runs}
     versions: dict[str | None, set[str | None]] = defaultdict(set)
     given: dict[tuple[str | None, str], set[object]] = defaultdict(set)
     known = {name for own in facts for name in own}
@@ -187,22 +188,21 @@ def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED
         parts = [run.framework or PurePath(run.folder).name]
         if len(versions[run.framework]) > 1 and run.version:
             parts[0] += f" {run.version}"
-        parts += [run.place] if len(places) > 1 else []
+        parts += [run.device_kind] if len(kinds) > 1 else []
         differing = sorted(name for name in own if len(given[run.framework, name]) > 1)
         parts += [f"{name.replace('_', '-')} {_value(own[name])}" for name in differing]
         names.append(", ".join(parts))
-    return _told_apart(runs, names, cell)
+    return _distinct(runs, names, cell)
 
 
 def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
     """Return the options of ``run`` with its batch and devices, without ``columns``."""
     facts = {**run.options, "batch": run.batch, "processes": run.devices}
-    return {name: facts[name] for name in facts.keys() - columns - _SAID_OTHERWISE}
+    return {name: facts[name] for name in facts.keys() - columns - _IGNORED}
 
 
-def _told_apart(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> list[str]:
-    """Return ``names``; those that stand for two runs of one cell with as much of their folder as
-    tells these apart."""
+def _distinct(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> list[str]:
+    """Return ``names``, where they repeat in a cell with the folder parts that differ."""
     cells = [(name, cell(run)) for run, name in zip(runs, names, strict=True)]
     counts = Counter(cells)
     twice = {name for (name, _), count in counts.items() if count > 1}
@@ -212,8 +212,8 @@ def _told_apart(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> l
             f"{name} ({part(run)})" if name in twice else name
             for run, name in zip(runs, names, strict=True)
         ]
-        told = Counter((name, at) for name, (_, at) in zip(found, cells, strict=True))
-        if max(told.values(), default=0) == 1:
+        repeated = Counter((name, at) for name, (_, at) in zip(found, cells, strict=True))
+        if max(repeated.values(), default=0) == 1:
             break
     return found
 
@@ -237,12 +237,12 @@ def _value(value: object) -> str:
 
 
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
-    """Return machines and software of ``runs``, and where ``timed`` how; no line is empty.
+    """Return machines and software of ``runs``, and how they were timed; no line is empty.
 
-    Figures that are not of the steps' own times are of the traces.
+    Without ``timed`` the times are those of the traces.
     """
-    named = any(run.on for run in runs)
-    machines = _listed(run.on or (_UNNAMED if named else None) for run in runs)
+    named = any(run.device_name for run in runs)
+    machines = _listed(run.device_name or (_UNNAMED if named else None) for run in runs)
     libraries = _listed(
         f"{name} {version}" for run in runs for name, version in run.libraries.items()
     )
@@ -251,7 +251,7 @@ def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ..
     )
     networks = _listed(run.network for run in runs) if timed else _with_batches(runs)
     first = " · ".join(part for part in (networks, machines, software, libraries) if part)
-    how = _timing(runs) if timed else "times as the profiler has them" if runs else ""
+    how = _timing(runs) if timed else "times as recorded by the profiler" if runs else ""
     return tuple(line for line in (first, how) if line)
 
 
@@ -263,11 +263,11 @@ def _timing(runs: Sequence[Recorded]) -> str:
     steps = f"{least}" if least == most else f"{least} to {most}"
     kinds = {"median" if run.exact else "mean" for run in timed}
     beside = {run.timed == WITH for run in timed}
-    how = "with the profiler running" if beside == {True} else "without a profiler"
+    how = "with profiler" if beside == {True} else "without profiler"
     if len(beside) > 1:
-        how += ", some with it running (column timed)"
+        how += ", some with profiler (column timed)"
     noun = "step" if most == 1 else "steps"
-    return f"{' or '.join(sorted(kinds))} of {steps} {noun} {how}, warm-up left out"
+    return f"{' or '.join(sorted(kinds))} of {steps} {noun} {how}, warm-up excluded"
 
 
 def _with_batches(runs: Sequence[Recorded]) -> str:
@@ -294,8 +294,8 @@ def command(
 ) -> str:
     """Return the command that records ``network`` in ``framework`` with more ``options``.
 
-    ``sweep`` is an axis and its values. A network that is none of the workloads was trained by a
-    script, whose options nobody knows.
+    ``sweep`` is an axis and its values. A network outside the workloads was trained by a script,
+    whose options are unknown.
     """
     swept = [] if sweep is None else ["--sweep", f"{sweep[0]}={','.join(map(str, sweep[1]))}"]
     if network is not None and network not in NETWORKS:
@@ -306,24 +306,24 @@ def command(
 
 
 def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:
-    """Return what to record for a study that only GPUs fill, where all runs are of the CPU."""
-    if traced and all(one.run.place == "CPU" for one in traced):
+    """Return what to record for a study of GPU runs, where all runs are on the CPU."""
+    if traced and all(one.run.device_kind == "CPU" for one in traced):
         run = traced[0].run
         words = command(run.framework, run.network, "--device cuda")
-        return (f"{why}: {words}, where there is a GPU",)
+        return (f"{why}; on a GPU: {words}",)
     return to_record(traced, "--device cuda")
 
 
 def to_record(traced: Sequence[Traced], *options: str) -> tuple[str, ...]:
-    """Return what to record where there is no trace at all, or none to put beside it."""
+    """Return what to record where there is no trace, or only one."""
     batch = "--batch 32"
     if not traced:
         both = [command(name, "alexnet", batch, *options) for name in _FRAMEWORKS]
-        return (f"to fill this study: {'; '.join(both)}",)
+        return (f"record: {'; '.join(both)}",)
     if len(traced) > 1:
         return ()
     run = traced[0].run
     other = "JAX" if run.framework == "PyTorch" else "PyTorch"
     batch = f"--batch {run.batch}" if run.batch else batch
     words = command(other, run.network, batch, *options)
-    return (f"one run is there; beside it: {words}",)
+    return (f"one run only; record another: {words}",)

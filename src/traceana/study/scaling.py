@@ -1,4 +1,4 @@
-"""Speed-up by number of devices, and models of it (Kim et al. 2017, Figure 10)."""
+"""Speedup by number of devices, and models of it (Kim et al. 2017, Figure 10)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from traceana.study.study import Study
 
 MODELS: Final = "models"
 
-SHARED: Final = "shared batch"
-OWN: Final = "batch a device"
+STRONG: Final = "strong"
+WEAK: Final = "weak"
 FLOAT32: Final = 4
 SERIES: Final = ("network", "run", "scaling", "batch")
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -26,7 +26,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "run": pl.String,
     "framework": pl.String,
     "version": pl.String,
-    "on": pl.String,
+    "device_name": pl.String,
     "scaling": pl.String,
     "batch": pl.Int64,
     "devices": pl.Int64,
@@ -34,7 +34,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "timed": pl.String,
     "step_ns": pl.Int64,
     "images_per_s": pl.Float64,
-    "speed_up": pl.Float64,
+    "speedup": pl.Float64,
     "efficiency": pl.Float64,
     "communication_ns": pl.Int64,
     "communication_share": pl.Float64,
@@ -44,17 +44,17 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "parameter_bytes": pl.Int64,
     "of_parameters": pl.Float64,
 }
-"""One row a run and series. ``scaling`` tells what stays the same in the series as devices are
-added, and is ``batch`` images: those of all devices together (``shared batch``) or of each.
+"""One row per run and series. ``scaling`` is ``strong`` (``batch`` is the global batch size, the
+same in all of the series) or ``weak`` (``batch`` is the batch size per device).
 
-``speed_up`` is images a second over those of one device in the series, ``efficiency`` that over
-``devices``. ``communication_ns`` to ``reduced_bytes`` are those of
-:class:`traceana.study.scaling.Communication`; ``parameter_bytes`` are the model's in
-float32, as all weights of the workloads are, ``of_parameters`` is ``reduced_bytes`` over it."""
+``speedup`` is images/s over those of one device in the series, ``efficiency`` that over
+``devices``. ``communication_ns`` to ``reduced_bytes`` are those of :class:`Communication`;
+``parameter_bytes`` are the model's in float32, like all weights of the workloads;
+``of_parameters`` is ``reduced_bytes`` over it."""
 Gathering = Literal["O(N-1)", "O(log N)"]
 GATHERINGS: Final[tuple[Gathering, ...]] = ("O(N-1)", "O(log N)")
 FEWEST_COUNTS: Final = 3
-"""Fewer device counts than this fit any two parameters: they would tell nothing."""
+"""With fewer device counts the two parameters are underdetermined."""
 Floats = npt.NDArray[np.float64]
 FITTED: Final = dict(zip(GATHERINGS, ("linear_ns", "logarithmic_ns"), strict=True))
 """The columns of the models' times."""
@@ -88,19 +88,18 @@ def scaling_study(
     frame, models, refusals = with_models(in_series(runs, names, communications))
     notes = []
     if frame.is_empty():
-        notes.append("no run tells its batch")
+        notes.append("no run with a known batch size")
     if frame["communication_ns"].is_not_null().any():
         notes.append(
-            "communication: the time of a step in which a rank is in a collective, waiting for "
-            "the others included"
+            "communication: time per step in collectives, waiting for other ranks included"
         )
     if (models["gather_ns"] < 0).any():
-        notes.append("a negative time of gathering: steps got faster than the model allows")
+        notes.append("negative gather time: steps are faster than the model allows")
     if (models["compute_ns"] < 0).any():
-        notes.append("a negative time of computing: more devices only cost time here")
+        notes.append("negative compute time: additional devices only add time")
     return Study(
         Name.SCALING,
-        "Speed-up by number of devices",
+        "Speedup by number of devices",
         conditions(runs),
         Result(frame, {}, tuple(notes)),
         {MODELS: Result(models)} if models.height else {},
@@ -120,12 +119,12 @@ def in_series(
         _row(run, name, told, scaling)
         for run, name, told in zip(runs, names, communications, strict=True)
         if run.batch
-        for scaling in (SHARED, OWN)
-        if scaling == SHARED or run.batch % run.devices == 0
+        for scaling in (STRONG, WEAK)
+        if scaling == STRONG or run.batch % run.devices == 0
     ]
     frame = pl.DataFrame(rows, schema={**SCHEMA, "_folder": pl.String})
     # A half more: of two equally long series the shared batch's is the longer.
-    length = 2 * pl.col("devices").n_unique().over(SERIES) + (pl.col("scaling") == SHARED)
+    length = 2 * pl.col("devices").n_unique().over(SERIES) + (pl.col("scaling") == STRONG)
     longest = pl.col("_length") == pl.col("_length").max().over("_folder")
     frame = (
         frame.with_columns(length.alias("_length"))
@@ -146,9 +145,9 @@ def _row(run: Recorded, name: str, told: Communication | None, scaling: str) -> 
         "run": name,
         "framework": run.framework,
         "version": run.version,
-        "on": run.on,
+        "device_name": run.device_name,
         "scaling": scaling,
-        "batch": batch if scaling == SHARED else batch // run.devices,
+        "batch": batch if scaling == STRONG else batch // run.devices,
         "devices": run.devices,
         "status": run.status,
         "timed": run.timed,
@@ -167,9 +166,9 @@ def _row(run: Recorded, name: str, told: Communication | None, scaling: str) -> 
 
 def _sped_up(frame: pl.DataFrame) -> pl.DataFrame:
     one = pl.col("images_per_s").filter(pl.col("devices") == 1).mean().over(SERIES)
-    speed_up = pl.col("images_per_s") / one
+    speedup = pl.col("images_per_s") / one
     return frame.with_columns(
-        speed_up.alias("speed_up"), (speed_up / pl.col("devices")).alias("efficiency")
+        speedup.alias("speedup"), (speedup / pl.col("devices")).alias("efficiency")
     )
 
 
@@ -280,7 +279,7 @@ def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[s
     parts, rows, refusals = [], [], []
     for keys, series in frame.group_by(SERIES, maintain_order=True):
         timed = series.drop_nulls("step_ns")
-        shared = series["scaling"][0] == SHARED
+        shared = series["scaling"][0] == STRONG
         found = fits(timed["devices"].to_list(), timed["step_ns"].to_list(), shared_batch=shared)
         if found is None:
             refusals.append(_refusal(series, timed["devices"].n_unique()))
@@ -320,7 +319,7 @@ def _refusal(series: pl.DataFrame, counts: int) -> str:
     wanted = ("processes", (1, 2, 4))
     words = command(series["framework"][0], network, f"--batch {batch}", sweep=wanted)
     return (
-        f"{name} on {network or 'an unnamed network'}, {kind} {batch}: no model is fitted to fewer "
-        f"than {FEWEST_COUNTS} numbers of devices, and {counts} "
-        f"{'is' if counts == 1 else 'are'} there; {words}"
+        f"{name} on {network or 'unnamed network'}, {kind} scaling, batch {batch}: no model, "
+        f"{counts} device {'count' if counts == 1 else 'counts'} and at least {FEWEST_COUNTS} "
+        f"needed; record: {words}"
     )

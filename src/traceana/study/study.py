@@ -27,7 +27,7 @@ _COLUMNS: Final = {"time": "time_ns"}
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One study: ``title`` says what was measured, ``on`` on what, a line each.
+    """One study: ``title`` names the measurement, ``conditions`` its machines and software.
 
     ``result`` has the rows, ``sections`` further tables by their names. ``missing`` says what to
     record where the runs lack something.
@@ -35,7 +35,7 @@ class Study:
 
     name: Name
     title: str
-    on: tuple[str, ...]
+    conditions: tuple[str, ...]
     result: Result
     sections: Mapping[str, Result] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Exhibit:
         """Return what a reader of its figures has to know."""
         parts = (self.shows, self.method, self.hardware, self.versions)
         told = f"{self.source}: {'; '.join(part for part in parts if part)}"
-        drawn = () if self.rows else (f"{self.source} is only drawn: no numbers to put beside",)
+        drawn = () if self.rows else (f"{self.source}: plotted only, no printed numbers",)
         found = (f"{self.authors}: {finding}" for finding in self.findings)
         return (told, *drawn, *found)
 

@@ -1,4 +1,4 @@
-"""Time per image by batch size (Trindade and Lima, Figure 1)."""
+"""Step times of recorded runs: time per image by batch size, and relative speed by framework."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "run": pl.String,
     "framework": pl.String,
     "version": pl.String,
-    "place": pl.String,
-    "on": pl.String,
+    "device_kind": pl.String,
+    "device_name": pl.String,
     "batch": pl.Int64,
     "status": pl.String,
     "steps": pl.Int64,
@@ -29,20 +29,20 @@ BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "high_ns": pl.Int64,
     "images_per_s": pl.Float64,
 }
-"""One row a run. ``run`` names its series, ``status`` is ``ok`` or why there is no figure.
+"""One row per run. ``run`` is its series, ``status`` is ``ok`` or why there is no step time.
 
 ``step_ns`` is the time of one step, ``image_ns`` that over ``batch``, rounded to the nanosecond;
-``low_ns`` and ``high_ns`` are the quartiles of the steps over ``batch``. A run that failed has no
-times: null, never 0.
+``low_ns`` and ``high_ns`` are the quartiles of the steps over ``batch``. The times of a
+run that failed are null.
 """
 
 BATCHES: Final = tuple(2**power for power in range(10))
-"""Those of the paper."""
+"""The batch sizes of the paper."""
 
 RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "batch": pl.Int64,
-    "place": pl.String,
+    "device_kind": pl.String,
     "run": pl.String,
     "framework": pl.String,
     "version": pl.String,
@@ -53,8 +53,8 @@ RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "reference": pl.String,
     "relative_speed": pl.Float64,
 }
-"""One row a run. ``relative_speed`` is its images a second over those of ``reference``, the first
-run of the same network, batch and place; null where either has no figure."""
+"""One row per run. ``relative_speed`` is its images/s over those of ``reference``, the first run of
+the same network, batch and device; null where either is unknown."""
 
 
 def batch_study(runs: Sequence[Recorded]) -> Study:
@@ -63,10 +63,10 @@ def batch_study(runs: Sequence[Recorded]) -> Study:
     rows = [_batch_row(run, name) for run, name in zip(runs, names, strict=True) if run.batch]
     frame = pl.DataFrame(rows, schema=BATCH_SCHEMA).sort("network", "run", "batch", nulls_last=True)
     without = sum(1 for run in runs if not run.batch)
-    notes = [f"without the number of images a step, and left out: {without}"] if without else []
+    notes = [f"runs without batch size, excluded: {without}"] if without else []
     notes += limits(frame)
     if frame.is_empty():
-        notes.append("no run tells its batch")
+        notes.append("no run with a known batch size")
     return Study(
         Name.BATCH,
         "Time per image by batch size",
@@ -77,19 +77,19 @@ def batch_study(runs: Sequence[Recorded]) -> Study:
 
 
 def limits(frame: pl.DataFrame) -> list[str]:
-    """Return a sentence a series of which a run failed: where, why, and what ran before it."""
+    """Return a note per series with a failed run: where, why, and the largest batch that ran."""
     sentences = []
     for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
         failed = rows.filter(pl.col("status") != "ok")
         if failed.is_empty():
             continue
         ran = rows.filter(pl.col("status") == "ok")["batch"].max()
-        largest = f"the largest that ran is {ran!s}" if ran is not None else "none ran"
+        largest = f"largest batch that ran: {ran!s}" if ran is not None else "no batch ran"
         reasons = failed.group_by("status", maintain_order=True).agg(pl.col("batch").unique())
-        told = "; ".join(
+        failures = "; ".join(
             f"{why} at batch {', '.join(map(str, sorted(at)))}" for why, at in reasons.iter_rows()
         )
-        sentences.append(f"{run} on {network or 'an unnamed network'}: {told}; {largest}")
+        sentences.append(f"{run} on {network or 'unnamed network'}: {failures}; {largest}")
     return sentences
 
 
@@ -101,8 +101,8 @@ def _batch_row(run: Recorded, name: str) -> dict[str, object]:
         "run": name,
         "framework": run.framework,
         "version": run.version,
-        "place": run.place,
-        "on": run.on,
+        "device_kind": run.device_kind,
+        "device_name": run.device_name,
         "batch": run.batch,
         "status": run.status,
         "steps": len(run.steps_ns),
@@ -116,20 +116,20 @@ def _batch_row(run: Recorded, name: str) -> dict[str, object]:
 
 
 def _missing_batches(frame: pl.DataFrame) -> list[str]:
-    """Return the commands for series of a single batch: they have no course."""
+    """Return the commands to record more batches of series with a single one."""
     if frame.is_empty():
-        return [f"to fill this study: {command(None, None, sweep=('batch', BATCHES))}"]
-    told = []
+        return [f"record: {command(None, None, sweep=('batch', BATCHES))}"]
+    commands = []
     for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
         if rows["batch"].n_unique() == 1:
             others = [batch for batch in BATCHES if batch != rows["batch"][0]]
             words = command(rows["framework"][0], network, sweep=("batch", others))
-            told.append(f"{run} has one batch; for its course: {words}")
-    return told
+            commands.append(f"{run}: one batch only; record more: {words}")
+    return commands
 
 
 def ratio_study(runs: Sequence[Recorded]) -> Study:
-    """Return how fast each run is relative to the first of its network, batch and place.
+    """Return how fast each run is relative to the first of its network, batch and device.
 
     The order of ``runs`` decides which framework is the reference.
     """
@@ -142,7 +142,7 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
     frame = pl.DataFrame(found, schema=RATIO_SCHEMA)
     first = frame["run"].first() if frame.height else None
     # The same series is the reference of every network that has it.
-    alike = ("network", "batch", "place")
+    alike = ("network", "batch", "device_kind")
     chosen = (
         frame.with_row_index("_row")
         .sort(pl.col("run").ne_missing(pl.lit(first, pl.String)), "_row")
@@ -159,11 +159,11 @@ def ratio_study(runs: Sequence[Recorded]) -> Study:
             ratio(pl.col("images_per_s"), pl.col("_of_reference")).alias("relative_speed")
         )
         .select(list(RATIO_SCHEMA))
-        .sort("network", "batch", "place", maintain_order=True)
+        .sort("network", "batch", "device_kind", maintain_order=True)
     )
-    notes = ["speed is images a second; the reference is the first run that was named"]
+    notes = ["speed: images/s, relative to the first run given"]
     if frame.is_empty():
-        notes = ["no run tells its network and batch"]
+        notes = ["no run with a known network and batch size"]
     return Study(
         Name.RATIO,
         "Speed relative to the first framework, by network",
@@ -177,7 +177,7 @@ def _ratio_row(run: Recorded, name: str) -> dict[str, object]:
     return {
         "network": run.network,
         "batch": run.batch,
-        "place": run.place,
+        "device_kind": run.device_kind,
         "run": name,
         "framework": run.framework,
         "version": run.version,
@@ -191,11 +191,11 @@ def _ratio_row(run: Recorded, name: str) -> dict[str, object]:
 def _missing_frameworks(frame: pl.DataFrame) -> list[str]:
     if frame.is_empty():
         both = [command(one, "alexnet", "--batch 32") for one in ("PyTorch", "JAX")]
-        return [f"to fill this study: {'; '.join(both)}"]
-    alone = frame.filter(pl.col("run").n_unique().over("network", "batch", "place") == 1)
-    told = []
+        return [f"record: {'; '.join(both)}"]
+    alone = frame.filter(pl.col("run").n_unique().over("network", "batch", "device_kind") == 1)
+    commands = []
     for network, batch, framework in alone.select("network", "batch", "framework").iter_rows():
         other = "JAX" if framework == "PyTorch" else "PyTorch"
         words = command(other, network, f"--batch {batch}")
-        told.append(f"{network} at batch {batch} was recorded once; beside it: {words}")
-    return told
+        commands.append(f"{network}, batch {batch}: one run only; record another: {words}")
+    return commands

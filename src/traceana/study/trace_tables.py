@@ -1,4 +1,4 @@
-"""What the studies have in common whose rows are a run and an item of its traces."""
+"""Studies of traces side by side: layers by framework, epilogues, SGEMM and transfers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FRAMEWORKS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""One row a run and layer, as :func:`traceana.comparison.layer_table` has them."""
+"""One row per run and layer, as in :func:`traceana.comparison.layer_table.layer_table`."""
 EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -59,7 +59,7 @@ EPILOGUES_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""As :func:`traceana.comparison.epilogue_table.epilogues` has them, without the other work."""
+"""The columns of :func:`traceana.comparison.epilogue_table.epilogues`, without the other work."""
 SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -71,8 +71,8 @@ SGEMM_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "mean_ns": pl.Int64,
     "per": pl.String,
 }
-"""One row a run, tile with layout, and form; ``library`` lists whose kernels they are, ``mean_ns``
-is the time of one call, rounded down."""
+"""One row per run, tile with layout, and form; ``library`` lists the libraries of the kernels,
+``mean_ns`` is the time of one call, rounded down."""
 TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -122,14 +122,14 @@ def tables(
         [pl.DataFrame(schema=dict(schema)), *(conformed(own, schema) for own in frames)]
     )
     if set(frame["per"]) == {PER_STEP}:
-        notes.insert(0, "figures are means over the measured steps")
+        notes.insert(0, "means over the measured steps")
     return frame, tuple(notes)
 
 
 def conformed(
     frame: pl.DataFrame, schema: Mapping[str, pl.DataType | type[pl.DataType]]
 ) -> pl.DataFrame:
-    """Return the columns of ``schema`` in its types; those that ``frame`` has not are null."""
+    """Return the columns of ``schema`` in its types; columns that ``frame`` lacks are null."""
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
         for name, kind in schema.items()
@@ -137,9 +137,9 @@ def conformed(
 
 
 def of_basis(table: Table) -> pl.DataFrame:
-    """Return the rows of ``table`` with one column a figure, and ``per``, what all are of.
+    """Return the rows of ``table`` with one column per figure, and ``per``, their basis.
 
-    That is the ``step`` where all runs mark steps, else the ``recording``.
+    The basis is ``step`` where all runs mark steps, else ``recording``.
     """
     frame = table.frame
     of_step = {name: _whole(name) for name in frame.columns if name.startswith("step_")}
@@ -154,7 +154,7 @@ def _whole(column: str) -> str:
 
 
 def frameworks_study(traced: Sequence[Traced]) -> Study:
-    """Return the time of each layer in each run, the layers of all runs of a network aligned."""
+    """Return the time of each layer in each run; the layers of a network's runs are aligned."""
     frame, notes = tables(traced, layer_table, FRAMEWORKS_SCHEMA)
     return Study(
         Name.FRAMEWORKS,
@@ -179,7 +179,7 @@ def epilogues_study(traced: Sequence[Traced]) -> Study:
 
 
 def sgemm_study(traced: Sequence[Traced]) -> Study:
-    """Return the single-precision matrix products of each run by tile."""
+    """Return the single-precision GEMMs of each run by tile."""
     each, notes = tables(traced, sgemms, SGEMM_SCHEMA)
     libraries = pl.col("library").drop_nulls().unique(maintain_order=True).str.join(", ")
     calls, time = pl.col("calls").sum(), pl.col("time_ns").sum()
@@ -195,10 +195,10 @@ def sgemm_study(traced: Sequence[Traced]) -> Study:
     )
     return Study(
         Name.SGEMM,
-        "Single-precision matrix products by kernel",
+        "Single-precision GEMMs by kernel",
         conditions([one.run for one in traced], timed=False),
         Result(frame, {}, notes),
-        missing=on_a_gpu(traced, "operators of the CPU tell no precision"),
+        missing=on_a_gpu(traced, "CPU operators have no precision"),
     )
 
 
@@ -207,8 +207,8 @@ def transfers_study(traced: Sequence[Traced]) -> Study:
     frame, notes = tables(traced, transfers, TRANSFERS_SCHEMA)
     return Study(
         Name.TRANSFERS,
-        "Copies by direction",
+        "Transfers by direction",
         conditions([one.run for one in traced], timed=False),
         Result(frame, {}, notes),
-        missing=on_a_gpu(traced, "on the CPU nothing is copied to a device"),
+        missing=on_a_gpu(traced, "no device copies on a CPU"),
     )

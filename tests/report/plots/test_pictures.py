@@ -85,7 +85,7 @@ def test_scaling(make: Make) -> None:
     lines = {line.label: dict(zip(line.x, line.y, strict=True)) for line in speed.lines}
     assert lines["batch 64"] == pytest.approx({1: 1.0, 2: 80 / 50, 4: 80 / 50})
     assert lines["model O(N-1)"] == pytest.approx(lines["batch 64"])
-    assert lines["as many times as devices"] == {1: 1, 2: 2, 4: 4}
+    assert lines["ideal"] == {1: 1, 2: 2, 4: 4}
     assert [(line.label, list(line.x), list(line.y)) for line in share.lines] == [
         ("batch 64", [2, 4], [20.0, 20.0])
     ]
@@ -125,7 +125,7 @@ def test_more_layers_than_can_be_read_are_cut_and_that_is_told(make: Make) -> No
     frame = pl.concat([one.cast(study.result.frame.schema) for one in many])
     result = type(study.result)(frame, {}, ())
     picture = drawn(Study(study.name, study.title, (), result))
-    assert picture.on == ["the 30 of 50 rows with the most time"]
+    assert picture.on == ["30 of 50 rows, by time"]
     assert list(picture.panels[0].rows) == [f"layer {n:02}" for n in range(20, 50)]
 
 

@@ -38,13 +38,13 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
         ("timed", "step_ns", "steps", "source"),
     ),
     Name.RATIO: Layout(
-        ("network", "batch", "place", "run", "relative_speed", "images_per_s", "step_ns", "timed",
+        ("network", "batch", "device_kind", "run", "relative_speed", "images_per_s", "step_ns", "timed",
          "status", "reference", "source"),
-        ("timed", "place", "step_ns", "source"),
+        ("timed", "device_kind", "step_ns", "source"),
     ),
     Name.SCALING: Layout(
         ("network", "run", "scaling", "batch", "devices", "step_ns", "linear_ns",
-         "logarithmic_ns", "images_per_s", "speed_up", "efficiency", "communication_share",
+         "logarithmic_ns", "images_per_s", "speedup", "efficiency", "communication_share",
          "exposed_share", "reduced_bytes", "of_parameters", "status", "source"),
         ("images_per_s", "exposed_share", "efficiency", "scaling", "linear_ns", "logarithmic_ns",
          "source"),
@@ -97,8 +97,8 @@ def _page(found: Study, shown: Arranged) -> Page:
     layout = LAYOUTS[found.name]
     frame = shown.frame
     blocks: list[Block] = [Heading(found.title)]
-    if found.on:
-        blocks.append(Facts(tuple(("", line) for line in found.on)))
+    if found.conditions:
+        blocks.append(Facts(tuple(("", line) for line in found.conditions)))
     own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
     if own.height:
         blocks += _own(own, layout)
@@ -111,7 +111,7 @@ def _page(found: Study, shown: Arranged) -> Page:
     source = {
         "study": found.name.value,
         "title": found.title,
-        "on": list(found.on),
+        "conditions": list(found.conditions),
         "missing": list(found.missing),
     }
     notes = notes_of((*shown.notes, *found.missing))

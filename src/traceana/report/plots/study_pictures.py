@@ -23,18 +23,18 @@ from traceana.report.plots.picture import (
 from traceana.report.text import plain
 from traceana.study import Name
 from traceana.study.convolution_algorithms import DIRECTIONS
-from traceana.study.scaling import FITTED, MODELS, SERIES, SHARED
+from traceana.study.scaling import FITTED, MODELS, SERIES, STRONG
 from traceana.study.study import Study
 
 _CALLED: Final = {
     "fprop": "forward",
     "dgrad": "data gradient",
     "wgrad": "weight gradient",
-    None: "either direction",
+    None: "unknown direction",
 }
-_BATCH: Final = Axis("batch (images)", log=2)
+_BATCH: Final = Axis("batch size", log=2)
 
-_UNNAMED = "network not recorded"
+_UNNAMED = "unnamed network"
 _MOST: Final = 30
 """More items than this are unreadable beside each other."""
 _ITEMS: Final[Mapping[Name, tuple[str, ...]]] = {
@@ -47,9 +47,9 @@ _PANELS: Final[Mapping[Name, Mapping[str, str]]] = {
     Name.FRAMEWORKS: {"forward_ns": "forward", "backward_ns": "backward"},
     Name.EPILOGUES: {"time_ns": ""},
     Name.SGEMM: {"time_ns": "time", "calls": "calls"},
-    Name.TRANSFERS: {"bytes": "size", "bytes_per_s": "throughput", "time_ns": "time"},
+    Name.TRANSFERS: {"bytes": "bytes", "bytes_per_s": "bandwidth", "time_ns": "time"},
 }
-_IDEAL = "as many times as devices"
+_IDEAL = "ideal"
 _DASHES = dict(zip(FITTED, ("--", "-."), strict=True))
 
 
@@ -91,7 +91,7 @@ def algorithms_picture(study: Study) -> Picture:
         lines = _lines(own, "workspace_bytes", size_unit, several)
         sizes.append(Panel(f"{title}: workspace", _BATCH, size, lines))
     panels = times if held.is_empty() else [*times, *sizes]
-    return Picture(study.title, study.on, panels, min(3, len(times)), share="row")
+    return Picture(study.title, study.conditions, panels, min(3, len(times)), share="row")
 
 
 def _without_batch(study: Study) -> Picture:
@@ -100,7 +100,7 @@ def _without_batch(study: Study) -> Picture:
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
     panels = _timed(frame, rows, [names.part(row) for row in rows])
-    return Picture("Time of convolution algorithms", study.on, panels, 3, share="all")
+    return Picture("Time of convolution algorithms", study.conditions, panels, 3, share="all")
 
 
 def layerwise_picture(study: Study) -> Picture:
@@ -125,11 +125,11 @@ def layerwise_picture(study: Study) -> Picture:
         pl.col("direction").is_in(["fprop", "forward"]), pl.col("status") == "ok"
     )
     if forward["executed_flops"].is_not_null().any():
-        axis, unit = flops_axis("operations", forward["executed_flops"])
+        axis, unit = flops_axis("executed FLOPs", forward["executed_flops"])
         bars = summed(forward, "_s", "layer", rows, "executed_flops", unit)
-        panels.append(Panel("forward: operations executed", axis, rows=rows, bars=bars))
+        panels.append(Panel("forward: executed FLOPs", axis, rows=rows, bars=bars))
     title = study.title if batch is None else f"{study.title}, batch {batch!s}"
-    return Picture(title, study.on, panels, min(2, len(panels)), share="all")
+    return Picture(title, study.conditions, panels, min(2, len(panels)), share="all")
 
 
 def _timed(frame: pl.DataFrame, rows: list[str], names: list[str]) -> list[Panel]:
@@ -174,13 +174,17 @@ def batch_picture(study: Study) -> Picture:
     panels = [
         Panel(
             str(network or _UNNAMED),
-            Axis("batch (images a step)", log=2),
+            Axis("batch size", log=2),
             y,
             lines=[_line(str(run), rows, unit) for (run,), rows in _by_run(of_network)],
         )
         for (network,), of_network in frame.group_by("network", maintain_order=True)
     ]
-    on = [*study.on, "shaded: the middle half of the steps"] if _spread(frame) else [*study.on]
+    on = (
+        [*study.conditions, "shaded: interquartile range of the steps"]
+        if _spread(frame)
+        else [*study.conditions]
+    )
     return Picture(f"{study.title}, training", on, panels)
 
 
@@ -221,11 +225,11 @@ def items_picture(study: Study) -> Picture:
     if "role" in frame.columns:
         frame = frame.filter(pl.col("role") == "layer")
     rows = frame["_row"].unique(maintain_order=True).to_list()
-    on = list(study.on)
+    on = list(study.conditions)
     if len(rows) > _MOST:
         most = frame.group_by("_row").agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
         kept = set(most["_row"].head(_MOST))
-        on.append(f"the {_MOST} of {len(rows)} rows with the most time")
+        on.append(f"{_MOST} of {len(rows)} rows, by time")
         rows = [row for row in rows if row in kept]
     drawn = _PANELS[study.name]
     # The passes are parts of one step.
@@ -273,15 +277,15 @@ def ratio_picture(study: Study) -> Picture:
     """Return the bars of ``study``; the dashed line is the reference."""
     frame = study.result.frame.filter(pl.col("network").is_not_null())
     named = frame.with_columns(
-        pl.format("{}, batch {}, {}", "network", "batch", "place").alias("_row")
+        pl.format("{}, batch {}, {}", "network", "batch", "device_kind").alias("_row")
     )
     rows = named["_row"].unique(maintain_order=True).to_list()
     bars = [
         _bars(str(run), rows, own) for (run,), own in named.group_by("run", maintain_order=True)
     ]
     references = ", ".join(frame["reference"].drop_nulls().unique(maintain_order=True))
-    axis = Axis(f"images a second, over those of {references}")
-    return Picture(study.title, study.on, [Panel("", axis, rows=rows, bars=bars, mark=1.0)])
+    axis = Axis(f"images/s relative to {references}")
+    return Picture(study.title, study.conditions, [Panel("", axis, rows=rows, bars=bars, mark=1.0)])
 
 
 def _bars(run: str, rows: list[str], own: pl.DataFrame) -> Bars:
@@ -308,22 +312,22 @@ def scaling_picture(study: Study) -> Picture:
         lines = [Line(_IDEAL, counts, counts, dash=":")]
         told = []
         for keys, series in rows.group_by("scaling", "batch", maintain_order=True):
-            label = f"batch {keys[1]}" if keys[0] == SHARED else f"batch {keys[1]} a device"
+            label = f"batch {keys[1]}" if keys[0] == STRONG else f"batch {keys[1]} per device"
             lines += [_points(label, series), *_model(models, series)]
             told.append(_shares(label, series))
-        panels.append(Panel(title, devices, Axis("speed-up over one device", log=2), lines=lines))
+        panels.append(Panel(title, devices, Axis("speedup over one device", log=2), lines=lines))
         if any(line.x for line in told):
             share = Axis("communication (% of the step)")
             shares.append(Panel(title, devices, share, lines=[line for line in told if line.x]))
     columns = 2 if len(panels) == 1 else min(3, len(panels))
-    return Picture(study.title, study.on, [*panels, *shares], columns)
+    return Picture(study.title, study.conditions, [*panels, *shares], columns)
 
 
 def _points(label: str, series: pl.DataFrame) -> Line:
-    ran = series.drop_nulls("speed_up")
+    ran = series.drop_nulls("speedup")
     failed = series.filter(pl.col("status") != "ok").select("devices", "status")
     crosses = [Failure(count, why) for count, why in failed.iter_rows()]
-    return Line(label, ran["devices"].to_list(), ran["speed_up"].to_list(), failures=crosses)
+    return Line(label, ran["devices"].to_list(), ran["speedup"].to_list(), failures=crosses)
 
 
 def _model(models: pl.DataFrame | None, series: pl.DataFrame) -> list[Line]:
@@ -331,12 +335,12 @@ def _model(models: pl.DataFrame | None, series: pl.DataFrame) -> list[Line]:
     if models is None:
         return []
     own = models.join(series, on=SERIES, how="semi", nulls_equal=True).filter("fits_better")
-    ran = series.drop_nulls("speed_up")
+    ran = series.drop_nulls("speedup")
     return [
         Line(
             f"model {name}",
             ran["devices"].to_list(),
-            (ran["speed_up"] * ran["step_ns"] / ran[FITTED[name]]).to_list(),
+            (ran["speedup"] * ran["step_ns"] / ran[FITTED[name]]).to_list(),
             dash=_DASHES[name],
         )
         for name in own["model"]
