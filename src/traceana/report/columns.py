@@ -50,7 +50,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.LONG: (
         "range call title finding estimate caveat pytorch tensorflow jax shape "
         "algorithms reason derivation operator operators also_matched value algorithm "
-        "run on source reference"
+        "run device_name source reference"
     ),
     Kind.PATH: "layer a b",
     Kind.COUNT: (
@@ -85,7 +85,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.DEVICE: "device",
     Kind.FLAG: "warm_up batched small tensor_core fits_better",
     Kind.PROBABILITY: "p",
-    Kind.RATIO: "relative_speed speed_up to_first image_to_first",
+    Kind.RATIO: "relative_speed speedup to_first image_to_first",
 }
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 

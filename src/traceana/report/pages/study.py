@@ -38,7 +38,8 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
         ("timed", "step_ns", "steps", "source"),
     ),
     Name.RATIO: Layout(
-        ("network", "batch", "device_kind", "run", "relative_speed", "images_per_s", "step_ns", "timed",
+        ("network", "batch", "device_kind", "run", "relative_speed", "images_per_s", "step_ns",
+         "timed",
          "status", "reference", "source"),
         ("timed", "device_kind", "step_ns", "source"),
     ),
