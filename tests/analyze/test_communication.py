@@ -250,7 +250,7 @@ def test_an_empty_result_says_why() -> None:
     b.kernel("gemm", 0, 10)
     assert communication(b.build()).notes[-1] == "no steps: the trace has no step markers"
     b.step(1, 0, 100)
-    assert communication(b.build()).notes[-1] == "no communication: no collective ran in a step"
+    assert communication(b.build()).notes[-1] == "no communication: no collectives in any step"
     assert communication(TraceBuilder().build()).notes[-1].startswith("no device activities")
 
 

@@ -532,6 +532,7 @@ def test_without_steps_the_path_is_of_everything(each: Both) -> None:
             ("host", 200),
         ]
         assert critical(trace).notes == (
-            "GPU share of the path 66.7%, without host time outside operators and calls 66.7%",
-            "no steps: the path is of the whole recording",
+            "GPU share of the critical path 66.7 % · 66.7 % without host time outside operators "
+            "and calls",
+            "no steps: critical path of the whole capture",
         )

@@ -38,7 +38,7 @@ def each(tmp_path: Path) -> Both:
 def found(trace: Trace, *columns: str) -> list[tuple[Any, ...]]:
     """Return the gaps between work, in order: start, length, cause and ``columns``."""
     frame = idle(trace, "gap").frame.sort("rank", "device", "start_ns")
-    frame = frame.filter(~frame["cause"].is_in(["begin", "end"]))
+    frame = frame.filter(~frame["cause"].is_in(["before_first", "after_last"]))
     return frame.select("start_ns", "time_ns", "cause", *columns).rows()
 
 
@@ -343,7 +343,7 @@ def test_the_recording_begins_and_ends(each: Both) -> None:
     run.range("all", 0, 7_000)
     for trace in each(run):
         rows = idle(trace).frame.select("cause", "count", "time_ns").rows()
-        assert rows == [("host", 1, 4_200), ("end", 1, 1_000), ("begin", 1, 100)]
+        assert rows == [("host", 1, 4_200), ("after_last", 1, 1_000), ("before_first", 1, 100)]
         (row,) = devices(trace).frame.to_dicts()
         assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (7_000, 1_700, 5_300)
 
@@ -357,7 +357,7 @@ def test_before_the_first_work_of_a_step_the_host_is_asked_from_the_steps_begin(
     for trace in each(run):
         rows = idle(trace, "gap").frame.sort("start_ns")
         assert rows.select("start_ns", "time_ns", "cause", "explained_ns", "before").rows() == [
-            (0, 1_000, "begin", 1_000, None),
+            (0, 1_000, "before_first", 1_000, None),
             (1_000, 4_200, "data_loader", 3_600, None),
         ]
         assert rows["after"].to_list() == ["gemm", "gemm"]
@@ -384,7 +384,7 @@ def test_the_host_too_is_asked_from_the_steps_begin(begin: int) -> None:
     own = {"process": 1, "thread": 1, "start": 1_000, "duration": 500}
     b.operator("aten::mm", 1_000, 500, op=b.row("ops", name="aten::mm", depth=0, **own), step=0)
     rows = idle(b.build(), "gap").frame.sort("start_ns").select("start_ns", "time_ns", "cause")
-    before = [(0, begin, "begin")] if begin else []
+    before = [(0, begin, "before_first")] if begin else []
     assert rows.rows() == [*before, (begin, 1_000 - begin, "host")]
 
 
@@ -393,7 +393,7 @@ def test_work_that_no_step_launched_has_the_recordings_begin_before_it(each: Bot
     run.launch(at=0, begins=1_200, duration=100)
     run.step(0, 500, 2_000)
     for trace in each(run):
-        assert idle(trace).frame.select("cause", "time_ns").rows()[0] == ("begin", 1_200)
+        assert idle(trace).frame.select("cause", "time_ns").rows()[0] == ("before_first", 1_200)
 
 
 def test_a_thread_that_had_not_begun_is_not_asked(each: Both) -> None:

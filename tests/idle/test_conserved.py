@@ -152,8 +152,8 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
         assert not any(busy[start:end])
         edge = start in (0, judged_from) or busy[start - 1]
         assert edge or any(w.start == w.end == start for w in work)
-        assert (row["cause"] == "begin") == (end <= judged_from)
-        if row["cause"] in ("begin", "end"):
+        assert (row["cause"] == "before_first") == (end <= judged_from)
+        if row["cause"] in ("before_first", "after_last"):
             continue
         behind = [i for i, w in enumerate(work) if w.start == end]
         launch = min(launches[behind[0]], end)

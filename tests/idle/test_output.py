@@ -85,7 +85,7 @@ def test_the_figures_of_the_device(file: Path) -> None:
     assert (place["launch_bound"], place["launch_bound_ns"]) == (4, 8_000)
     assert place["launch_bound_share"] == 0.5
     # Launch to kernel: 3,000 twice, 37,900 and 829,900 in each step.
-    assert (place["queue_median_ns"], place["queue_p95_ns"]) == (3_000, 829_900)
+    assert (place["launch_delay_median_ns"], place["launch_delay_p95_ns"]) == (3_000, 829_900)
 
 
 def test_the_steps(file: Path) -> None:

@@ -117,7 +117,7 @@ def test_its_holders_account_for_the_peak(trained: Path) -> None:
         if now > most:
             most, at_most = now, dict(live)
     held = memory(traceana.open(trained), "operator")
-    known = held.frame.filter(held.frame["operator"] != "(before the recording)")
+    known = held.frame.filter(held.frame["operator"] != "(allocated before capture)")
     assert known["bytes"].sum() == sum(at_most.values())
     assert known["count"].sum() == len(at_most)
     assert held.totals["bytes"] == most

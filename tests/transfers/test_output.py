@@ -91,7 +91,7 @@ def test_the_sentence_says_what_the_row_says(file: Path) -> None:
 
 
 ROW = {
-    **{"direction": "HtoD", "host_memory": "pinned", "count": 4, "small": False, "waits": "no"},
+    **{"direction": "HtoD", "host_memory": "pinned", "count": 4, "small": False, "blocking": "no"},
     **{"time_ns": 1_000_000, "exposed_ns": 0, "mean_bytes": 1e8, "bytes_per_s": 4e11},
     **{"peak_share": None, "link": None},
 }

@@ -52,7 +52,7 @@ def test_a_pageable_copy_that_nothing_hides(each: Both) -> None:
             "link": "PCIe 4 x16",
             "peak_bytes_per_s": PCIE4,
             "peak_share": 16e9 / PCIE4,
-            "waits": "maybe",
+            "blocking": "possibly",
             "synchronous": 0,
             "staged": 1,
             "asynchronous": 0,
@@ -160,7 +160,7 @@ def test_the_steps_that_are_not_selected_still_hide_copies(each: Both) -> None:
 
 def test_who_asked(each: Both) -> None:
     for trace in each(stepped()):
-        assert figures(trace, "operator", "direction", "waits", by="operator") == [
+        assert figures(trace, "operator", "direction", "blocking", by="operator") == [
             ("aten::to", "HtoD", "no"),
             ("aten::item", "DtoH", "yes"),
         ]
@@ -184,7 +184,7 @@ def test_the_innermost_range_asked(tmp_path: Path) -> None:
             ("outer", 10),
             (None, 5),
         ]
-        assert "the trace tells no range of 1 of 3 copies" in result.notes
+        assert "no range recorded: 1 of 3 copies" in result.notes
 
 
 def test_sizes_are_powers_of_two(each: Both) -> None:
@@ -215,7 +215,7 @@ def test_migrations_of_unified_memory_are_no_copies_of_the_program(tmp_path: Pat
     run.copy("HtoD", 100, at=0, begins=100, duration=10, memory="managed")
     run.migrate("HtoD", 65_536, begins=200, duration=30)
     run.migrate("DtoH", 4_096, begins=300, duration=20)
-    rows = figures(nsys(run, tmp_path), "direction", "host_memory", "count", "bytes", "waits")
+    rows = figures(nsys(run, tmp_path), "direction", "host_memory", "count", "bytes", "blocking")
     assert rows == [
         ("unified_HtoD", "managed", 1, 65_536, None),
         ("unified_DtoH", "managed", 1, 4_096, None),

@@ -47,7 +47,7 @@ class Row:
 
 
 def host_side(direction: str, source: str | None, destination: str | None) -> Key:
-    side = source if direction.startswith("h") else destination if direction[2] == "h" else None
+    side = source if direction.startswith("H") else destination if direction[3] == "H" else None
     return direction, side
 
 
@@ -90,7 +90,7 @@ def of_json(path: Path) -> Iterator[Row]:
         first, second, source, destination = NAME.match(event["name"]).groups()  # type: ignore[union-attr]
         kinds = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device"}
         source, destination = (kinds.get(kind, "unknown") for kind in (source, destination))
-        key = host_side(f"{first}2{second}".lower(), source, destination)
+        key = host_side(f"{first}to{second}", source, destination)
         size = args.get("bytes", sizes.get(args.get("correlation")))
         yield Row(*span, key, None if size is None else int(size))
 

@@ -23,7 +23,7 @@ def test_bytes_that_some_copies_lack_are_no_sum() -> None:
     assert [row[key] for key in ("bytes", "mean_bytes", "bytes_per_s")] == [None] * 3
     assert row["small"] is False
     assert "bytes" not in result.totals
-    assert "does not tell the bytes of 1 of 2 copies" in result.notes[0]
+    assert "copy size not recorded: 1 of 2 copies" in result.notes[0]
 
 
 def test_copies_of_no_time_have_no_throughput() -> None:
@@ -34,7 +34,7 @@ def test_copies_of_no_time_have_no_throughput() -> None:
     result = transfers(builder.build())
     rates = result.frame.select("direction", "bytes_per_s", "median_bytes_per_s").rows()
     assert rates == [("HtoD", 2e10, 1e10), ("DtoH", None, None)]
-    assert any("2 of 3 copies last 0 ns" in note for note in result.notes)
+    assert any("copies of 0 ns: 2 of 3" in note for note in result.notes)
 
 
 def test_devices_that_differ_have_no_common_peak() -> None:
@@ -53,9 +53,9 @@ def test_devices_that_differ_have_no_common_peak() -> None:
 @pytest.mark.parametrize(
     ("device", "note"),
     [
-        ({}, "is not known for a device that the file does not name"),
-        ({"name": "GPU of tomorrow", "vendor": "NVIDIA"}, "is not known for GPU of tomorrow"),
-        (NAMED, "as the device was built"),
+        ({}, "link peak unknown: device name not recorded"),
+        ({"name": "GPU of tomorrow", "vendor": "NVIDIA"}, "link peak unknown: GPU of tomorrow"),
+        (NAMED, "datasheet unidirectional peak"),
     ],
 )
 def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: str) -> None:
@@ -72,9 +72,9 @@ def test_half_of_the_calls_known_is_told() -> None:
     builder.copy("HtoD", 0, 10, bytes=1, source_memory="pinned", call=call)
     builder.copy("HtoD", 20, 10, bytes=1, source_memory="pinned")
     result = transfers(builder.build())
-    columns = ("waits", "synchronous", "staged", "asynchronous", "count")
+    columns = ("blocking", "synchronous", "staged", "asynchronous", "count")
     assert result.frame.select(columns).rows() == [("yes", 1, 0, 0, 2)]
-    assert any("no call is recorded for 1 of 2 copies" in note for note in result.notes)
+    assert any("1 of 2 copies, no call recorded" in note for note in result.notes)
 
 
 def test_calls_of_both_kinds_are_mixed() -> None:
@@ -82,7 +82,7 @@ def test_calls_of_both_kinds_are_mixed() -> None:
     for name in ("cudaMemcpy", "cudaMemcpyAsync"):
         call = builder.row("calls", name=name, start=0, duration=1)
         builder.copy("HtoD", 0, 10, bytes=1, source_memory="pinned", call=call)
-    assert transfers(builder.build()).frame["waits"].to_list() == ["mixed"]
+    assert transfers(builder.build()).frame["blocking"].to_list() == ["mixed"]
 
 
 def test_what_asked_may_be_a_layer_or_a_role() -> None:
@@ -106,7 +106,7 @@ def test_every_table_has_the_same_columns_with_and_without_copies(by: By) -> Non
     assert tuple(full.frame.columns[-len(COLUMNS) :]) == COLUMNS
     assert full.frame.columns == empty.frame.columns
     assert empty.frame.is_empty()
-    assert empty.notes == ("no copies in the trace or in what was selected of it",)
+    assert empty.notes == ("no copies in the trace or the selection",)
     assert empty.totals == {"count": 0, "time_ns": 0, "exposed_ns": 0}
 
 

@@ -51,7 +51,7 @@ def small_copies(figures: Figures) -> Found | None:
         figures,
         _with_saving(rows, reached),
         ("mean_bytes", "direction", "bytes_per_s", "large_bytes_per_s"),
-        ("bytes_per_s", "large_bytes_per_s", "waits", "saving_ns"),
+        ("bytes_per_s", "large_bytes_per_s", "blocking", "saving_ns"),
         saving="saving_ns",
         mean_bytes=int(rows["bytes"].sum()) // int(rows["count"].sum()),
     )
@@ -78,7 +78,7 @@ def pageable_copies(figures: Figures) -> Found | None:
         figures,
         _host_copies(figures, (pl.col("host_memory") == "pageable") & _NOT_SMALL),
         ("bytes", "direction", "bytes_per_s", "peak_share"),
-        ("bytes_per_s", "link", "peak_share", "waits"),
+        ("bytes_per_s", "link", "peak_share", "blocking"),
     )
 
 
@@ -175,7 +175,7 @@ def exposed_copies(figures: Figures) -> Found | None:
         figures,
         rows.sort("exposed_ns", descending=True, nulls_last=True),
         ("mean_bytes", "direction", "bytes_per_s", "time_ns"),
-        ("bytes_per_s", "link", "peak_share", "waits"),
+        ("bytes_per_s", "link", "peak_share", "blocking"),
         time_ns=figures.each(int(rows["time_ns"].sum())),
         kernel_ns=figures.each(int(figures.busy["kernel_ns"].sum())),
     )

@@ -231,7 +231,7 @@ def _notes(trace: Trace, frame: pl.DataFrame, found: pl.DataFrame) -> tuple[str,
     if frame.is_empty():
         return ("no steps: the trace has no step markers",)
     if found.is_empty():
-        return ("no communication: no collective ran in a step",)
+        return ("no communication: no collectives in any step",)
     return ()
 
 
@@ -239,11 +239,11 @@ def _message_notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if trace.activities.is_empty():
         return (why_no_work(trace),)
     if frame.is_empty():
-        return ("no communication: no collective ran",)
+        return ("no communication: no collectives",)
     unknown = int(frame.filter(pl.col("ranks").is_null())["count"].sum())
     unsized = int(frame.filter(pl.col("message_bytes").is_null())["count"].sum())
     return (
-        "time includes the wait for other ranks; algbw = size / time, busbw as of NCCL tests",
+        "time includes waiting for other ranks; algbw = size / time, busbw as in NCCL tests",
         *([f"message size not recorded: {unsized:,} collectives"] if unsized else []),
         *([f"group size not recorded: {unknown:,} collectives, no busbw"] if unknown else []),
     )

@@ -28,7 +28,7 @@ _BETWEEN_DEVICES: Final = (*_WITHIN_DEVICE, "PtoP")
 SYNCHRONOUS: Final = "synchronous"
 STAGED: Final = "staged"
 ASYNCHRONOUS: Final = "asynchronous"
-WAITS: Final = (SYNCHRONOUS, STAGED, ASYNCHRONOUS)
+BLOCKING: Final = (SYNCHRONOUS, STAGED, ASYNCHRONOUS)
 
 _COPY_CALL: Final = r"^(?:cuda|hip)Memcpy|^cuMemcpy"
 _ENQUEUED: Final = r"^(?:cuda|cu|hip)(?:GraphLaunch|MemPrefetchAsync)"
@@ -49,9 +49,9 @@ def copies(trace: Trace) -> pl.DataFrame:
         unified memory, which no call starts.
     ``host_memory``
         The kind of host memory; null for copies that do not touch the host's memory.
-    ``waits``
-        Whether the host waits in the copying call, by the API's documentation (:func:`_waits`);
-        null where the call or what decides is not recorded.
+    ``blocking``
+        Whether the copying call blocks the host, by the API's documentation (:func:`_blocking`);
+        null where the call, or the memory that decides, is not recorded.
     """
     frame = trace.activities.filter(pl.col("kind") == "memcpy").select(
         *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer"),
@@ -68,7 +68,7 @@ def copies(trace: Trace) -> pl.DataFrame:
         .then(pl.col("destination").fill_null("unknown"))
     )
     frame = frame.with_columns(host_memory.alias("host_memory")).drop("source", "destination")
-    return frame.with_columns(_waits(trace, frame))
+    return frame.with_columns(_blocking(trace, frame))
 
 
 def _direction() -> pl.Expr:
@@ -83,12 +83,12 @@ def _direction() -> pl.Expr:
     return pl.when(migrated).then("unified_" + kind).otherwise(kind)
 
 
-def _waits(trace: Trace, frame: pl.DataFrame) -> pl.Series:
-    """Return ``waits`` of each copy.
+def _blocking(trace: Trace, frame: pl.DataFrame) -> pl.Series:
+    """Return ``blocking`` of each copy.
 
-    Source: CUDA Runtime API, "API synchronization behavior". A call without ``Async`` waits, except
-    for copies between devices. A call with ``Async`` does not, except for copies within the host;
-    from pageable memory the driver stages the bytes and may wait (``staged``). With unknown host
+    Source: CUDA Runtime API, "API synchronization behavior". A call without ``Async`` blocks, but
+    not for copies between devices. A call with ``Async`` blocks for copies within the host alone;
+    from pageable memory the driver stages the bytes and may block (``staged``). With unknown host
     memory the answer is unknown. Copies of a launched graph and prefetches are asynchronous.
     """
     name = pl.col("name").cast(pl.String)
@@ -120,8 +120,8 @@ def _waits(trace: Trace, frame: pl.DataFrame) -> pl.Series:
             .when(memory == "pageable")
             .then(pl.lit(STAGED))
             .otherwise(pl.lit(ASYNCHRONOUS))
-            .cast(pl.Enum(WAITS))
-            .alias("waits")
+            .cast(pl.Enum(BLOCKING))
+            .alias("blocking")
         )
         .to_series()
     )

@@ -351,13 +351,13 @@ def _summed(path: pl.DataFrame, keys: list[str], steps: int) -> pl.DataFrame:
 
 def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple[str, ...]:
     if path.is_empty():
-        return (why_no_work(trace) if work(trace).is_empty() else "no time passes in the trace",)
+        return (why_no_work(trace) if work(trace).is_empty() else "trace of zero duration",)
     if trace.steps.is_empty():
-        return (*_gpu_share(trace, path), "no steps: the path is of the whole recording")
+        return (*_gpu_share(trace, path), "no steps: critical path of the whole capture")
     return (
         *_gpu_share(trace, path),
-        "a step lasts until its last work is done, from its mark or the end of the step before; "
-        "medians of several rows do not add up to that of a step",
+        "step window: from its marker, or the completion of the step before, to the end of its "
+        "last work; medians of rows do not add up to the median of the step",
         *of_steps,
     )
 
@@ -378,7 +378,8 @@ def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
         time.sum().alias("whole"),
         time.filter(~unexplained).sum().alias("recorded"),
     ).row(0)
-    share = f"GPU share of the path {gpu / whole:.1%}"
+    share = f"GPU share of the critical path {100 * gpu / whole:.1f} %"
     if not recorded:
         return (share,)
-    return (f"{share}, without host time outside operators and calls {gpu / recorded:.1%}",)
+    without = f"{100 * gpu / recorded:.1f} % without host time outside operators and calls"
+    return (f"{share} · {without}",)

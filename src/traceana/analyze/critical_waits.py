@@ -168,7 +168,7 @@ def _blocking(
     whole = trace.whole.activities
     waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
     rows = (whole["kind"] == "memcpy").arg_true()
-    waits = waits.scatter(rows, copies(trace.whole)["waits"] != ASYNCHRONOUS)
+    waits = waits.scatter(rows, copies(trace.whole)["blocking"] != ASYNCHRONOUS)
     of_copy = waits.gather(work["row"])
     inside = inside & known
     is_copy = (work["kind"] == "memcpy").to_numpy()

@@ -42,7 +42,13 @@ _COLUMNS: Final = (
     *PER_DEVICE,
     *_SUMMED,
     *("idle_share", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
-    *("launch_bound_share", "queue_median_ns", "queue_p95_ns", "copy_ns", "copy_exposed_ns"),
+    *(
+        "launch_bound_share",
+        "launch_delay_median_ns",
+        "launch_delay_p95_ns",
+        "copy_ns",
+        "copy_exposed_ns",
+    ),
     *("collective_ns", "collective_exposed_ns"),
 )
 
@@ -105,7 +111,7 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     ``kernel_ns``, ``memops_only_ns``
         The union of kernels (and of CUDA graphs recorded as one activity); busy time without a
         kernel: copies and memsets.
-    ``launches`` … ``queue_p95_ns``
+    ``launches`` … ``launch_delay_p95_ns``
         See :func:`launches`.
     ``copy_ns``, ``copy_exposed_ns``
         The union of copies, and its part that no kernel overlaps.
@@ -184,7 +190,7 @@ def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame
     ``launch_bound``, ``launch_bound_ns``, ``launch_bound_share``
         Launch-bound kernels: their launching call lasts longer than all that it launched. Number,
         summed time, and share of the kernels whose launch is recorded.
-    ``queue_median_ns``, ``queue_p95_ns``
+    ``launch_delay_median_ns``, ``launch_delay_p95_ns``
         Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
         percentile, the lower of two; negative where the kernel starts before the call returns.
 
@@ -220,8 +226,8 @@ _LAUNCHES: Final = {
     "launch_bound": pl.Int64,
     "launch_bound_ns": pl.Int64,
     "launch_bound_share": pl.Float64,
-    "queue_median_ns": pl.Int64,
-    "queue_p95_ns": pl.Int64,
+    "launch_delay_median_ns": pl.Int64,
+    "launch_delay_p95_ns": pl.Int64,
 }
 
 

@@ -328,23 +328,23 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty() and frame.columns[0] == "step":
         return ("no steps: the trace has no step markers",)
     if frame.is_empty():
-        return ("no idle time in what is looked at",)
+        return ("no idle time in the analyzed window",)
     found = []
     if trace.on_cpu:
         found.append(
-            "a trace of the CPU: it is idle while a batch is waited for (data_loader), or no "
-            "operator runs on any thread"
+            "CPU-only trace: idle while a batch is waited for (data_loader) or no operator runs on "
+            "any thread (host)"
         )
     elif trace.calls.is_empty():
-        found.append("the file holds no runtime calls: why the devices were idle is not known")
+        found.append("no runtime calls recorded: causes of idle time unknown")
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
-            found.append("not_recorded: the launch of the next work is not in the trace")
+            found.append("not_recorded: launch of the next work not in the trace")
     if not selects_steps(trace):
         found.append(
-            "of the recording, from its first event to its last: begin and end are what lies "
-            "before a device's first work and behind its last"
+            "window: the capture, first to last event; before_first, after_last: before the first "
+            "and after the last activity of the device"
         )
     found += measured_steps(trace).notes if trace.steps.height else ()
     return tuple(found)

@@ -38,8 +38,8 @@ CAUSES: Final = (
     "queued",
     "same_launch",
     "not_recorded",
-    "begin",
-    "end",
+    "before_first",
+    "after_last",
 )
 """The causes of gaps (docs/idle.md). In the first nine the host was busy with something else: the
 more specific ones come first."""

@@ -36,8 +36,8 @@ _SLICES: Final = 40
 """Slices of ``--by time``."""
 
 NO_EVENTS: Final = (
-    "the trace has no events of an allocator: record with torch.profiler.profile("
-    "profile_memory=True), or with the profiler of TensorFlow or JAX (.xplane.pb)"
+    "no allocator events: record with torch.profiler.profile(profile_memory=True), or with the "
+    "profiler of TensorFlow or JAX (.xplane.pb)"
 )
 
 
@@ -65,7 +65,7 @@ def memory(trace: Trace, by: By = "device") -> Result:
     every = events(trace)
     selected = within_steps(trace, every)
     if selected.is_empty():
-        why = "no events of an allocator in what is selected" if trace.memory.height else NO_EVENTS
+        why = "no allocator events in the selection" if trace.memory.height else NO_EVENTS
         return Result(pl.DataFrame(schema=_EMPTY), {}, (why,))
     totals: tuple[str, ...] = ()
     match by:
@@ -289,18 +289,19 @@ def _notes(trace: Trace, every: pl.DataFrame, frame: pl.DataFrame, by: By) -> tu
     found = []
     if every["counted"].any():
         found.append(
-            "the trace does not tell what was allocated before it began: figures of such a device "
-            "count from there"
+            "memory allocated before the capture not recorded: figures count from the start of the "
+            "capture"
         )
     nowhere = every["address"].null_count()
     if nowhere and by in ("layer", "operator", "convolution"):
         found.append(
-            f"{nowhere:,} of {every.height:,} events have no address: what they hold is not told"
+            f"no address recorded: {nowhere:,} of {every.height:,} events, their memory is not "
+            "attributed"
         )
     if by == "convolution" and frame.is_empty():
         found.append(
-            "no convolution allocates and frees memory within its operator, or none is launched by "
-            "an operator of the trace"
+            "no workspaces: no convolution allocates and frees memory within its operator, or "
+            "operators are not recorded"
         )
     if by == "step" and frame.is_empty():
         found.append("no steps: the trace has no step markers")
@@ -312,11 +313,11 @@ def _leaks(trace: Trace, every: pl.DataFrame) -> list[str]:
         (pl.col("growing") == pl.col("steps")) & (pl.col("steps") >= FEWEST_GROWING)
     )
     return [
-        f"allocated memory of device {_device(row['device'])} grows in each of {row['steps']} "
-        f"measured steps, by {row['growth_bytes']:,} bytes in the median: is something kept?"
+        f"possible leak on device {_device(row['device'])}: allocated memory grows in each of "
+        f"{row['steps']} measured steps, median {row['growth_bytes']:,} bytes"
         for row in grown.sort(PER_DEVICE).to_dicts()
     ]
 
 
 def _device(device: int | None) -> str:
-    return "(not told)" if device is None else name_of(device)
+    return "(not recorded)" if device is None else name_of(device)

@@ -75,7 +75,7 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
 
 
 NO_OPERATOR: Final = "(no operator)"
-EARLIER: Final = "(before the recording)"
+EARLIER: Final = "(allocated before capture)"
 """The layer and operator of memory whose allocation is not in the trace."""
 
 NO_ADDRESSES: Final = "(no addresses recorded)"

@@ -9,11 +9,11 @@ import polars as pl
 
 from traceana.analyze.copies import (
     ASYNCHRONOUS,
+    BLOCKING,
     DEVICE_MEMORY,
     HOST_DIRECTIONS,
     STAGED,
     SYNCHRONOUS,
-    WAITS,
     copies,
     link_peaks,
 )
@@ -34,7 +34,7 @@ step, or the size in powers of two."""
 COLUMNS: Final = (
     *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "share", "exposed_ns"),
     *("bytes_per_s", "median_bytes_per_s", "link", "peak_bytes_per_s", "peak_share"),
-    *("waits", "synchronous", "staged", "asynchronous"),
+    *("blocking", "synchronous", "staged", "asynchronous"),
     *("step_count", "step_bytes", "step_ns", "step_share", "small"),
 )
 _KEYS: Final = ("direction", "host_memory")
@@ -63,8 +63,8 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
     ``link``, ``peak_bytes_per_s``, ``peak_share``
         Link, its unidirectional peak (:func:`traceana.analyze.copies.link_peaks`), and
         ``bytes_per_s`` over it. Null where unknown, or not the same on all devices of the row.
-    ``waits``
-        Whether the host waits in the copying calls: ``yes``, ``no``, ``maybe`` (pageable memory in
+    ``blocking``
+        Whether the copying calls block the host: ``yes``, ``no``, ``possibly`` (pageable memory in
         an asynchronous call) or ``mixed``; null where no call is recorded.
     ``synchronous``, ``staged``, ``asynchronous``
         Number of copies of each kind; of the rest of ``count`` the kind is not known.
@@ -128,7 +128,7 @@ def _power_of_two(sizes: pl.Series) -> pl.Series:
 
 
 def _figures(measured: list[int]) -> list[pl.Expr]:
-    duration, size, waits = pl.col("duration"), pl.col("bytes"), pl.col("waits")
+    duration, size = pl.col("duration"), pl.col("bytes")
     in_steps = pl.col("step_row").is_in(measured)
     own = pl.when(duration > 0).then(size * 1e9 / duration)
     return [
@@ -137,7 +137,7 @@ def _figures(measured: list[int]) -> list[pl.Expr]:
         duration.sum().alias("time_ns"),
         own.median().alias("median_bytes_per_s"),
         *(_one_or_null(pl.col(column)) for column in ("link", "peak_bytes_per_s")),
-        *((waits == kind).sum().cast(pl.Int64).alias(kind) for kind in WAITS),
+        *((pl.col("blocking") == kind).sum().cast(pl.Int64).alias(kind) for kind in BLOCKING),
         in_steps.sum().cast(pl.Int64).alias("step_count"),
         _all_or_null(size.filter(in_steps)).alias("step_bytes"),
         duration.filter(in_steps).sum().alias("step_ns"),
@@ -146,7 +146,7 @@ def _figures(measured: list[int]) -> list[pl.Expr]:
 
 def _rates(frame: pl.DataFrame) -> pl.DataFrame:
     count, time_ns = pl.col("count"), pl.col("time_ns")
-    known = pl.sum_horizontal(WAITS)
+    known = pl.sum_horizontal(BLOCKING)
     return (
         frame.with_columns(
             (pl.col("bytes") // count).alias("mean_bytes"),
@@ -156,11 +156,11 @@ def _rates(frame: pl.DataFrame) -> pl.DataFrame:
             .when(known == pl.col(SYNCHRONOUS))
             .then(pl.lit("yes"))
             .when(known == pl.col(STAGED))
-            .then(pl.lit("maybe"))
+            .then(pl.lit("possibly"))
             .when(known == pl.col(ASYNCHRONOUS))
             .then(pl.lit("no"))
             .otherwise(pl.lit("mixed"))
-            .alias("waits"),
+            .alias("blocking"),
         )
         .with_columns(
             (pl.col("bytes_per_s") / pl.col("peak_bytes_per_s")).alias("peak_share"),
@@ -244,11 +244,11 @@ def _one_or_null(column: pl.Expr) -> pl.Expr:
 def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     """Return the notes on ``frame``, the result, of the copies ``each``."""
     if each.is_empty():
-        return ("no copies in the trace or in what was selected of it",)
+        return ("no copies in the trace or the selection",)
     found = [
         *_sizes(each),
         *_without_key(each, frame),
-        *_waits(each),
+        *_blocking_notes(each),
         *_link(trace, each, frame),
         *_exposed_notes(trace, each),
         *(measured_steps(trace).notes if trace.steps.height else ()),
@@ -261,14 +261,13 @@ def _sizes(each: pl.DataFrame) -> list[str]:
     lacking = each["bytes"].null_count()
     if lacking:
         found.append(
-            f"the format does not tell the bytes of {lacking:,} of {each.height:,} copies: no "
-            "bytes, and no throughput, where one is missing"
+            f"copy size not recorded: {lacking:,} of {each.height:,} copies; bytes and bandwidth "
+            "unknown in rows with such copies"
         )
     instant = each.filter(pl.col("duration") == 0).height
     if instant:
         found.append(
-            f"{instant:,} of {each.height:,} copies last 0 ns as the file has it: the median "
-            "throughput leaves them out"
+            f"copies of 0 ns: {instant:,} of {each.height:,}, excluded from the median bandwidth"
         )
     return found
 
@@ -278,18 +277,17 @@ def _without_key(each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
     if by == "direction" or not frame[by].null_count():
         return []
     lacking = int(frame.filter(pl.col(by).is_null())["count"].sum())
-    return [f"the trace tells no {by} of {lacking:,} of {each.height:,} copies"]
+    return [f"no {by} recorded: {lacking:,} of {each.height:,} copies"]
 
 
-def _waits(each: pl.DataFrame) -> list[str]:
-    unknown = each["waits"].null_count()
+def _blocking_notes(each: pl.DataFrame) -> list[str]:
+    unknown = each["blocking"].null_count()
     if not unknown:
         return []
-    of = f"for {unknown:,} of {each.height:,} copies"
-    without = each["call"].null_count()
-    if without == unknown:
-        return [f"no call is recorded {of}: whether the host waited for them is not known"]
-    return [f"whether the host waited is not known {of}: their calls or memory do not tell"]
+    of = f"blocking unknown: {unknown:,} of {each.height:,} copies"
+    if each["call"].null_count() == unknown:
+        return [f"{of}, no call recorded"]
+    return [f"{of}, call or kind of memory not recorded"]
 
 
 def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
@@ -300,20 +298,17 @@ def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
         used = lacking.select("rank", "device").unique()
         devices = trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
         names = devices["name"].drop_nulls().unique().sort()
-        whose = ", ".join(names) if len(names) else "a device that the file does not name"
-        found.append(f"the peak of the host's link is not known for {whose}")
+        whose = ", ".join(names) if len(names) else "device name not recorded"
+        found.append(f"host link peak unknown: {whose}")
     if lacking.height < over_links.height:
-        found.append(
-            "peak of a link: one way, as the device was built; what the machine gives it is in no "
-            "trace"
-        )
+        found.append("link peak: datasheet unidirectional peak; negotiated PCIe link not recorded")
     in_cache = (pl.col("link") == DEVICE_MEMORY) & (pl.col("peak_share") > 1)
     if frame.select(in_cache.any()).item():
         found.append(
-            "more than 100 % of the device memory's peak: small copies can stay in its cache"
+            "above 100 % of the device memory's peak: small copies can stay in the L2 cache"
         )
     if (each["direction"] == "PtoP").any():
-        found.append("links between devices are in no trace: no peak of copies from peer to peer")
+        found.append("PtoP link peak unknown: links between devices not recorded")
     return found
 
 
@@ -321,7 +316,7 @@ def _exposed_notes(trace: Trace, each: pl.DataFrame) -> list[str]:
     found = []
     nowhere = each["device"].null_count()
     if nowhere:
-        found.append(f"{nowhere:,} copies are on no device: not in the exposed time")
+        found.append(f"device not recorded: {nowhere:,} copies, excluded from exposed time")
     if (trace.whole.activities["kind"] == "graph").any():
-        found.append("CUDA graphs recorded whole count as kernels: what is in them is not recorded")
+        found.append("CUDA graphs count as kernels: their nodes are not recorded")
     return found

@@ -23,7 +23,7 @@ SGEMM: Final = ("fp32", "tf32")
 _KEYS: Final = ("direction", "host_memory")
 _FIGURES: Final = (
     *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
-    *("waits", "step_count", "step_bytes", "step_ns", "step_share"),
+    *("blocking", "step_count", "step_bytes", "step_ns", "step_share"),
 )
 
 

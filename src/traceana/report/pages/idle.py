@@ -108,7 +108,8 @@ def _launches(row: Row) -> str:
     if row["step_launches"] is not None:
         line += f" ({numbers.mean(row['step_launches'])} per step)"
     if row["launch_bound_share"] is not None:
-        median, most = (numbers.duration(row[f"queue_{name}_ns"]) for name in ("median", "p95"))
+        delays = (row[f"launch_delay_{name}_ns"] for name in ("median", "p95"))
+        median, most = map(numbers.duration, delays)
         line += (
             f" · launch delay {median} median, {most} p95 · launch-bound kernels "
             f"{numbers.share(row['launch_bound_share'])}"

@@ -21,11 +21,11 @@ Row = dict[str, Any]
 
 COLUMNS: Final = (
     *("direction", "host_memory", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns"),
-    *("bytes_per_s", "median_bytes_per_s", "peak_share", "waits"),
+    *("bytes_per_s", "median_bytes_per_s", "peak_share", "blocking"),
     *("step_count", "step_bytes", "step_share"),
 )
 DROPPED: Final = (
-    *("step_count", "median_bytes_per_s", "step_bytes", "step_share", "bytes", "waits"),
+    *("step_count", "median_bytes_per_s", "step_bytes", "step_share", "bytes", "blocking"),
     *("mean_bytes", "peak_share", "host_memory"),
 )
 SIZES: Final = (
@@ -109,8 +109,8 @@ def _traits(row: Row) -> list[str]:
         found.append("small copies")
     if row["host_memory"] == "pageable":
         found.append("pageable memory")
-    if row["waits"] == "yes":
-        found.append("host blocks on each copy" if row["count"] > 1 else "host blocks on it")
+    if row["blocking"] == "yes":
+        found.append("blocking calls" if row["count"] > 1 else "blocking call")
     return found
 
 

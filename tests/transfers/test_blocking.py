@@ -1,4 +1,4 @@
-"""Whether the host waits for a copy, by its call and memory, as CUDA documents it."""
+"""Whether the call of a copy blocks the host, by its name and memory, as CUDA documents it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.copies import copies
 
 
-def waits(call: str | None, kind: str, **memory: str) -> str | None:
+def blocking(call: str | None, kind: str, **memory: str) -> str | None:
     builder = TraceBuilder()
     row = None if call is None else builder.row("calls", name=call, start=0, duration=1)
     builder.copy(kind, 0, 10, bytes=1, correlation=1, call=row, **memory)
-    (found,) = copies(builder.build())["waits"]
+    (found,) = copies(builder.build())["blocking"]
     return None if found is None else str(found)
 
 
@@ -42,8 +42,8 @@ def waits(call: str | None, kind: str, **memory: str) -> str | None:
         (None, "HtoD", "pinned", None),
     ],
 )
-def test_the_host_waits(
+def test_the_call_blocks(
     call: str | None, kind: str, memory: str | None, expected: str | None
 ) -> None:
-    side = "source_memory" if kind.startswith("h") else "destination_memory"
-    assert waits(call, kind, **({} if memory is None else {side: memory})) == expected
+    side = "source_memory" if kind.startswith("H") else "destination_memory"
+    assert blocking(call, kind, **({} if memory is None else {side: memory})) == expected
