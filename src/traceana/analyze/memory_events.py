@@ -131,10 +131,10 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     ``bytes``. One more row a device is the memory allocated before the capture, so that the rows
     add up to the peak; it is missing where the events exceed the allocator's own figure.
     """
-    moment = at.select(*PER_DEVICE, pl.col("event").alias("peak"), "allocated")
+    peak_of = at.select(*PER_DEVICE, pl.col("event").alias("peak"), "allocated")
     live = (
         allocations(events)
-        .join(moment, on=PER_DEVICE, how="inner", nulls_equal=True, maintain_order="left")
+        .join(peak_of, on=PER_DEVICE, how="inner", nulls_equal=True, maintain_order="left")
         .filter(
             (pl.col("event") <= pl.col("peak"))
             & (pl.col("freed_event").is_null() | (pl.col("freed_event") > pl.col("peak")))
@@ -146,7 +146,7 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     )
     holder = pl.when("addressed").then(pl.lit(EARLIER)).otherwise(pl.lit(NO_ADDRESSES))
     earlier = (
-        moment.join(known, on=PER_DEVICE, how="left", nulls_equal=True)
+        peak_of.join(known, on=PER_DEVICE, how="left", nulls_equal=True)
         .join(addresses, on=PER_DEVICE, how="left", nulls_equal=True)
         .select(
             *PER_DEVICE,
