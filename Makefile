@@ -24,10 +24,11 @@ test: $(READY) ## Set up, and run the tests
 test-fast: $(READY) ## The tests that neither start a framework nor take long
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not frameworks and not slow"
 
-lint: $(READY) ## Check style, types and the printed output in the docs
+lint: $(READY) ## Check style, types, layers and the printed output in the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.consoles
 
 bench: $(READY) ## Measure speed and memory beside the peers (minutes, and gigabytes of scratch space)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import traceana
-from traceana.flops.operators import OperatorCosts, operator_costs
+from traceana.analyze.operator_flops import OperatorCosts, operator_costs
 
 torch = pytest.importorskip("torch")
 

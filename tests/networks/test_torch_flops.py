@@ -13,7 +13,7 @@ import pytest
 import traceana
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
-from traceana.flops.operators import operator_costs
+from traceana.analyze.operator_flops import operator_costs
 from traceana.trace import Trace
 
 torch = pytest.importorskip("torch")

@@ -8,8 +8,8 @@ import pytest
 from tests.study.conftest import Make
 from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import training
+from traceana.study.recorded_runs import Traced
 from traceana.study.trace_tables import (
-    Traced,
     epilogues_study,
     frameworks_study,
     sgemm_study,

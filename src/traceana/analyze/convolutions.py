@@ -8,9 +8,9 @@ import polars as pl
 
 from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs import whole_sum
+from traceana.analyze.executed_flops import SHAPE, executed_by_episode, shapes_of
 from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.work import work
-from traceana.flops.trace_convolutions import SHAPE, executed_by_episode, shapes_of
 from traceana.result import Result, sums, with_share
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def convolutions(trace: Trace) -> Result:
 
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
     ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
-    :data:`~traceana.flops.trace_convolutions.SHAPE` (null where not known), ``count``
+    :data:`~traceana.analyze.executed_flops.SHAPE` (null where not known), ``count``
     (convolutions), ``kernels``, ``time_ns`` (without layout changes, but for those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
     ``executed_flops``, ``tried`` (how many of them were trials of an algorithm search),

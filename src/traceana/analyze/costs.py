@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SEARCH
+from traceana.analyze.executed_flops import executed_by_episode
 from traceana.analyze.flop_coverage import (
     BY_MODEL,
     coverage,
@@ -23,6 +24,7 @@ from traceana.analyze.flop_coverage import (
 )
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
+from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, operator_costs
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.places import SEPARATOR
@@ -30,8 +32,6 @@ from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
-from traceana.flops.operators import PART, Flags, OperatorCosts, Tree, operator_costs
-from traceana.flops.trace_convolutions import executed_by_episode
 from traceana.model.manifest import Layer, Manifest
 from traceana.trace.schema import ROW
 
@@ -152,8 +152,8 @@ def selected_costs(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFra
 def priced(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
     """Return what each counted operator and part computes, with ``executed_flops`` beside.
 
-    The other columns are those of :data:`traceana.flops.operators.COSTS`; ``tree`` and ``known``
-    are those of all operators.
+    The other columns are those of :data:`traceana.analyze.operator_flops.COSTS`; ``tree`` and
+    ``known`` are those of all operators.
     """
     costs = known.costs
     counted = np.zeros(trace.ops.height, dtype=np.bool_)

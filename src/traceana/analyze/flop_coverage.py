@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, category_of
+from traceana.analyze.operator_flops import OperatorCosts, Tree
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.hlo import instruction_flops
-from traceana.flops.operators import OperatorCosts, Tree
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -13,11 +13,10 @@ from traceana.study import Name
 if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.runs import RecordedRun
-    from traceana.study.recorded_runs import Recorded
+    from traceana.study.recorded_runs import Recorded, Traced
     from traceana.study.scaling import Communication
     from traceana.study.study import Study
     from traceana.study.timed_algorithms import AlgorithmStudy
-    from traceana.study.trace_tables import Traced
 
 OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
 OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
@@ -115,7 +114,7 @@ def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> lis
 
 
 def _of_run(run: RecordedRun, reading: Reading) -> Traced:
-    from traceana.study.trace_tables import Traced
+    from traceana.study.recorded_runs import Traced
 
     model = _manifest(run)
     return Traced(_recorded(run, model), open_trace([run.folder], reading), model)
@@ -124,8 +123,7 @@ def _of_run(run: RecordedRun, reading: Reading) -> Traced:
 def _alone(path: Path, reading: Reading) -> Traced:
     """Return a trace that lies beside no facts of its run: a recording of others."""
     from traceana.comparison.run_inputs import labels
-    from traceana.study.recorded_runs import Recorded
-    from traceana.study.trace_tables import Traced
+    from traceana.study.recorded_runs import Recorded, Traced
 
     trace = open_trace([path], reading)
     model = trace.manifest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traceana.errors import CountersError, UnknownFormatError
-from traceana.ingest.detect import Format, detect
+from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
+from traceana.ingest.detect import Dialect, Format, detect, dialect
 from traceana.ingest.source import Progress, silent
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
             return read_kineto(path, progress)
         case Format.SQLITE:
-            from traceana.ingest.sqlite import read as read_sqlite
-
-            return read_sqlite(path, progress)
+            return _read_sqlite(path, progress)
         case Format.NSYS_REPORT | Format.NSYS_STREAM as kind:
             from traceana.ingest.nsys.report import read as read_report
 
@@ -53,6 +51,30 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.ncu.reader import read as read_ncu
 
             return read_ncu(path, progress)
+
+
+def _read_sqlite(path: Path, progress: Progress) -> Trace:
+    """Read an SQLite database of nsys or nvprof; it is opened read-only and immutable.
+
+    Raises ``ForeignDatabaseError`` when another program wrote it, ``CorruptError`` and
+    ``UnreadableError``.
+    """
+    from traceana.ingest.sqlite import Database
+
+    with Database(path) as database:
+        match dialect(database.tables):
+            case Dialect.NSYS:
+                from traceana.ingest.nsys.reader import read_tables
+
+                return read_tables(database, progress)
+            case Dialect.NVPROF:
+                from traceana.ingest.nvprof.reader import read_database
+
+                return read_database(database, progress)
+    raise ForeignDatabaseError(
+        f"{path} is an SQLite database, but not one of nsys or nvprof: "
+        "pass the output of 'nsys export --type sqlite' or 'nvprof -o'"
+    )
 
 
 def read_counters(path: Path, progress: Progress = silent) -> Trace:

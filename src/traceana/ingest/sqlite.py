@@ -20,11 +20,9 @@ from urllib.parse import quote
 
 import polars as pl
 
-from traceana.errors import CorruptError, ForeignDatabaseError, UnreadableError
-from traceana.ingest.detect import Dialect, dialect
+from traceana.errors import CorruptError, UnreadableError
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Bytes, Integer, Query
-from traceana.trace import Trace
 
 _HEADER: Final = 100
 """Bytes of the database header, https://www.sqlite.org/fileformat2.html section 1.3."""
@@ -33,28 +31,6 @@ _PART_ROWS: Final = 4 * PAGE_ROWS
 _MOST_PARTS: Final = 256
 _MOST_THREADS: Final = 4
 _ROW: Final = "_row"
-
-
-def read(path: Path, progress: Progress) -> Trace:
-    """Read an SQLite database of nsys or nvprof; it is opened read-only and immutable.
-
-    Raises ``ForeignDatabaseError`` when another program wrote it, ``CorruptError`` and
-    ``UnreadableError``.
-    """
-    with Database(path) as database:
-        match dialect(database.tables):
-            case Dialect.NSYS:
-                from traceana.ingest.nsys.reader import read_tables
-
-                return read_tables(database, progress)
-            case Dialect.NVPROF:
-                from traceana.ingest.nvprof.reader import read_database
-
-                return read_database(database, progress)
-    raise ForeignDatabaseError(
-        f"{path} is an SQLite database, but not one of nsys or nvprof: "
-        "pass the output of 'nsys export --type sqlite' or 'nvprof -o'"
-    )
 
 
 class Database:

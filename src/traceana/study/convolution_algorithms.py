@@ -16,10 +16,10 @@ from traceana.comparison.run_tables import algorithms
 from traceana.result import Result
 from traceana.study import Name
 from traceana.study.algorithm_tables import by_batch, by_layer, measurements
-from traceana.study.recorded_runs import conditions, labels
+from traceana.study.recorded_runs import Traced, conditions, labels
 from traceana.study.study import Study
 from traceana.study.timed_algorithms import AlgorithmStudy
-from traceana.study.trace_tables import Traced, conformed, of_basis
+from traceana.study.trace_tables import conformed, of_basis
 
 HAVE_COLUMNS: Final = frozenset({"network", "batch"})
 DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")

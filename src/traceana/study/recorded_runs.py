@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from traceana.model import Manifest
     from traceana.runs import Environment, Run, StepTimes, Timing
-    from traceana.study.trace_tables import Traced
+    from traceana.trace import Trace
 
 _DISTRIBUTIONS: Final = {
     "PyTorch": ("torch",),
@@ -303,6 +303,15 @@ def command(
         return " ".join(["traceana record", *swept, "-o FOLDER -- YOUR COMMAND", *place])
     own = ["--framework", _FRAMEWORKS.get(framework or "", "pytorch"), "--network"]
     return " ".join(["traceana record", *own, network or "alexnet", *swept, *options, "-o FOLDER"])
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A run with its trace, and the layer manifest of its model if there is one."""
+
+    run: Recorded
+    trace: Trace
+    model: Manifest | None = None
 
 
 def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:

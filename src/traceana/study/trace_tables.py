@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -15,12 +14,11 @@ from traceana.comparison.run_tables import Table, sgemms, transfers
 from traceana.comparison.step_work import OTHER
 from traceana.result import Result
 from traceana.study import Name
-from traceana.study.recorded_runs import Recorded, conditions, labels, on_a_gpu, to_record
+from traceana.study.recorded_runs import Traced, conditions, labels, on_a_gpu, to_record
 from traceana.study.study import Study
 
 if TYPE_CHECKING:
-    from traceana.model import Manifest
-    from traceana.trace import Trace
+    pass
 
 PER_STEP: Final = "step"
 PER_RECORDING: Final = "recording"
@@ -86,15 +84,6 @@ TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "per": pl.String,
 }
 """As :func:`traceana.comparison.run_tables` has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A run with its trace, and the layer manifest of its model if there is one."""
-
-    run: Recorded
-    trace: Trace
-    model: Manifest | None = None
 
 
 def tables(

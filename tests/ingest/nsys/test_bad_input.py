@@ -33,9 +33,9 @@ from traceana.errors import (
     TraceanaError,
     UnreadableError,
 )
+from traceana.ingest import read
 from traceana.ingest.names import UNNAMED
 from traceana.ingest.source import silent
-from traceana.ingest.sqlite import read
 
 
 def refused(path: Path, error: type[TraceanaError]) -> str:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.ingest.nsys.writing import trace_of
 from tests.support.manifest import TRACES, Expected, each
+from traceana.ingest import read
 from traceana.ingest.source import silent
-from traceana.ingest.sqlite import read
 
 COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 

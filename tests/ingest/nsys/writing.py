@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from traceana.ingest import read
 from traceana.ingest.source import silent
-from traceana.ingest.sqlite import read
 from traceana.trace import Trace
 
 Row = dict[str, Any]

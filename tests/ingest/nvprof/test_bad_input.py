@@ -26,9 +26,9 @@ from tests.ingest.nvprof.writing import (
     trace_of,
 )
 from traceana.errors import CorruptError, ForeignDatabaseError
+from traceana.ingest import read
 from traceana.ingest.names import UNNAMED
 from traceana.ingest.source import silent
-from traceana.ingest.sqlite import read
 
 
 def test_no_kernels(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from traceana.report.plots.draw import picture_file
 from traceana.report.plots.picture import Panel, Picture
 from traceana.report.plots.study_pictures import picture_of
 from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
+from traceana.study.recorded_runs import Traced
 from traceana.study.scaling import Communication, scaling_study
 from traceana.study.study import Study, with_published
 from traceana.study.throughput import batch_study, ratio_study
 from traceana.study.trace_tables import (
-    Traced,
     epilogues_study,
     frameworks_study,
     sgemm_study,

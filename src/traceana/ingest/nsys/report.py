@@ -20,8 +20,9 @@ from typing import IO, Final
 import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, MissingToolError, ToolFailedError
+from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
-from traceana.ingest.sqlite import read as read_sqlite
+from traceana.ingest.sqlite import Database
 from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 
@@ -50,14 +51,19 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
 
     export = _cached(path, make)
     try:
-        trace = read_sqlite(export, progress)
+        trace = _read_export(export, progress)
     except CorruptError:
         # A damaged export in the cache is made again.
         export.unlink(missing_ok=True)
-        trace = read_sqlite(_cached(path, make), progress)
+        trace = _read_export(_cached(path, make), progress)
     size = path.stat().st_size
     meta = msgspec.structs.replace(trace.meta, source=str(path), bytes_read=size, bytes_total=size)
     return Trace(meta, {name: trace.table(name) for name in TABLES})
+
+
+def _read_export(path: Path, progress: Progress) -> Trace:
+    with Database(path) as database:
+        return read_tables(database, progress)
 
 
 def _export(report: Path, target: Path, progress: Progress) -> None:

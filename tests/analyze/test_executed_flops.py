@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from tests.analyze.test_operator_flops import CONV, FLOPS, STRIDES, Ops, shared
 
 import traceana
-from tests.flops.test_operators import CONV, FLOPS, STRIDES, Ops, shared
+from traceana.analyze.executed_flops import EXECUTED, executed_by_episode
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import Executed, executed
-from traceana.flops.trace_convolutions import EXECUTED, executed_by_episode
 from traceana.trace.schema import conform
 
 ONE = Convolution(2, 3, 4, (3, 3), (8, 8), (8, 8), stride=(1, 1), dilation=(1, 1))

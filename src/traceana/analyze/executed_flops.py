@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import polars as pl
 
+from traceana.analyze.operator_flops import Tree
 from traceana.enrich.nesting import NONE, from_rows, to_rows
 from traceana.flops.aten_convolution import (
     BACKWARD,
@@ -21,7 +22,6 @@ from traceana.flops.call import Call, element_size
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import LARGEST, Refusal, UncountableError
 from traceana.flops.executed import Direction, executed
-from traceana.flops.operators import Tree
 from traceana.flops.registry import MOST_INPUTS
 
 NAMES: Final = (*FORWARD, *BACKWARD)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.manifest import opened
 from tests.support.traces import TraceBuilder
-from traceana.flops.operators import COSTS, GAPS, operator_costs
+from traceana.analyze.operator_flops import COSTS, GAPS, operator_costs
 from traceana.flops.registry import formulas
 from traceana.trace.schema import conform
 
