@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.analyze.test_operator_flops import CONV, FLOPS, STRIDES, Ops, shared
 
 import traceana
+from tests.analyze.test_operator_flops import CONV, FLOPS, STRIDES, Ops, shared
 from traceana.analyze.executed_flops import EXECUTED, executed_by_episode
 from traceana.flops.convolution import Convolution
 from traceana.flops.executed import Executed, executed
