@@ -52,7 +52,7 @@ def convolutions(trace: Trace) -> Result:
 
 
 def tries_algorithms(trace: Trace) -> bool:
-    """Tell whether any algorithm search ran, in any step."""
+    """Return whether any algorithm search ran, in any step."""
     return bool((trace.layers["role"] == SEARCH).any())
 
 

@@ -94,7 +94,7 @@ EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "episode": pl.UInt32,  # row of `episodes`
     "operator": pl.UInt32,  # row of `ops` with the shapes
     "direct_flops": pl.Int64,  # of a direct convolution; null where the shapes are not known
-    "executed_flops": pl.Int64,  # null where the reason says why
+    "executed_flops": pl.Int64,  # null with a `reason`
     "reason": pl.String,
 }
 

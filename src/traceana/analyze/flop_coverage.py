@@ -152,8 +152,8 @@ def holders(trace: Trace) -> pl.Series:
 
     On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
     event, and each instruction of their body has one every time it runs, on any thread, inside the
-    loop's event or behind it. So the body tells exactly what ran, whatever the trip count is. A
-    fusion's instructions have no events.
+    loop's event or behind it. So the body's events are exactly what ran, whatever the trip count
+    is. A fusion's instructions have no events.
     """
     recorded = trace.whole
     instructions = pl.concat([recorded.ops["instruction"], recorded.activities["instruction"]])

@@ -102,7 +102,7 @@ def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFra
 def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work of no instruction.
 
-    A part is that of the operator's only cost, or the one that the kernel tells.
+    A part is that of the operator's only cost, or follows from the class of the kernel.
     """
     several = costs.group_by("op").agg(
         pl.len().alias("several"), pl.col("part").first().alias("only")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     """Return one row a distinct kernel (an operator, in a trace of the CPU) and class.
 
-    A name whose launches are of several classes, as their contexts tell, has a row for each.
+    A name whose launches are of several classes, by their contexts, has a row for each.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
     down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones

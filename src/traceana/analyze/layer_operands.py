@@ -92,7 +92,7 @@ def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
 
 
 def _memory_format(taken: Shape | None, operator: str, shapes: str, text: str | None) -> str | None:
-    """Return the memory format of an input of images, None where its strides do not tell it.
+    """Return the memory format of an input of images, None where its strides fit both or neither.
 
     Of one channel, or one pixel, both formats have the same strides in memory.
     """
@@ -110,7 +110,7 @@ def _memory_format(taken: Shape | None, operator: str, shapes: str, text: str | 
 
 
 def _dense(extents: Shape, strides: Shape, order: tuple[int, ...]) -> bool:
-    """Tell whether the axes, in ``order``, lie densely in memory, the last one closest."""
+    """Return whether the axes, in ``order``, lie densely in memory, the last one closest."""
     size = 1
     for axis in reversed(order):
         if extents[axis] != 1 and strides[axis] != size:
@@ -197,7 +197,7 @@ def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> in
         if at in layer_of:
             return layer_of[at]
         above = parents[at]
-        # What holds others stands before them; a trace that says otherwise would never end.
+        # What holds others stands before them; another order would never end.
         at = above if above is not None and above < at else None
     return None
 

@@ -104,7 +104,7 @@ def by_direction() -> list[pl.Expr]:
 def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
     """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
 
-    ``reason`` tells of each row of ``work(trace)`` why its FLOPs are not counted
+    ``reason`` is why the FLOPs of each row of ``work(trace)`` are not counted
     (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
     optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
     ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of what is counted),

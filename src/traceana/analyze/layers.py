@@ -59,8 +59,8 @@ def layers(
 
     ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
     the same parts. With ``direction`` there is a row a pass (``direction``: forward, dgrad, wgrad,
-    backward, optimizer or null) in place of one column a pass. ``model`` tells shapes of layers
-    of which the trace has none, ``peaks`` those of the machine where the trace does not tell it.
+    backward, optimizer or null) in place of one column a pass. ``model`` has the shapes of
+    layers without any in the trace, ``peaks`` are used where the trace does not name the device.
 
     Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
     ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,

@@ -48,8 +48,8 @@ class Pairing:
 
     ``layer_of`` maps rows of ``layers`` to layers of the manifest. ``paths`` has the path of rows
     whose scope is the manifest's path with suffixes, and ``inside`` the rows that are within the
-    layer of another row. ``unclear`` holds paths of layers that the trace has, but nothing tells
-    which of its scopes they are; ``another`` is true of the manifest of another model.
+    layer of another row. ``unclear`` holds paths of layers in the trace whose scope is
+    ambiguous; ``another`` is true of the manifest of another model.
     """
 
     layer_of: dict[int, Layer]
@@ -142,7 +142,7 @@ class Evidence:
         return any(one.row in self.multiplies for one in node.within())
 
     def against(self, node: Node, layer: Layer) -> bool:
-        """Tell whether what ran in ``node`` is not what ``layer`` computes."""
+        """Return whether what ran in ``node`` is not what ``layer`` computes."""
         if node.row is not None and self.against_row(node.row, layer):
             return True
         if _NO_PRODUCT.match(layer.type):
@@ -152,7 +152,7 @@ class Evidence:
         return bool(_PRODUCT.match(layer.type)) and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
-        """Tell whether the weight of ``row`` is neither that of ``layer`` nor a shard of it."""
+        """Return whether the weight of ``row`` is neither that of ``layer`` nor a shard of it."""
         weight, known = layer.parameters.get("weight"), self.weights.get(row)
         if weight is None or known is None or prod(weight) == known:
             return False
@@ -289,7 +289,7 @@ class Matching:
     def _expected(self, model: Node, chosen: dict[str, str]) -> dict[str, str]:
         """Return the layers by the names that TensorFlow gives their scopes in the model's order.
 
-        Nothing, where the pairs in ``chosen`` do not tell how often a scope is opened.
+        Nothing, where the pairs in ``chosen`` do not decide how often a scope is opened.
         """
         told: list[tuple[int, dict[str, str]]] = []
         for opened in range(1, _MOST_OPENED + 1 if self.suffixes else 2):
@@ -303,7 +303,7 @@ class Matching:
         return agreeing[0]
 
     def _of_another(self, node: Node, model: Node, found: _Found) -> bool:
-        """Tell whether the manifest is of another model.
+        """Return whether the manifest is of another model.
 
         Names that Keras gave are of any model. Of these all that multiplies has to be in both.
         """
@@ -399,7 +399,7 @@ def _names_given(model: Node, opened: int) -> dict[str, str]:
 
 
 def is_default_name(layer: Layer) -> bool:
-    """Tell whether Keras gave the layer its name, after its class."""
+    """Return whether Keras gave the layer its name, after its class."""
     name = SEPARATORS.split(layer.path)[-1]
     suffixed = _SUFFIXED.fullmatch(name)
     of_class = _SNAKE.sub("_", layer.framework_type.rpartition(".")[2]).lower()

@@ -113,7 +113,7 @@ def _positional(trace: Trace) -> list[_Seen]:
 def _sequence(model: Manifest, most: int) -> list[Layer]:
     """Return the calls of a forward pass in their order.
 
-    Of a manifest that does not tell the order of shared layers, the calls of a layer stand
+    Of a manifest without the order of shared layers, the calls of a layer stand
     together, ``most`` of them: more than the trace has rows agree with nothing.
     """
     placed = {place: layer for layer in model.layers for place in layer.order}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GRADIENTS: Final = ("dgrad", "wgrad")
 _CLASS: Final = ("category", "part")
 _LINKS: Final = ("memcpy", "memset", "collective", SEARCH)
-"""Bound by links and other devices: the roofline of one device's memory says nothing of them.
+"""Bound by links and other devices: the roofline of one device's memory does not apply.
 Trials compute again what their operator computes."""
 _UNTOLD: Final = ("other", "fused", "fft")
 """Categories that may compute anything."""
@@ -331,7 +331,7 @@ def fp32_products(computed: Units) -> pl.DataFrame:
     """Return one row a call of an operator, and gradient, that ran products without tensor cores.
 
     Columns: ``category``; ``calls`` and ``time_ns``, number and summed durations of its kernels in
-    plain fp32; ``bytes``, what it has to move at least, null where shapes or types do not tell.
+    plain fp32; ``bytes``, what it has to move at least, null without shapes or types.
     Kernels of no operator that is counted are one row a category, without bytes.
     """
     rows, charged = computed.work, computed.charged

@@ -25,7 +25,7 @@ def work(trace: Trace, *columns: str) -> pl.DataFrame:
 
 
 def any_work(trace: Trace) -> bool:
-    """Tell whether anything of ``trace`` is work."""
+    """Return whether anything of ``trace`` is work."""
     return bool((trace.activities["kind"] != "sync").any())
 
 

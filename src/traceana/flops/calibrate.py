@@ -1,6 +1,6 @@
 """The rates of this machine's processor, measured on request.
 
-A processor's name says little about what NumPy's library and its threads reach on it, so they are
+The rates that NumPy's library and its threads reach do not follow from a processor's name: they are
 measured: products of square float32 matrices and copies of a buffer that no cache holds, each the
 best of several. The result is kept in the cache folder under the processor's name.
 """
@@ -56,7 +56,7 @@ def calibrated(*, again: bool = False) -> Peaks:
 
 
 def processor_name() -> str:
-    """Return the processor's name as the system tells it."""
+    """Return the processor's name as the system reports it."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             key, _, value = line.partition(":")

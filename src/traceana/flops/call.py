@@ -37,7 +37,7 @@ class Call:
     """The inputs of one call, by position.
 
     ``shapes``: extents of each input, ``()`` for what is no tensor; ``types`` and ``scalars`` are
-    empty where the trace did not record them. What a trace tells elsewhere than in the call:
+    empty where the trace did not record them. What a trace records outside the call:
     ``output`` is the shape of its result, ``wanted`` the gradients that were computed (input,
     weight, bias), ``training`` whether statistics of the batch are used, ``window`` what is pooled
     (or, of a local response normalization, how many channels) where that is an attribute.
@@ -89,7 +89,7 @@ class Call:
         )
 
     def has(self, position: int) -> bool:
-        """Tell whether the input is a tensor that was given."""
+        """Return whether the input is a tensor that was given."""
         if not 0 <= position < len(self.shapes):
             return False
         if position < len(self.types):
@@ -283,7 +283,7 @@ def element_size(name: str) -> int | None:
 
 
 def is_tensor(name: str) -> bool:
-    """Tell whether an input of this type is a tensor."""
+    """Return whether an input of this type is a tensor."""
     return plain(name) in _BITS
 
 

@@ -284,8 +284,8 @@ def _tf_depthwise_extents(image: Shape | None, output: Shape, weight: Shape) -> 
 def _tf_split(shape: Shape, channels: int, rank: int) -> tuple[int, int, Shape, bool]:
     """Return batch, channels, spatial extents, and whether the channels come last.
 
-    The layout is an attribute, which is not recorded: the filter's channels tell it. Where both
-    would do, the channels are last, as TensorFlow has them by default.
+    The layout is an attribute, which is not recorded: it follows from the filter's channels. Where
+    both would do, the channels are last, as TensorFlow has them by default.
     """
     if len(shape) != rank + 2:
         raise UncountableError("rank mismatch of input and filter")

@@ -21,7 +21,7 @@ LARGEST: Final = 2**63 - 1
 
 
 class UncountableError(Exception):
-    """The cost of a call does not follow from what is known of it; the message says why.
+    """The cost of a call does not follow from what is known of it; the message has the reason.
 
     Raised within formulas and caught where they are called: it never reaches a user.
     """
@@ -40,7 +40,7 @@ class Cost:
 
     ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
     or an operand's shape is not known. ``formula`` names the entry of
-    :data:`traceana.flops.registry.FORMULAS` that says how it was derived. ``skipped`` counts those
+    :data:`traceana.flops.registry.FORMULAS` with its derivation. ``skipped`` counts those
     of ``flops`` that a mask makes unnecessary, ``None`` where it is not known whether there is one.
     """
 

@@ -231,7 +231,7 @@ def _result_size(call: Call, function: Function, tensors: tuple[int, ...]) -> in
 
 
 def _scaled(call: Call) -> bool:
-    """Tell whether alpha, the last scalar of add and sub, was recorded and is not 1."""
+    """Return whether alpha, the last scalar of add and sub, was recorded and is not 1."""
     if len(call.scalars) < 3 or not call.scalars[2]:
         return False
     return call.number(2) != 1.0

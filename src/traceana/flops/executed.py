@@ -97,7 +97,7 @@ def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
 
     Direct, implicit GEMM and implicit precomputed GEMM alike (Chetlur et al., cuDNN, 2014: the
     expanded operand is made tile by tile on the chip). Tiles of the matrix product that hang over
-    its edge execute more, which the kernel's name alone would tell; they are not counted.
+    its edge execute more, which follows from the kernel's name alone; they are not counted.
     """
     workspace = None if algorithm == "implicit_precomp_gemm" else 0
     return Executed(algorithm, direction, _product(conv), "executed.direct", workspace=workspace)

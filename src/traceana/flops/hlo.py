@@ -126,7 +126,7 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
 
 
 def _is_forward(scope: str | None) -> bool:
-    """Tell whether the instruction is of no gradient.
+    """Return whether the instruction is of no gradient.
 
     One without a scope is taken for one: XLA's own rewriting of the gradient of a weight loses it.
     """

@@ -281,7 +281,7 @@ def hlo_dot(of: Contraction) -> Count:
 def hlo_onednn_matmul(of: Contraction) -> Count:
     """2 · batch · M · N · K, K from the elements of the three matrices.
 
-    oneDNN's configuration says which operands are transposed, not which dimensions are contracted.
+    oneDNN's configuration has which operands are transposed, not which dimensions are contracted.
     With B matrices in each operand, |a| · |b| = B·M·K · B·K·N = |c| · B · K². Of a matrix that the
     batch shares B is 1, its rows and the other's batch being one dimension.
     """
