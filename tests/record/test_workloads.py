@@ -62,7 +62,7 @@ def test_a_run_that_is_refused_says_why_and_the_sweep_goes_on(sweep: Path) -> No
     refused = find_runs([sweep])[1].run
     assert refused.status is Status.FAILED
     assert refused.reason is not None
-    assert refused.reason.startswith("refused: PyTorch: an eager convolution")
+    assert refused.reason.startswith("rejected its options: PyTorch: an eager convolution")
     assert refused.workload is None
 
 
