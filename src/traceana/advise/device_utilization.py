@@ -114,7 +114,7 @@ def small_batch(figures: Figures) -> Found | None:
     """A batch that does not fill the device, by a sweep's time per example or by blocks."""
     measured = figures.batches
     few = _few_blocks(figures)
-    if measured is None or not measured.told:
+    if measured is None or not measured.comparable:
         return few
     # The measured step times take precedence over the kernels' blocks.
     row = measured.best

@@ -1,4 +1,4 @@
-"""Time per image by batch, and whether it still falls with a larger one."""
+"""Time per example by batch, and whether a larger batch lowers it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 _STEPS: Final = 3
-"""Fewer steps tell no scatter."""
+"""The minimum of steps for a scatter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePerImage:
-    """What the steps of runs took for one image, one row a batch of :data:`SCHEMA`, by batch.
+    """The time per example of the runs: one row of :data:`SCHEMA` per batch, by batch.
 
-    ``image_ns`` is the time of a step over the batch: of the median step, or of the mean where only
-    the sum of the steps is right. ``low_ns`` and ``high_ns`` are the quartiles, null of a mean. All
+    ``image_ns`` is the step time over the batch: of the median step, or of the mean where only the
+    sum of the steps is exact. ``low_ns`` and ``high_ns`` are the quartiles, null for a mean. All
     are rounded down.
     """
 
@@ -38,19 +38,19 @@ class TimePerImage:
     frame: pl.DataFrame
 
     @property
-    def told(self) -> bool:
-        """Whether the run itself and one of a larger batch were measured."""
+    def comparable(self) -> bool:
+        """Whether this run and one with a larger batch were measured."""
         batches = self.frame["batch"]
         return bool((batches == self.own).any() and (batches > self.own).any())
 
     @property
     def best(self) -> int | None:
-        """The row of the larger batch with the least time per image, if that is certainly less.
+        """The row of the larger batch with the lowest time per example, None without a decrease.
 
-        Certain: less by :data:`LESS_PER_IMAGE` or more, and the middle halves of the steps of both
-        runs do not meet.
+        A decrease is :data:`LESS_PER_IMAGE` or more, with disjoint interquartile ranges of the
+        step times.
         """
-        if not self.told:
+        if not self.comparable:
             return None
         (own,) = self.frame.filter(pl.col("batch") == self.own).iter_rows(named=True)
         less = (pl.col("image_ns") <= (1 - LESS_PER_IMAGE) * own["image_ns"]) & (
@@ -61,7 +61,7 @@ class TimePerImage:
 
 
 def time_per_image(series: BatchSeries) -> TimePerImage:
-    """Return the time per image of each run of ``series`` that timed three steps or more."""
+    """Return the time per example of each run of ``series`` with three steps or more."""
     rows = []
     for batch, times in sorted(series.times.items()):
         if len(times.steps_ns) < _STEPS or not batch or not times.step_ns:

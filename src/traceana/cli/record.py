@@ -22,7 +22,7 @@ SEPARATOR = "--"
 
 
 class Choice(StrEnum):
-    """The profilers; ``auto`` is that of the framework that trains."""
+    """The profilers; ``auto`` is that of the training framework."""
 
     AUTO = "auto"
     TORCH = "torch"
@@ -33,10 +33,10 @@ class Choice(StrEnum):
 
 
 class RecordCommand(TyperCommand):
-    """A command that keeps apart its own options, those of a workload, and a script's command."""
+    """A command that separates its own options, those of a workload, and a script's command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the first ``--`` among the words: what is behind it is the script's command."""
+        """Keep the first ``--`` among the arguments: the script's command follows it."""
         if SEPARATOR in args:
             first = args.index(SEPARATOR)
             args = [*args[:first], SEPARATOR, *args[first:]]
@@ -44,13 +44,13 @@ class RecordCommand(TyperCommand):
 
 
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": False}
-"""Options that ``record`` does not know are the workload's, which checks them itself."""
+"""Other options are the workload's, which checks them."""
 
 Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- COMMAND...]",
-        help="A command that trains, behind --; or options of a workload, with --framework.",
+        help="A training command, after --; or options of a workload, with --framework.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ Words = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What is recorded, and how much of it."""
+    """The recorded command and its window of steps."""
 
     output: Annotated[
         Path,
@@ -71,27 +71,29 @@ class What:
         typer.Option(
             metavar="pytorch|keras|jax",
             help="Train one of the repository's networks: --network NAME and its other options "
-            "(python -m workloads.pytorch --help lists them) go to the workload as they are.",
+            "(python -m workloads.pytorch --help lists them) go to the workload unchanged.",
         ),
     ] = None
     profiler: Annotated[
         list[Choice] | None,
         typer.Option(
             metavar="|".join(Choice),
-            help="Default: auto, that of the framework that trains.",
+            help="Default: auto, that of the training framework.",
             show_default=False,
         ),
     ] = None
     warm_up: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Steps before. Default: 5, of a workload 2."),
+        typer.Option(
+            metavar="N", min=1, help="Warm-up steps before. Default: 5, for a workload 2."
+        ),
     ] = None
     steps: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Steps recorded. Default: 10, of a workload 3."),
+        typer.Option(metavar="N", min=1, help="Steps recorded. Default: 10, for a workload 3."),
     ] = None
     stop: Annotated[
-        bool, typer.Option("--stop", help="End the script when the steps have been recorded.")
+        bool, typer.Option("--stop", help="Exit the script after the recorded steps.")
     ] = False
     exit_timeout: Annotated[
         float | None,
@@ -107,33 +109,31 @@ class What:
         bool,
         typer.Option(
             "--baseline/--no-baseline",
-            help="Run the command once more before, without the profiler, to time its steps.",
+            help="Run the command without the profiler first, to time its steps.",
         ),
     ] = True
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="AXIS=VALUES",
-            help="A run for each value, as in batch=1,2,4..512; several axes give their product.",
+            help="A run per value, as in batch=1,2,4..512; several axes give their product.",
             show_default=False,
         ),
     ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a sweep that was interrupted.")
-    ] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted sweep.")] = False
     force: Annotated[bool, typer.Option("--force", help="Replace the run that -o names.")] = False
 
 
 def record(what: What, words: Words = None) -> ExitCode:
-    """Run a network, or a script of yours, under a profiler, into a folder that every verb opens.
+    """Record a script, or a network, under a profiler into a folder that every command opens.
 
-    The folder holds the trace, the model's layers, the environment, and the time of each step
-    without the profiler and with it. See docs/record.md.
+    The folder has the trace, the model's layers, the environment, and the step times with and
+    without the profiler. See docs/record.md.
     """
     asked = _asked(what, words or [])
     if not what.sweep:
         if what.resume:
-            raise typer.BadParameter("goes on with a sweep: add --sweep", param_hint="--resume")
+            raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
         return _record_one(what, asked)
     return _record_sweep(what, asked)
 
@@ -149,19 +149,19 @@ def _asked(what: What, words: list[str]) -> SubjectOptions:
     swept = any(axis.startswith("framework=") for axis in what.sweep or ())
     trains = what.framework is not None or swept
     if trains and command:
-        raise typer.BadParameter("goes without a command behind --", param_hint="--framework")
+        raise typer.BadParameter("takes no command after --", param_hint="--framework")
     if not trains and options:
         raise typer.BadParameter(
-            f"{options[0]}: put -- before a command, or name a --framework whose workload takes it"
+            f"{options[0]}: put -- before a command, or give the --framework of its workload"
         )
     if not trains and not command:
-        raise typer.BadParameter("name a --framework, or a command behind --")
+        raise typer.BadParameter("give a --framework, or a command after --")
     if trains and what.stop:
-        raise typer.BadParameter("is for scripts: a workload ends by itself", param_hint="--stop")
+        raise typer.BadParameter("is for scripts: a workload exits by itself", param_hint="--stop")
     chosen = list(dict.fromkeys(what.profiler or [Choice.AUTO]))
     if len(chosen) > 1 and Choice.NSYS in chosen:
         raise ProfilerConflictError(
-            f"--profiler {' and '.join(chosen)}: both want CUPTI, which serves one: choose"
+            f"--profiler {' and '.join(chosen)}: both need CUPTI, which supports one: choose one"
         )
     if len(chosen) > 1:
         raise typer.BadParameter("choose one", param_hint="--profiler")
@@ -238,7 +238,7 @@ def _record_sweep(what: What, asked: SubjectOptions) -> ExitCode:
 
 
 def _code(made: list[RecordedRun]) -> ExitCode:
-    """How ``record`` ends: memory that is not there is a result of a sweep, and no failure."""
+    """Return the exit code of ``record``: out of memory is a result of a sweep, not a failure."""
     from traceana.record.recording import OUT_OF_MEMORY
     from traceana.runs import Status
 

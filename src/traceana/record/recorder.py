@@ -194,7 +194,7 @@ class StepRecorder:
     def _start(self) -> Window:
         """Return the window, with the profiler and the clock of the framework."""
         framework = self._framework()
-        self._report.tell(framework=framework)
+        self._report.add(framework=framework)
         settings, report, module = self._settings, self._report, sys.modules[framework]
         if framework == "torch":
             from traceana.record.inside.torch_steps import CudaClock, torch_profiler

@@ -91,7 +91,7 @@ def check_profiler(profiler: Profiler | None) -> None:
 
 
 def overhead(
-    without: StepTimes | None, beside: StepTimes | None
+    without: StepTimes | None, profiled_times: StepTimes | None
 ) -> tuple[float | None, tuple[float, float] | None]:
     """Return the profiler's overhead over the step without it, and the bounds of its interval.
 
@@ -100,12 +100,12 @@ def overhead(
     fewer than 3 and 3 steps. The overhead is None unless the interval is above 0; below 0 the runs
     differ by more than the profiler.
     """
-    if without is None or beside is None:
+    if without is None or profiled_times is None:
         return None, None
-    a, b = (np.array(times.steps_ns, dtype=np.float64) for times in (without, beside))
+    a, b = (np.array(times.steps_ns, dtype=np.float64) for times in (without, profiled_times))
     if smallest_p(len(a), len(b)) > 1 - OVERHEAD_LEVEL + 1e-9 or min(a.min(), b.min()) <= 0:
         return None, None
-    of: Statistic = "median" if without.synchronized and beside.synchronized else "mean"
+    of: Statistic = "median" if without.synchronized and profiled_times.synchronized else "mean"
     interval = relative_interval(a, b, of, OVERHEAD_LEVEL)
     share = statistic(b, of) / statistic(a, of) - 1
     return (share if interval[0] > 0 else None), interval
@@ -228,12 +228,12 @@ class Recording:
             exit_status=ended.exit_status,
             notes=tuple(notes),
         )
-        beside = profiled.times if profiled is not None and names else None
-        share, interval = overhead(plain.times, beside)
+        profiled_times = profiled.times if profiled is not None and names else None
+        share, interval = overhead(plain.times, profiled_times)
         timing = Timing(
             images_per_step=last.images_per_step or plain.images_per_step,
             without_profiler=plain.times,
-            with_profiler=beside,
+            with_profiler=profiled_times,
             overhead=share,
             overhead_interval=interval,
         )

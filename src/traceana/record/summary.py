@@ -43,8 +43,8 @@ def sweep_summary(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
         run, timing = recorded.run, recorded.timing() or Timing()
         name = ", ".join(f"{axis} {value}" for axis, value in run.point.items())
         died = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
-        without, beside = _step(timing.without_profiler), _step(timing.with_profiler)
-        rows.append((name, without, beside, _range(timing), died))
+        without, profiled_times = _step(timing.without_profiler), _step(timing.with_profiler)
+        rows.append((name, without, profiled_times, _range(timing), died))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [f"{len(made)} of {total} runs in {folder}"]
     for name, *figures, died in rows:
@@ -69,14 +69,14 @@ def _head(run: Run) -> str:
 
 
 def _steps(run: Run, timing: Timing) -> list[str]:
-    plain_, beside = timing.without_profiler, timing.with_profiler
+    plain_, profiled_times = timing.without_profiler, timing.with_profiler
     found = []
     if plain_ is not None and plain_.steps_ns:
         batch = timing.images_per_step
         each = f", {duration(round((plain_.step_ns or 0) / batch))} per example" if batch else ""
         found.append(f"{_step(plain_)} {_how(plain_)} without a profiler{each}")
-    if beside is not None and beside.steps_ns:
-        found.append(f"{_step(beside)} {_how(beside)} with {run.profiler}")
+    if profiled_times is not None and profiled_times.steps_ns:
+        found.append(f"{_step(profiled_times)} {_how(profiled_times)} with {run.profiler}")
     return found
 
 

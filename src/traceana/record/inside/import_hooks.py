@@ -20,7 +20,7 @@ def install(settings: Settings, report: Report) -> None:
 
     def prepare(framework: str) -> Callback:
         def imported(module: ModuleType) -> None:
-            report.tell(framework=framework)
+            report.add(framework=framework)
             wanted = settings.profiler in ("auto", "nsys", "none", framework)
             if settings.mark and wanted:
                 guarded(lambda: _steps_of(framework)(module, settings, report), report)

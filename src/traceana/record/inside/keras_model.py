@@ -53,7 +53,7 @@ class KerasModel:
                 self._batch = _batch(given.get("x"), given.get("batch_size"))
                 if self._batch is not None:
                     together = getattr(given["self"], "steps_per_execution", 1)
-                    report.tell(images_per_step=self._batch * together)
+                    report.add(images_per_step=self._batch * together)
 
             guarded(look, report)
             return fit(*arguments, **keywords)
@@ -76,12 +76,14 @@ class KerasModel:
         tensors = list(first) if isinstance(first, list | tuple) else list(arguments)
         inputs = [_input(one) for one in tensors if one is not None]
         known = [one for one in inputs if one is not None]
-        told = known if known and len(known) == len(inputs) else None
+        inputs_known = known if known and len(known) == len(inputs) else None
         before = self._called.get(id(model), (model, None))[1]
         # A call with all sizes known is preferred over a symbolic one.
-        known_sizes = told is not None and all(None not in shape for shape, _ in told)
+        known_sizes = inputs_known is not None and all(
+            None not in shape for shape, _ in inputs_known
+        )
         if before is None or known_sizes:
-            self._called[id(model)] = model, told
+            self._called[id(model)] = model, inputs_known
 
     def describe(self, folder: Path, report: Report) -> None:
         """Write the model's layers, if traceana can be imported."""

@@ -70,7 +70,7 @@ class Report:
         self._facts = {}
         self._closing = []
 
-    def tell(self, **facts: Any) -> None:
+    def add(self, **facts: Any) -> None:
         """Add ``facts``, and write all of them; notes are appended."""
         if "notes" in facts:
             facts["notes"] = [*self._facts.get("notes", []), *facts["notes"]]
@@ -79,11 +79,11 @@ class Report:
 
     def note(self, text: str) -> None:
         """Add a note on what is missing."""
-        self.tell(notes=[text])
+        self.add(notes=[text])
 
     def problem(self, kind: str, text: str) -> None:
         """Report what ended the recording: ``conflict``, ``no space``, ``profiler``."""
-        self.tell(problem={"kind": kind, "text": text})
+        self.add(problem={"kind": kind, "text": text})
 
     def failed(self, error: BaseException) -> None:
         """Report an error of the profiler, or of writing its trace."""
@@ -108,7 +108,7 @@ class Report:
                 "text": str(error)[-4000:],
             }
         if self._facts:
-            self.tell(**facts())
+            self.add(**facts())
 
     def exiting(self) -> None:
         """Report that this process is about to exit: its time limit starts here."""

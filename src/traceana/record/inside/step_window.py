@@ -94,7 +94,7 @@ class Window:
 
     def _stop(self) -> None:
         # A process that does not exit in time is killed, without another report.
-        self._report.tell(stopped=True, **facts())
+        self._report.add(stopped=True, **facts())
         self._report.exiting()
 
     def _advance(self) -> None:
@@ -129,7 +129,7 @@ class Window:
             return
         self._over = True
         if len(self._moments) < 2:
-            self._report.tell(steps_taken=self._taken)
+            self._report.add(steps_taken=self._taken)
             self._recorder.stop()
             return
         self._clock.wait()
@@ -139,10 +139,10 @@ class Window:
             "steps_ns": self._clock.between(self._moments),
             "synchronized": self._clock.synchronized,
         }
-        self._report.tell(times=times, steps_taken=self._taken)
+        self._report.add(times=times, steps_taken=self._taken)
         trace = self._recorder.write()
         if trace is not None:
-            self._report.tell(trace=trace)
+            self._report.add(trace=trace)
 
     def _claim(self) -> bool:
         rank = self._rank()
@@ -153,7 +153,7 @@ class Window:
             self._report.note("another process trained as well; it was not recorded")
             return False
         if rank is not None:
-            self._report.tell(rank=rank[0], world_size=rank[1])
+            self._report.add(rank=rank[0], world_size=rank[1])
         self._report.at_close(self.close)
         return True
 

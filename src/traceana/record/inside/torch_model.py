@@ -87,7 +87,7 @@ class Model:
             self._inputs = _shapes(*self._inputs, self._is_tensor)
             batch = self._batch.of_step()
             if batch is not None and self._splits_the_batch():
-                self._report.tell(images_per_step=batch)
+                self._report.add(images_per_step=batch)
 
     def _splits_the_batch(self) -> bool:
         """Return whether all ranks train on different examples; True for a single process."""
