@@ -265,7 +265,7 @@ def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], says: str)
     ("words", "code", "says"),
     [
         (("python", "train.py"), 2, "put -- before a command"),
-        (("--",), 2, "name a --framework, or a command"),
+        (("--",), 2, "give a --framework, or a command"),
         (("--framework", "jax", "--", "python"), 2, "takes no command"),
         (("--resume", "--", "python"), 2, "add --sweep"),
         (("--profiler", "nsys", "--profiler", "torch", "--", "python"), 71, "CUPTI"),
