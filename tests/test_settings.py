@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.settings import SETTINGS
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "alexnet-cpu-ranges.json.gz"

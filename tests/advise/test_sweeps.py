@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.advise.cases import CASES, kernels
 from tests.support.runs import write_run
 from traceana.advise import Finding, advise
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.report.pages.advise import sentence
 from traceana.runs import Axis, Point, StepTimes, Sweep, batch_series
 from traceana.runs.run_files import SWEEP_FILE, BatchSeries

@@ -19,7 +19,7 @@ import traceana
 from tests.enrich.test_passes import residual
 from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.model import read
 from traceana.trace import Trace
 

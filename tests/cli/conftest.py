@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.cli.main import app
+from traceana.cli.app import app
 
 Run = Callable[..., Result]
 

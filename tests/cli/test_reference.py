@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.cli.reference import reference
 from traceana.errors import ExitCode
 

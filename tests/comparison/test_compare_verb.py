@@ -15,7 +15,7 @@ from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, LAYERS, training
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 Run = Callable[..., Result]

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.training import KERNELS, training
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 Run = Callable[..., Result]

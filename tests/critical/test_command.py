@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.support.synthetic import Scenario, write_kineto
 from tests.support.traces import TraceBuilder
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")

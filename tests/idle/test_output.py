@@ -14,7 +14,7 @@ from tests.support.synthetic import Scenario, write_kineto
 from traceana.analyze.idle import By as Told
 from traceana.analyze.idle_gaps import CAUSES
 from traceana.choices import IdleBy as By
-from traceana.cli.main import app
+from traceana.cli.app import app
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import traceana
 from traceana.analyze.memory import memory
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import ExitCode
 from traceana.report.cells import BAR_WIDTH
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,6 +23,11 @@ ROOT = Path(__file__).parents[2]
 NAMED_APART = {"layers": "layer_times", "memory": "memory_use"}
 
 
+def function_of(command: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(import_module(f"traceana.cli.{command}"), command)
+    return found
+
+
 def test_what_there_is_can_be_found() -> None:
     assert {"open", "diff", "compare", "describe", "Trace", "Result"} <= set(dir(traceana))
     options = inspect.signature(traceana.open).parameters
@@ -31,10 +39,10 @@ def test_what_there_is_can_be_found() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [one.__name__ for one in main.COMMANDS if "files" in inspect.signature(one).parameters],
+    [name for name in main.COMMANDS if "files" in inspect.signature(function_of(name)).parameters],
 )
 def test_every_command_of_one_trace_is_a_method_with_its_options(command: str) -> None:
-    function = next(one for one in main.COMMANDS if one.__name__ == command)
+    function = function_of(command)
     if command == "save":
         return
     method = getattr(Commands, NAMED_APART.get(command, command))

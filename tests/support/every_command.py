@@ -17,7 +17,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 import traceana
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.trace import Trace
 
 COMMANDS = (

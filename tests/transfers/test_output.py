@@ -14,7 +14,7 @@ from tests.support.golden import check
 from tests.support.synthetic import Scenario, overlapping, write_nsys
 from traceana.analyze.transfers import By as Told
 from traceana.choices import TransfersBy as By
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.report.pages.transfers import remarkable
 
 GOLDEN = Path(__file__).parent / "golden"

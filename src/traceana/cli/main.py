@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from itertools import takewhile
+from typing import Annotated, Final
 
 import typer
 
 from traceana import __version__
-from traceana.cli.advise import advise
-from traceana.cli.classify import classify
 from traceana.cli.command import command
-from traceana.cli.compare import compare
-from traceana.cli.critical import critical
-from traceana.cli.diff import diff
-from traceana.cli.flops import flops
-from traceana.cli.idle import idle
-from traceana.cli.info import info
-from traceana.cli.kernels import kernels
-from traceana.cli.layers import layers
-from traceana.cli.memory import memory
-from traceana.cli.record import CONTEXT, RecordCommand, record
-from traceana.cli.report import report
-from traceana.cli.save import save
-from traceana.cli.study import study
-from traceana.cli.transfers import transfers
 
-COMMANDS = (
-    report,
-    advise,
-    info,
-    kernels,
-    layers,
-    flops,
-    transfers,
-    idle,
-    critical,
-    memory,
-    diff,
-    compare,
-    study,
-    classify,
-    save,
+COMMANDS: Final = (
+    *("report", "advise", "info", "kernels", "layers", "flops", "transfers", "idle", "critical"),
+    *("memory", "diff", "compare", "study", "classify", "save", "record"),
 )
+"""The commands in the order of ``--help``: each a function in the module of its name."""
 
-# Rich help would cost 50 ms at every start.
-app = typer.Typer(
-    name="traceana",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with the commands ``names``; only their modules are imported."""
+    app = typer.Typer(
+        name="traceana",
+        add_completion=False,
+        no_args_is_help=True,
+        # Rich help would cost 50 ms at every start.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name in names:
+        module = import_module(f"traceana.cli.{name}")
+        options = getattr(module, "TYPER_OPTIONS", {})
+        app.command(**options)(command(getattr(module, name)))
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -60,7 +45,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
@@ -70,11 +54,11 @@ def _common(
     """Where the GPU time of a neural network went, and what to change."""
 
 
-for function in COMMANDS:
-    app.command()(command(function))
-app.command(cls=RecordCommand, context_settings=CONTEXT)(command(record))
-
-
 def main() -> None:
     """Run the command line; the entry point of the ``traceana`` script."""
-    app(prog_name="traceana")
+    words = sys.argv[1:]
+    options = list(takewhile(lambda word: word.startswith("-"), words))
+    asked = words[len(options) :][:1]
+    # All of them for the list in --help, and to suggest the one that a mistyped name means.
+    known = bool(asked) and asked[0] in COMMANDS and not {"-h", "--help"} & {*options}
+    application(asked if known else COMMANDS)(prog_name="traceana")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
@@ -43,8 +43,12 @@ class RecordCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": False}
-"""Other options are the workload's, which checks them."""
+# Other options are the workload's, which checks them.
+TYPER_OPTIONS: Final[dict[str, Any]] = {
+    "cls": RecordCommand,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": False},
+}
+"""What typer is told of this command besides its parameters."""
 
 Words = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.main
 
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import EXIT_CODES
 
 _HEAD = """\

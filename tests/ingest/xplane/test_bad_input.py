@@ -17,7 +17,7 @@ from tests.ingest.xplane.writing import (
     trace_of,
     write,
 )
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import (
     CorruptError,
     ExitCode,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import traceana
 from tests.ingest.xplane.writing import on_another_host
-from traceana.cli.main import app
+from traceana.cli.app import app
 from traceana.errors import AmbiguousRanksError, ExitCode
 
 FIXTURE = (
