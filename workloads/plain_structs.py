@@ -25,7 +25,7 @@ class Struct:
         cls._omit_defaults = omit_defaults
         for name in get_annotations(cls):
             default = cls.__dict__.get(name)
-            if isinstance(default, dict):
+            if isinstance(default, dict | list):
                 setattr(cls, name, field(default_factory=default.copy))
         dataclass(frozen=frozen, kw_only=kw_only)(cls)
 

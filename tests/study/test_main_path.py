@@ -81,7 +81,7 @@ def test_each_run_is_whole(alexnets: Path) -> None:
 def test_report_and_layers(number: int, runs: list[Path], run: Run) -> None:
     result = run("report", runs[number])
     assert result.exit_code == 0, result.stderr
-    assert "2 steps" in result.stdout
+    assert "Steps            2 (" in result.stdout
     assert "CPU time by class" in result.stdout
     rows = {bare(row["layer"]): row for row in document(run, "layers", runs[number])["rows"]}
     for layer in WEIGHTED:
