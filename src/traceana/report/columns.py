@@ -104,6 +104,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "step_count": "per step",
     "step_bytes": "bytes per step",
     "step_ns": "per step",
+    "step_median_ns": "median step",
+    "intensity": "arithmetic intensity",
     "size": "size from",
     "linear": "O(N-1)",
     "logarithmic": "O(log N)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from traceana.report.text import plain
@@ -43,6 +44,12 @@ _NOISE: Final = (
     "at::cuda::",
 )
 
+_CUTLASS: Final = re.compile(r"cutlass::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
+_TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_(\w*?)_?(MT\d+x\d+x\d+)(\w*)")
+_DIFFER: Final = re.compile(r"_(MI\d+x\d+x\d+|PGR\d+|PLR\d+|SK\d+|GSU\d+|WG\d+_\d+_\d+)(?=_|$)")
+"""What differs between Tensile's kernels of one type and tile: instruction, stages, splits."""
+_LAYOUTS: Final = {"Ailk": "N", "Alik": "T", "Bljk": "N", "Bjlk": "T"}
+
 
 def category(name: str) -> str:
     """Return the name of a category of kernels for readers."""
@@ -68,10 +75,20 @@ def brief(name: str) -> str:
     >>> brief("void at::native::(anonymous namespace)::softmax<4, float>(float*, int)")
     'softmax<4, float>'
     """
+    if generated := _TENSILE.match(name):
+        return plain(_tensile(generated))
+    if inner := _CUTLASS.search(name):
+        return plain(inner[1])
     shown = name.removeprefix("void ")
     for noise in _NOISE:
         shown = shown.replace(noise, "")
     return plain(_without_arguments(shown) or name)
+
+
+def _tensile(name: re.Match[str]) -> str:
+    """Return tile, layout and what else differs of a kernel of Tensile: ``Cijk MT64x64x32 NT``."""
+    layout = "".join(_LAYOUTS.get(one, "?") for one in (name[1], name[2]))
+    return " ".join(("Cijk", name[4], layout, *_DIFFER.findall(name[5])))
 
 
 def _without_arguments(name: str) -> str:

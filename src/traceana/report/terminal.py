@@ -163,6 +163,10 @@ def _table(table: Table, width: int) -> list[Any]:
         ruled = table.layout == "ruled"
         if not ruled:
             columns = [_with_unit(column) for column in columns]
+        else:
+            columns = [replace(column, title=_two_lines_of(column)) for column in columns]
+            if table.totals and not columns[0].total:
+                columns[0] = replace(columns[0], total="total")
         for number, part in enumerate(_side_by_side(columns, width, table.dropped)):
             lines = _grid(part, width, ruled=ruled, footer=ruled and bool(table.totals))
             parts += [Text(""), *lines] if number else lines
@@ -236,7 +240,7 @@ def _fits(columns: Sequence[Cells], width: int) -> bool:
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
     widths = _widths(columns, width)
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
-    lines.append(_header(columns, widths))
+    lines += _header(columns, widths)
     units = [column.unit for column in columns]
     if any(units):
         lines.append(_line(columns, units, widths, "dim"))
@@ -245,9 +249,7 @@ def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) ->
     lines += [rule] if ruled else []
     lines += [_line(columns, cells, widths) for cells in rows]
     if footer:
-        totals = [column.total for column in columns]
-        totals[0] = totals[0] or "total"
-        lines += [rule, _line(columns, totals, widths, "bold")]
+        lines += [rule, _line(columns, [one.total for one in columns], widths, "bold")]
     return lines
 
 
@@ -270,23 +272,43 @@ def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
     return line
 
 
-def _header(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
-    titles = [
-        cut_end(plain(column.title), width) for column, width in zip(columns, widths, strict=True)
+def _header(columns: Sequence[Cells], widths: Sequence[int]) -> list[Text]:
+    """Return the titles in one or two lines, the last word next to the rows."""
+    titles = [column.title.split("\n") for column in columns]
+    height = max(map(len, titles))
+    lines = zip(*(["", *title][-height:] for title in titles), strict=True)
+    return [
+        _line(
+            columns,
+            [cut_end(cell, wide) for cell, wide in zip(line, widths, strict=True)],
+            widths,
+            "bold",
+        )
+        for line in lines
     ]
-    return _line(columns, titles, widths, "bold")
 
 
 def _natural(column: Cells) -> int:
-    return max(map(cell_len, (column.title, column.unit, column.total, *column.cells)))
+    title = column.title.split("\n")
+    return max(map(cell_len, (*title, column.unit, column.total, *column.cells)))
+
+
+def _two_lines_of(column: Cells) -> str:
+    """Return the title, broken into two lines where it is wider than the cells below it."""
+    words = plain(column.title).split()
+    wide = max(map(cell_len, (column.unit, column.total, *column.cells)))
+    if len(words) < 2 or len(" ".join(words)) <= wide:
+        return " ".join(words)
+    ways = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return "\n".join(min(ways, key=lambda way: max(map(len, way))))
 
 
 def _widths(columns: Sequence[Cells], width: int) -> list[int]:
     natural = [_natural(column) for column in columns]
-    if any(column.total for column in columns) and columns[0].total == "":
-        natural[0] = max(natural[0], len("total"))
     widths = [
-        min(wide, max(WIDEST_TEXT, cell_len(column.title))) if column.kind is Kind.TEXT else wide
+        min(wide, max(WIDEST_TEXT, *map(cell_len, column.title.split("\n"))))
+        if column.kind is Kind.TEXT
+        else wide
         for column, wide in zip(columns, natural, strict=True)
     ]
     long = [number for number, column in enumerate(columns) if column.long]

@@ -38,6 +38,8 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
 }
 PATHS_DROPPED: Final = ("layer", "count", "part", "operator")
 
+_TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "time per step"}
+
 FEW_DEVICES: Final = 2
 """More devices than these have one line each."""
 MOST_DEVICES: Final = 16
@@ -60,7 +62,7 @@ def _idle(trace: Trace, by: IdleBy, devices: Result, shown: Arranged) -> Page:
     dropped = GAPS_DROPPED if by == "gap" else DROPPED
     blocks: tuple[Block, ...] = (
         Facts(device_facts(devices.frame.to_dicts())),
-        table_of(shown, columns, dropped=dropped),
+        table_of(shown, columns, dropped=dropped, titles=_TITLES),
         *notes_of(shown.notes),
     )
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))

@@ -45,13 +45,14 @@ def table_of(
     dropped: tuple[str, ...] = (),
     bars: str | None = None,
     layout: Literal["ruled", "compact", "records"] = "ruled",
+    titles: Mapping[str, str] | None = None,
 ) -> Table:
     """Return the table of the rows ``shown`` with those of ``columns`` that are worth it."""
     frame = shown.frame
     named = tuple(columns) or tuple(frame.columns)
     return Table(
         frame,
-        columns_of(frame, (name for name in named if name != BAR), shown.totals),
+        columns_of(frame, (name for name in named if name != BAR), shown.totals, titles),
         shown.totals,
         dropped,
         bars,

@@ -1,0 +1,77 @@
+"""No screen is wider than its terminal, whatever the command and the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from rich.cells import cell_len
+
+import traceana
+from traceana import choices
+from traceana.report.terminal import Terminal, render
+from traceana.result import Result
+from traceana.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+FILES = [
+    ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz",
+    ROOT / "fixtures" / "alexnet-cpu-nsys-2024.2.sqlite",
+    SHARED / "kineto" / "cnn_train_nccl_a100.json.gz",
+    SHARED / "kineto" / "timesformer_mi300x.json.gz",
+    SHARED / "nsys" / "torch_train_2xh100.schema3.25.sqlite",
+    SHARED / "xplane" / "jax_conv_mi300.xplane.pb",
+]
+
+
+def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
+    """Yield every command of one trace with every value of ``by``."""
+    yield "report", trace.report
+    yield "info", trace.info
+    yield "advise", trace.advise
+    yield "kernels", trace.kernels
+    for name, by in (
+        *(("layer_times", choices.LayersBy), ("flops", choices.FlopsBy)),
+        *(("transfers", choices.TransfersBy), ("idle", choices.IdleBy)),
+        *(("critical", choices.CriticalBy), ("memory_use", choices.MemoryBy)),
+    ):
+        for one in get_args(by):
+            yield f"{name} {one}", lambda name=name, one=one: getattr(trace, name)(by=one)  # type: ignore[misc]
+    yield "layer_times direction", lambda: trace.layer_times(direction=True)
+    yield "transfers collectives", lambda: trace.transfers(collectives=True)
+    yield "flops explain", lambda: trace.flops(explain=True)
+
+
+@cache
+def opened(file: Path) -> Trace:
+    return traceana.open(file)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_no_screen_is_wider_than_the_terminal(file: Path) -> None:
+    if not file.exists():
+        pytest.skip("no shared traces")
+    wide = []
+    for name, command in commands(opened(file)):
+        result = command()
+        page = result.page(limit=result.screenful)
+        for width in (80, 120):
+            longest = max(map(cell_len, render(page, Terminal(width)).splitlines()), default=0)
+            if longest > width:
+                wide.append((name, width, longest))
+    assert not wide, wide
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_two_runs_fit_too(width: int) -> None:
+    trace = opened(FILES[0])
+    found, both = traceana.diff(trace, trace), traceana.compare({"first run": trace, "b": trace})
+    results = [found.result(), *(found.result(by) for by in get_args(choices.DiffBy))]
+    results += [both.result(by) for by in get_args(choices.CompareBy)]
+    for result in results:
+        text = render(result.page(limit=20), Terminal(width))
+        assert max(map(len, text.splitlines())) <= width, text
