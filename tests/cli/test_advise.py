@@ -51,7 +51,7 @@ def test_one_rule_is_shown_whole(run: Invoke, slow: Path) -> None:
 
 def test_json_has_figures_and_evidence(run: Invoke, slow: Path) -> None:
     whole = json.loads(run("advise", slow, "-f", "json").stdout)
-    assert whole["meta"]["verb"] == "advise"
+    assert whole["meta"]["command"] == "advise"
     assert whole["meta"]["units"]["saving_ns"] == "ns"
     by_rule = {row["rule"]: row for row in whole["rows"]}
     copies = by_rule["pageable_copies"]

@@ -100,5 +100,5 @@ def test_a_trace_of_nothing_says_so(run: Run, tmp_path: Path, verb: str) -> None
     path.write_text('{"traceEvents": []}', encoding="utf-8")
     result = run(verb, path)
     assert result.exit_code == ExitCode.EMPTY_SELECTION
-    assert result.stderr.startswith("traceana: nothing to show of ")
+    assert result.stderr.startswith("traceana: nothing to show for ")
     assert result.stderr.count("\n") == 1

@@ -29,7 +29,7 @@ def test_the_suffix_tells_the_format(run: Run, bundle: Path, tmp_path: Path) -> 
 def test_the_format_option_wins_over_the_suffix(run: Run, bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "k.csv"
     run("kernels", bundle, "-o", file, "--format", "json")
-    assert json.loads(file.read_text())["meta"]["verb"] == "kernels"
+    assert json.loads(file.read_text())["meta"]["command"] == "kernels"
 
 
 def test_nothing_is_overwritten_without_force(run: Run, bundle: Path, tmp_path: Path) -> None:

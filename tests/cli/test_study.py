@@ -90,7 +90,7 @@ def test_what_died_is_told_and_left_out_of_traces(run: Run, runs: Path) -> None:
 def test_every_format_has_the_same_rows(run: Run, runs: Path, tmp_path: Path) -> None:
     document = json.loads(run("study", "batch", runs, "-f", "json").stdout)
     assert document["meta"]["study"] == "batch"
-    assert document["meta"]["verb"] == "study"
+    assert document["meta"]["command"] == "study"
     assert document["meta"]["units"]["image_ns"] == "ns"
     rows = document["rows"]
     assert [row["image_ns"] for row in rows[:3]] == [4 * MS, 3 * MS, 2_500_000]

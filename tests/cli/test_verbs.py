@@ -119,10 +119,7 @@ def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
     result = run("report", damaged)
     assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert "Truncated file: 60.0 % of 1.00 kB read" in result.stdout
-    assert result.stderr == (
-        "traceana: the file ends in the middle: "
-        "600 of the 1,000 bytes that are there (60.0 %) were read\n"
-    )
+    assert result.stderr == ("traceana: truncated file: read 600 of 1,000 bytes (60.0 %)\n")
 
 
 def test_strict_refuses_problems_and_not_notes(run: Run, problematic: Path, bundle: Path) -> None:
@@ -130,7 +127,7 @@ def test_strict_refuses_problems_and_not_notes(run: Run, problematic: Path, bund
     result = run("kernels", problematic, "--strict")
     assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert result.stdout
-    assert result.stderr == "traceana: the ledger is not empty: 1,200 no_launch\n"
+    assert result.stderr == "traceana: integrity problems: 1,200 no_launch\n"
     assert run("kernels", bundle, "--strict").exit_code == 0
 
 

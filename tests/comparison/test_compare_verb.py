@@ -100,7 +100,7 @@ def test_markdown_to_the_letter(run: Run, three: list[Path]) -> None:
 def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> None:
     told = json.loads(run(*three, "--by", "gemm", "--format", "json").stdout)
     meta, rows = told["meta"], told["rows"]
-    assert (meta["verb"], meta["by"], meta["ratio_of"]) == ("compare", "gemm", "step_ns")
+    assert (meta["command"], meta["by"], meta["ratio_of"]) == ("compare", "gemm", "step_ns")
     assert [one["run"] for one in meta["runs"]] == ["before", "after", "renamed"]
     assert {"file", "framework", "devices", "libraries", "steps", "batch"} <= set(meta["runs"][0])
     assert len({(row["run"], row["item"], row["library"]) for row in rows}) == len(rows)

@@ -76,7 +76,7 @@ def test_every_view_comes_in_every_format(
 def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, Path]) -> None:
     told = json.loads(run(runs["a"], runs["slower"], "--format", "json").stdout)
     meta, rows = told["meta"], told["rows"]
-    assert meta["verb"] == "diff"
+    assert meta["command"] == "diff"
     assert meta["a"]["steps"] == meta["b"]["steps"] == 8
     assert meta["step"]["verdict"] == "slower"
     assert meta["step"]["median"]["interval"]["low"] > 0
@@ -124,7 +124,7 @@ def test_the_gate_fails_only_what_is_slower_for_real(
 ) -> None:
     result = run(runs["a"], runs[b], "--fail-if-slower", gate)
     assert result.exit_code == code
-    assert ("B is slower by" in result.stderr) == (code is ExitCode.GATE_FAILED)
+    assert ("candidate slower by" in result.stderr) == (code is ExitCode.GATE_FAILED)
     assert ("not enough steps" in result.stderr) == (b == "one")
     assert run(runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
 

@@ -51,5 +51,5 @@ def test_a_trace_without_work_says_so(tmp_path: Path) -> None:
     bundle = TraceBuilder().build().save(tmp_path / "empty")
     result = CliRunner().invoke(app, ["critical", str(bundle)])
     assert result.exit_code == ExitCode.EMPTY_SELECTION
-    assert result.stderr.startswith("traceana: nothing to show of ")
+    assert result.stderr.startswith("traceana: nothing to show for ")
     assert result.stderr.endswith(": no device activities in the file\n")

@@ -129,7 +129,7 @@ def test_the_verb(trained: Path, tmp_path: Path) -> None:
     for by in ("device", "layer", "operator", "step", "time", "convolution"):
         result = run.invoke(app, ["memory", str(trained), "--by", by, "-f", "json"])
         assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["meta"]["verb"] == "memory"
+        assert json.loads(result.stdout)["meta"]["command"] == "memory"
     chart = run.invoke(app, ["memory", str(trained), "--by", "time"]).stdout
     assert max(line.count("█") for line in chart.splitlines()) == BAR_WIDTH
     assert sum(line.startswith("   cpu") for line in chart.splitlines()) == 40

@@ -1,5 +1,5 @@
-"""The command line: one verb a file, one shared set of options, nothing but wiring.
+"""The command line: one command per file, shared options, no analysis.
 
-Nothing imported here or at the top of a verb may import polars or rich: ``traceana --help`` and
-shell completion wait for every import.
+Nothing imported here or at the top of a command may import polars or rich, which would slow down
+``traceana --help`` and shell completion.
 """

@@ -16,23 +16,23 @@ Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="A trace of any format, a saved bundle, or the files (or folder) of one run's ranks.",
+        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks.",
         show_default=False,
     ),
 ]
 Listed = Annotated[
-    bool, typer.Option("--list", help="List all rules, and read no trace.", show_default=False)
+    bool, typer.Option("--list", help="List all rules; needs no trace.", show_default=False)
 ]
 One = Annotated[
     str | None,
-    typer.Option("--rule", metavar="ID", help="Show this finding whole, with its evidence."),
+    typer.Option("--rule", metavar="ID", help="Show one finding with its evidence."),
 ]
 FailOn = Annotated[
     list[str] | None,
     typer.Option(
         "--fail-on",
         metavar="RULE,RULE|any",
-        help="Exit code 31 when one of these rules holds; may be repeated.",
+        help="Exit code 31 when one of these rules has a finding; may be repeated.",
         show_default=False,
     ),
 ]
@@ -41,8 +41,8 @@ Most = Annotated[
     typer.Option(
         "--max",
         metavar="FIGURE=LIMIT",
-        help="Exit code 31 when a figure is above its limit: exposed_copy=5%. May be repeated; "
-        "docs/advice.md lists the figures.",
+        help="Exit code 31 when a figure exceeds its limit, as in exposed_copy=5%; may be "
+        "repeated. docs/advice.md lists the figures.",
         show_default=False,
     ),
 ]
@@ -59,10 +59,10 @@ def advise(
     most: Most = None,
     on_inconclusive: OnInconclusive = "pass",
 ) -> ExitCode:
-    """What to change, most saving first: findings with evidence, estimate and change.
+    """Recommendations, by estimated saving, each with its evidence.
 
-    A saving is an estimate or an upper bound, per measured step and device; savings overlap.
-    --fail-on and --max make gates for continuous integration.
+    Savings are estimates or upper bounds per measured step and device, and may overlap.
+    --fail-on and --max are gates for continuous integration.
     """
     from traceana.advise import gates
 
@@ -73,7 +73,7 @@ def advise(
         output.write(rules_listed())
         return ExitCode.OK
     if not files:
-        raise typer.BadParameter("name a trace, or --list", param_hint="FILE...")
+        raise typer.BadParameter("give a trace, or --list", param_hint="FILE...")
     rules = [one for text in fail_on or () for one in gates.rules_of(text)]
     limits = [gates.limit_of(text) for text in most or ()]
     if rule is not None:
@@ -100,4 +100,4 @@ def _known(rule: str) -> None:
     from traceana.advise import RULES
 
     if rule not in {one.id for one in RULES}:
-        raise NoSuchSelectionError(f"no rule {rule}: `traceana advise --list` names them")
+        raise NoSuchSelectionError(f"unknown rule {rule}: see traceana advise --list")

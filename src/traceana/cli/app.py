@@ -1,4 +1,4 @@
-"""The application with every command, for what walks through all of them."""
+"""The application with every command, for the generated reference and the tests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...|-",
-        help="Kernel names; - reads them from stdin, one a line.",
+        help="Kernel names; - reads them from stdin, one per line.",
         show_default=False,
     ),
 ]
@@ -25,7 +25,10 @@ Rules = Annotated[
     typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Say which rule decided, why, and which others match.")
+    bool,
+    typer.Option(
+        "--explain", help="Show the matching rule, its reason, and later rules that match too."
+    ),
 ]
 
 
@@ -36,7 +39,7 @@ def classify(
     rules: Rules = None,
     explain: Explain = False,
 ) -> ExitCode:
-    """What kernels are, by their names: one row a name, in order."""
+    """Classify kernel names: one row per name, in the given order."""
     from traceana.enrich.classify import rules_in_use
     from traceana.ingest.names import demangle
     from traceana.report.pages.kernels import classify as page
@@ -51,7 +54,7 @@ def classify(
 
 
 def _lines_of_stdin() -> list[str]:
-    # Line ends alone separate names: a name may hold any other character that Python calls one.
+    # Not splitlines(): a name may contain other characters that Python treats as line ends.
     text = sys.stdin.buffer.read().decode(errors="replace")
     lines = text.removesuffix("\n").split("\n") if text else []
     return [line.removesuffix("\r") for line in lines]

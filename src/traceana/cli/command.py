@@ -1,4 +1,4 @@
-"""What makes a function a command: its grouped options, and the one place where errors end."""
+"""Wraps a function as a command: expands grouped options and handles all errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from traceana.errors import ExitCode, TraceanaError
 def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """Make ``function`` a command for typer.
 
-    A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option a
-    field. The exit code that ``function`` returns is the process's. Every
-    :class:`~traceana.errors.TraceanaError` ends here as one line on stderr and its exit code, a
-    closed pipe in silence, an interrupt in code 130, and what is a fault of ours in one line that
-    says how to report it.
+    A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option per
+    field. The process exits with the code that ``function`` returns. A
+    :class:`~traceana.errors.TraceanaError` becomes one line on stderr and its exit code, a closed
+    pipe is not an error, an interrupt exits with 130, and any other exception becomes one line
+    that explains how to report it.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
@@ -72,7 +72,7 @@ def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: boo
         _say(str(error))
         return error.exit_code
     except BrokenPipeError:
-        # The reader of our output has seen enough. Python would complain at its own exit.
+        # The reader closed the pipe. Without this, Python reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except KeyboardInterrupt:
@@ -89,8 +89,8 @@ def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: boo
 
 def _report(error: Exception) -> NoReturn:
     _say(
-        f"internal error, a fault of traceana and not yours: {type(error).__name__}: {error} "
-        "(run `traceana --debug ...` for the traceback, and report it with the file's format)"
+        f"internal error: {type(error).__name__}: {error}; run traceana --debug ... for the "
+        "traceback, and report it with the format of the file"
     )
     raise typer.Exit(ExitCode.INTERNAL)
 

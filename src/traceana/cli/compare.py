@@ -17,21 +17,21 @@ Runs = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN RUN...",
-        help="Two runs or more: traces, bundles, recorded runs, folders of ranks, or baselines. A "
-        "sweep, or a folder of recorded runs, stands for its runs.",
+        help="Two or more runs: traces, bundles, recorded runs, folders of ranks, saved baselines. "
+        "A sweep, or a folder of recorded runs, expands to its runs.",
         show_default=False,
     ),
 ]
 By = Annotated[
     CompareBy,
-    by_option(CompareBy, "One row a layer, class, … epilogue: bias and activations by library."),
+    by_option(CompareBy, "One row per layer, class, …; epilogue: bias and activations by library."),
 ]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
         "--label",
         metavar="NAME",
-        help="What a run is called; once for each, in their order. Default: after its file.",
+        help="Name of a run; once for each, in order. Default: from its file name.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,7 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="FILE",
-        help="The layers of the model; once for all runs, or once for each. Default: beside them.",
+        help="Layer manifest; once for all runs, or once for each. Default: beside each trace.",
         show_default=False,
     ),
 ]
@@ -49,16 +49,16 @@ Maps = Annotated[
     typer.Option(
         "--map",
         metavar="FILE",
-        help="Pairs of layers to force by layer, of the first run with another: as of diff; once "
-        "for all others, or once for each.",
+        help="Layer pairs to force between the first run and another, as in diff; once for all "
+        "others, or once for each. Needs --by layer.",
         show_default=False,
     ),
 ]
-Step = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these steps, of all runs.")]
+Step = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these steps, in all runs.")]
 Device = Annotated[
-    str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, of all runs.")
+    str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, in all runs.")
 ]
-Rank = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these ranks, of all runs.")]
+Rank = Annotated[str | None, typer.Option(metavar="N,N-M", help="Only these ranks, in all runs.")]
 Rules = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Extra classification rules (TOML), checked first."),
@@ -84,11 +84,11 @@ def compare(
     rules: Rules = None,
     strict: Strict = False,
 ) -> ExitCode:
-    """Two or more runs side by side: steps, layers, matrix products, bias and ReLU, copies.
+    """Two or more runs side by side: steps, layers, GEMMs, bias and activations, copies.
 
-    Layers are aligned as by diff. Figures are per step, warm-up left out, where all runs mark
-    steps, else of whole recordings; ratios are to the first run. CSV, TSV, JSON and Parquet have
-    one row a run and item, with both.
+    Layers are aligned as in diff. Values are per step, without warm-up, if all runs have steps;
+    otherwise of whole captures. Ratios are to the first run. CSV, TSV, JSON and Parquet have one
+    row per run and item, with both values.
     """
     from traceana.comparison.compare import Comparison
     from traceana.comparison.compared_run import Run
@@ -97,18 +97,18 @@ def compare(
     from traceana.report.text import plain
 
     if pairs and by != "layer":
-        raise typer.BadParameter("pairs of layers are of --by layer", param_hint="--map")
+        raise typer.BadParameter("needs --by layer", param_hint="--map")
     found = runs_in([resolved(path) for path in runs])
     paths = list(found.paths)
     for why in found.left_out:
         typer.echo(f"traceana: left out: {plain(why)}", err=True)
     if len(paths) < 2:
         raise typer.BadParameter(
-            "one run cannot be compared: name two or more (report shows one)", param_hint="RUN"
+            "needs two or more runs; for one, use traceana report", param_hint="RUN"
         )
     if label is not None and (len(label) != len(paths) or len(set(label)) < len(label)):
         raise typer.BadParameter(
-            f"{len(paths)} runs need as many different labels", param_hint="--label"
+            f"give {len(paths)} different labels, one per run", param_hint="--label"
         )
     readings = [
         Reading(
@@ -138,9 +138,9 @@ def compare(
 
 
 def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None]:
-    """Return a file for each of ``count`` runs; one file is for all of them."""
+    """Return a file for each of ``count`` runs; a single file applies to all."""
     if not files:
         return [None] * count
     if len(files) not in (1, count):
-        raise typer.BadParameter(f"give one, or {count}: one a run", param_hint=option)
+        raise typer.BadParameter(f"give one for all, or {count}: one per run", param_hint=option)
     return [*files] * (count // len(files))

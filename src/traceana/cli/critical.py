@@ -10,16 +10,16 @@ from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_optio
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
-By = Annotated[CriticalBy, by_option(CriticalBy, "What one row is; segments are in order.")]
+By = Annotated[CriticalBy, by_option(CriticalBy, "One row per class, …; segment: in time order.")]
 
 
 def critical(
     files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "class"
 ) -> ExitCode:
-    """The critical path of a step, from its end back to its beginning.
+    """The critical path of the measured steps.
 
-    Through stream order, launches, synchronizing calls, event waits between streams, and threads.
-    Its segments add up to the step time. Of the measured steps.
+    It follows stream order, launches, synchronization, event waits between streams, and threads,
+    from the end of a step to its start. The segments add up to the step time.
     """
     from traceana.report.pages.idle import critical as page
 

@@ -29,38 +29,38 @@ A = Annotated[
     Path,
     typer.Argument(
         metavar="A",
-        help="The run that was: a trace, a bundle, a folder of ranks, or a baseline's name.",
+        help="Baseline: a trace, a recorded run, a bundle, a folder of ranks, or a saved name.",
         show_default=False,
     ),
 ]
 B = Annotated[
     Path | None,
-    typer.Argument(metavar="[B]", help="The run that is. May be left out to save a baseline."),
+    typer.Argument(metavar="[B]", help="Candidate. Optional with --save-baseline."),
 ]
 By = Annotated[
     DiffBy | None,
     typer.Option(
         "--by",
         metavar="|".join(get_args(DiffBy)),
-        help="One row a layer, class, algorithm, kernel, GEMM by tile, or copy direction. Default: "
-        "a summary on one screen.",
+        help="One row per layer, class, algorithm, kernel, GEMM tile, or copy direction. Default: "
+        "a summary.",
         show_default=False,
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """How both inputs are read."""
+class Inputs:
+    """Options for reading both runs."""
 
     step: Annotated[
-        str | None, typer.Option(metavar="N,N-M", help="Only these steps, on both sides.")
+        str | None, typer.Option(metavar="N,N-M", help="Only these steps, in both runs.")
     ] = None
     device: Annotated[
-        str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, on both sides.")
+        str | None, typer.Option(metavar="N,N|cpu", help="Only these devices, in both runs.")
     ] = None
     rank: Annotated[
-        str | None, typer.Option(metavar="N,N-M", help="Only these ranks, on both sides.")
+        str | None, typer.Option(metavar="N,N-M", help="Only these ranks, in both runs.")
     ] = None
     step_marker: StepMarker = None
     device_model: DeviceModel = None
@@ -70,18 +70,18 @@ class Sides:
     ] = None
     model_a: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The layers of A's model. Default: beside the trace."),
+        typer.Option(metavar="FILE", help="Layer manifest of the baseline. Default: beside A."),
     ] = None
     model_b: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The layers of B's model. Default: beside the trace."),
+        typer.Option(metavar="FILE", help="Layer manifest of the candidate. Default: beside B."),
     ] = None
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 17 when a trace has integrity problems.")
     ] = False
 
     def reading(self, model: Path | None) -> Reading:
-        """Return the options of reading one side."""
+        """Return the options for reading one run."""
         return Reading(
             step=self.step,
             device=self.device,
@@ -96,66 +96,67 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How layers are paired, and when a difference counts."""
+    """Layer pairing, statistics and gate."""
 
     map: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help='Pairs of layers to force: TOML "of A" = "of B", or CSV a,b.'
+            metavar="FILE", help='Layer pairs to force: TOML "of A" = "of B", or CSV a,b.'
         ),
     ] = None
     min_effect: Annotated[
-        str, typer.Option(metavar="PERCENT", help="What changes by less is the same.")
+        str, typer.Option(metavar="PERCENT", help="Minimum relative change to report.")
     ] = "1%"
     level: Annotated[
-        str, typer.Option(metavar="PERCENT", help="Confidence of intervals and verdicts.")
+        str, typer.Option(metavar="PERCENT", help="Confidence level of intervals and verdicts.")
     ] = "95%"
     statistic: Annotated[
-        Statistic, typer.Option(metavar="median|mean", help="What of the steps is judged.")
+        Statistic, typer.Option(metavar="median|mean", help="Step-time statistic to compare.")
     ] = "median"
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
-            metavar="PERCENT", help="Exit code 31 when B is slower by more, and that is real."
+            metavar="PERCENT",
+            help="Exit code 31 when B is significantly slower, by more than this.",
         ),
     ] = None
     on_inconclusive: OnInconclusive = "pass"
     save_baseline: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Keep A under this name, to give as A another time."),
+        typer.Option(metavar="NAME", help="Save A as a baseline; give the name as A later."),
     ] = None
 
 
 def diff(
     a: A,
-    sides: Sides,
+    inputs: Inputs,
     judging: Judging,
     tabling: Tabling,
     writing: Writing,
     b: B = None,
     by: By = None,
 ) -> ExitCode:
-    """What changed from A to B, where, and whether it is real.
+    """Changes from a baseline A to a candidate B, with confidence intervals.
 
-    A and B may differ in commit, batch, GPU or framework. Layers are paired by path where paths
-    agree, else by what they are. Times are per step, warm-up left out; rows add up to the step.
+    A and B may differ in commit, batch, GPU or framework. Layers are paired by path, otherwise by
+    type, shape and order. Times are per step, without warm-up; rows add up to the step time.
     """
     from traceana.comparison.diff import diff as analysis
     from traceana.comparison.run_inputs import resolved, save_baseline
     from traceana.report.pages.diff import diff as page
 
     if b is None and judging.save_baseline is None:
-        raise typer.BadParameter("name a second run, or --save-baseline", param_hint="B")
+        raise typer.BadParameter("give a candidate, or --save-baseline", param_hint="B")
     least = fraction(judging.min_effect, "--min-effect")
     level = fraction(judging.level, "--level")
     if not 0.5 < level < 1:
-        raise typer.BadParameter("lies between 50% and 100%", param_hint="--level")
+        raise typer.BadParameter("must be above 50% and below 100%", param_hint="--level")
     gate = None
     if judging.fail_if_slower is not None:
         gate = fraction(judging.fail_if_slower, "--fail-if-slower")
     paths = [resolved(path) for path in (a, b) if path is not None]
     output = Output(tabling, writing, reads=paths)
-    readings = [sides.reading(sides.model_a), sides.reading(sides.model_b)]
+    readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
     used = readings[: len(paths)]
     traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
     models = [trace.manifest for trace in traces]
@@ -183,9 +184,9 @@ def diff(
 
 
 def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
-    """Return how the gate ends, and say so where B does not pass, or nothing is decided."""
+    """Return the exit code of the gate; print a line if it fails or is inconclusive."""
     step = found.step.decides
-    # Whatever the difference is, the whole of its interval is within the gate.
+    # The whole confidence interval lies within the limit.
     if step.interval is not None and step.interval.high <= gate * step.a:
         return ExitCode.OK
     if step.verdict in ("not enough steps", "inconclusive"):
@@ -194,7 +195,10 @@ def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
         typer.echo(f"traceana: gate: step time {step.verdict}: {ends}", err=True)
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
     if step.verdict == "slower" and step.relative > gate:
-        typer.echo(f"traceana: B is slower by {step.relative:.1%}, more than {gate:.1%}", err=True)
+        typer.echo(
+            f"traceana: gate: candidate slower by {step.relative:.1%}, limit {gate:.1%}: failed",
+            err=True,
+        )
         return ExitCode.GATE_FAILED
     return ExitCode.OK
 
@@ -207,5 +211,7 @@ def fraction(text: str, option: str) -> float:
     except ValueError:
         value = -1.0
     if rest or not 0 <= value < float("inf"):
-        raise typer.BadParameter(f"{text!r} is no percentage like 3% or 0.03", param_hint=option)
+        raise typer.BadParameter(
+            f"{text!r} is not a percentage: write 3% or 0.03", param_hint=option
+        )
     return value

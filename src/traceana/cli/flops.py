@@ -14,10 +14,11 @@ from traceana.errors import ExitCode
 
 By = Annotated[
     FlopsBy,
-    by_option(FlopsBy, "One row an operator and part, or a class of kernels beside the roofline."),
+    by_option(FlopsBy, "One row per operator and pass, or per kernel class with its roofline."),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Each formula in use: its derivation, and who uses it.")
+    bool,
+    typer.Option("--explain", help="List the formulas in use, their derivations and operators."),
 ]
 
 
@@ -29,12 +30,12 @@ def flops(
     by: By = "operator",
     explain: Explain = False,
 ) -> ExitCode:
-    """FLOPs and compulsory bytes of each operator, and the operators that are not counted.
+    """FLOPs and compulsory bytes per operator, and operators without FLOP counts.
 
-    1 multiply-accumulate = 2 FLOPs. Shapes are the trace's own: record_shapes=True in
-    torch.profiler, HLO in XPlane; where it has none, those of a layer manifest. Of nested operators
-    the outermost counts. Of causal attention flops counts all scores, executed_flops what the mask
-    keeps.
+    1 multiply-accumulate = 2 FLOPs. Shapes come from the trace (record_shapes=True in
+    torch.profiler, HLO in XPlane), otherwise from the layer manifest. Of nested operators, only
+    the outermost is counted. For causal attention, flops counts all scores and executed_flops
+    only unmasked ones.
     """
     from traceana.report.pages.layers import flops as page
 

@@ -14,7 +14,7 @@ By = Annotated[
     IdleBy,
     by_option(
         IdleBy,
-        "One row a cause, or a cause and the operator, range or step; or each gap, longest first.",
+        "One row per cause, per cause and operator, range or step, or per gap, longest first.",
     ),
 ]
 
@@ -22,10 +22,10 @@ By = Annotated[
 def idle(
     files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "cause"
 ) -> ExitCode:
-    """GPU idle time by cause: each gap has one cause.
+    """GPU idle time by cause.
 
-    Also utilization, launch delay, launch-bound kernels, and copies and collectives that are
-    exposed. docs/idle.md has the rules.
+    Each gap has one cause; docs/idle.md defines the causes. Also shows utilization, launch delay,
+    launch-bound kernels, and exposed copies and collectives.
     """
     from traceana.report.pages.idle import idle as page
 

@@ -9,9 +9,9 @@ from traceana.errors import ExitCode
 
 
 def info(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """What a file holds: format, devices, counts, integrity.
+    """Contents of a trace: format, devices, counts, integrity.
 
-    The JSON is one object of facts, without rows.
+    The JSON is one object, without rows.
     """
     from traceana.report.pages.info import info as page
 

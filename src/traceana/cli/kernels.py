@@ -12,7 +12,7 @@ from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 Unclassified = Annotated[
-    bool, typer.Option("--unclassified", help="Only unclassified kernels, most time first.")
+    bool, typer.Option("--unclassified", help="Only unclassified kernels, by time.")
 ]
 
 
@@ -23,10 +23,10 @@ def kernels(
     writing: Writing,
     unclassified: Unclassified = False,
 ) -> ExitCode:
-    """One row a distinct kernel: calls, time, class.
+    """Kernels by time: calls, time, class.
 
-    On a CPU trace the kernels are operators. CSV, JSON and Parquet have all columns of the
-    classification and the rule that decided.
+    For a CPU trace, operators. CSV, JSON and Parquet have all classification columns and the
+    rule that matched.
     """
     from traceana.report.pages.kernels import kernels as page
 

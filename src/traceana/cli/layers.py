@@ -12,27 +12,28 @@ from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_optio
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
-By = Annotated[LayersBy, by_option(LayersBy, "One row a layer, or a type of layer.")]
+By = Annotated[LayersBy, by_option(LayersBy, "One row per layer, or per layer type.")]
 Depth = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="One row for all layers whose paths begin with the same N parts.",
+        help="Group layers by the first N parts of their paths.",
         show_default=False,
     ),
 ]
 ByDirection = Annotated[
     bool,
     typer.Option(
-        "--direction", help="One row a layer and pass: forward, dgrad, wgrad, backward, optimizer."
+        "--direction",
+        help="One row per layer and pass: forward, dgrad, wgrad, backward, optimizer.",
     ),
 ]
 Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Measure the peaks of this machine's CPU, for traces of it (some seconds).",
+        help="Measure the peaks of this machine's CPU, for CPU traces recorded on it.",
     ),
 ]
 
@@ -47,10 +48,10 @@ def layers(
     direction: ByDirection = False,
     calibrate: Calibrate = False,
 ) -> ExitCode:
-    """Time by direction, FLOPs, rates and algorithms of each layer.
+    """Time per pass, FLOPs, FLOP/s and algorithms of each layer.
 
-    What is on no layer is a row of its own: optimizer, data, collective, hooks, or why it is on
-    none. The rows add up to all work of the trace. 1 multiply-accumulate = 2 FLOPs.
+    Work outside layers has its own rows: optimizer, data, collective, hooks, and unattributed
+    work by reason. The rows add up to all work. 1 multiply-accumulate = 2 FLOPs.
     """
     from traceana.report.pages.layers import layers as page
 
@@ -60,7 +61,7 @@ def layers(
     if calibrate:
         if not trace.on_cpu:
             raise typer.BadParameter(
-                "it measures this machine's CPU, and the work of this trace ran on another device",
+                "applies to CPU traces only",
                 param_hint="--calibrate",
             )
         from traceana.flops.calibrate import calibrated

@@ -46,12 +46,12 @@ def _version(wanted: bool) -> None:
 
 
 def _common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Where the GPU time of a neural network went, and what to change."""
+    """Analyze GPU profiler traces of neural networks."""
 
 
 def main() -> None:
@@ -59,6 +59,6 @@ def main() -> None:
     words = sys.argv[1:]
     options = list(takewhile(lambda word: word.startswith("-"), words))
     asked = words[len(options) :][:1]
-    # All of them for the list in --help, and to suggest the one that a mistyped name means.
+    # All of them for --help, and to suggest a command for a mistyped name.
     known = bool(asked) and asked[0] in COMMANDS and not {"-h", "--help"} & {*options}
     application(asked if known else COMMANDS)(prog_name="traceana")

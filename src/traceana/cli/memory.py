@@ -16,7 +16,8 @@ By = Annotated[
     MemoryBy,
     by_option(
         MemoryBy,
-        "A device; what its memory holds at the peak; a step; a slice of time; a workspace.",
+        "One row per device, per operator or layer at the peak, per step, per time slice, or per "
+        "convolution workspace.",
     ),
 ]
 
@@ -24,9 +25,9 @@ By = Annotated[
 def memory(
     files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "device"
 ) -> ExitCode:
-    """Allocated memory: the peak of each device, what it consists of, its growth per step.
+    """Allocated memory: peak per device, its contents, growth per step.
 
-    Needs allocator events in the trace. --by convolution shows workspaces.
+    Needs allocator events: profile_memory=True in torch.profiler.
     """
     from traceana.analyze.memory import NO_EVENTS
     from traceana.report.pages.memory import memory as page
@@ -38,6 +39,6 @@ def memory(
     code = exit_code(trace, reading, needs_work=False)
     if code is ExitCode.OK and trace.memory.is_empty():
         source = plain(trace.meta.source)
-        typer.echo(f"traceana: nothing to show of {source}: {NO_EVENTS}", err=True)
+        typer.echo(f"traceana: nothing to show for {source}: {NO_EVENTS}", err=True)
         return ExitCode.EMPTY_SELECTION
     return code

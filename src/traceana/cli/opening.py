@@ -1,4 +1,4 @@
-"""From the options of reading to a Trace."""
+"""Opens traces as the command-line options specify."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     devices = None if reading.device is None else numbers(reading.device, "--device")
     ranks = None if reading.rank is None else numbers(reading.rank, "--rank")
     (first, *others) = files
-    with warnings.catch_warnings(record=True) as told, _progress(first.name) as progress:
+    with warnings.catch_warnings(record=True) as caught, _progress(first.name) as progress:
         warnings.simplefilter("always", ManifestWarning)
         trace = open_any(
             files if others else first,
@@ -44,16 +44,15 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
             step_marker=reading.step_marker,
             device_model=reading.device_model,
         )
-    for one in told:
+    for one in caught:
         typer.echo(f"traceana: {plain(str(one.message))}", err=True)
     return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
 def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
-    """Return the steps of the recorded run that ``files`` name, and of those that differ from it
-    in the batch alone.
+    """Return the steps of the recorded run in ``files`` and of its siblings at other batch sizes.
 
-    None where there are none, or one of them cannot be read: stderr says so.
+    None if there are none, or one cannot be read, with a line on stderr.
     """
     from traceana.errors import TraceanaError
     from traceana.report.text import plain
@@ -70,9 +69,9 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
 
 
 def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> ExitCode:
-    """Return how a verb that showed all it had to show ends, and say so where it is not 0.
+    """Return the exit code of a command that printed its output; print a line if it is not 0.
 
-    ``needs_work`` verbs have shown nothing when the trace holds no work.
+    With ``needs_work``, a trace without activity is an empty selection.
     """
     from traceana.analyze.work import why_no_work, work
     from traceana.report.text import plain
@@ -82,11 +81,8 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         read = ""
         if meta.bytes_read is not None and meta.bytes_total:
             share = 100 * meta.bytes_read / meta.bytes_total
-            read = (
-                f": {meta.bytes_read:,} of the {meta.bytes_total:,} bytes that are there "
-                f"({share:.1f} %) were read"
-            )
-        typer.echo(f"traceana: the file ends in the middle{read}", err=True)
+            read = f": read {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %)"
+        typer.echo(f"traceana: truncated file{read}", err=True)
         return ExitCode.DAMAGED_INPUT
     skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
     if skipped.height:
@@ -99,26 +95,25 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             f"{count:,} {reason}"
             for reason, count in problems.select("reason", "count").iter_rows()
         )
-        typer.echo(f"traceana: the ledger is not empty: {listed}", err=True)
+        typer.echo(f"traceana: integrity problems: {listed}", err=True)
         return ExitCode.DAMAGED_INPUT
     if needs_work and trace.activities.is_empty() and trace.counters.height:
         typer.echo(
-            f"traceana: {plain(meta.source)} holds counters and no timeline: open the recording "
-            f"of the same program, by nsys or a framework's profiler, with --counters "
-            f"{plain(meta.source)}",
+            f"traceana: {plain(meta.source)} is a table of counters, not a timeline: open a "
+            f"trace of the same program with --counters {plain(meta.source)}",
             err=True,
         )
         return ExitCode.EMPTY_SELECTION
     if needs_work and work(trace).is_empty():
         typer.echo(
-            f"traceana: nothing to show of {plain(meta.source)}: {why_no_work(trace)}", err=True
+            f"traceana: nothing to show for {plain(meta.source)}: {why_no_work(trace)}", err=True
         )
         return ExitCode.EMPTY_SELECTION
     return ExitCode.OK
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Return the numbers of ``3``, ``3,5`` or ``3-7``; ``cpu`` is the host.
+    """Return the numbers of ``3``, ``3,5`` or ``3-7``; ``cpu`` is the CPU.
 
     Raises ``typer.BadParameter`` on anything else.
     """
@@ -133,7 +128,7 @@ def numbers(text: str, option: str) -> list[int]:
             found.extend(range(int(first), int(last if dash else first) + 1))
         else:
             raise typer.BadParameter(
-                f"{text!r} is no list of numbers like 3 or 3,5 or 3-7", param_hint=option
+                f"{text!r} is not a list of numbers: write 3 or 3,5 or 3-7", param_hint=option
             )
     return found
 

@@ -1,4 +1,4 @@
-"""The options that verbs share. A verb takes a group of them as one parameter (see ``verb``)."""
+"""Options shared by commands. A command takes a group as one parameter (see ``command``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ TraceFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="A trace of any format, a recorded run, a saved bundle, or the files (or folder) of "
-        "one run's ranks.",
+        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks.",
         show_default=False,
     ),
 ]
@@ -26,8 +25,7 @@ StepMarker = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX|RANGE",
-        help="The ranges that are steps: their text without its number, or a regular expression "
-        "that it matches.",
+        help="Ranges that mark steps: their name without the step number, or a regular expression.",
         show_default=False,
     ),
 ]
@@ -37,8 +35,8 @@ OnInconclusive = Annotated[
     Inconclusive,
     typer.Option(
         metavar="pass|fail",
-        help="What a gate does where nothing is decided: too few or too noisy steps, a figure "
-        "that the trace does not hold.",
+        help="Result of an inconclusive gate: too few or too noisy steps, or a figure that "
+        "the trace does not have.",
     ),
 ]
 
@@ -47,7 +45,7 @@ DeviceModel = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The device of a trace that names none, for peaks and links: 'Tesla V100-SXM2'.",
+        help="GPU model, for traces that do not record it: 'Tesla V100-SXM2'. Selects its peaks.",
         show_default=False,
     ),
 ]
@@ -60,11 +58,11 @@ def by_option(choices: Any, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the input is read, and how much of it is looked at."""
+    """Options for reading and selecting the input."""
 
     step: Annotated[
         str | None,
-        typer.Option(metavar="N,N-M", help="Only these steps, by their numbers in the trace."),
+        typer.Option(metavar="N,N-M", help="Only these steps, by number in the trace."),
     ] = None
     device: Annotated[
         str | None,
@@ -84,38 +82,37 @@ class Reading:
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="What Nsight Compute measured of the same program: ncu --csv --page raw.",
+            help="Nsight Compute metrics of the same program: ncu --csv --page raw.",
         ),
     ] = None
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The model's layers as traceana.describe writes them. Default: the one beside "
-            "the trace, if any.",
+            help="Layer manifest, as traceana.describe writes it. Default: beside the trace.",
             show_default=False,
         ),
     ] = None
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit code 30 when the trace has integrity problems."),
+        typer.Option("--strict", help="Exit code 17 when the trace has integrity problems."),
     ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Where the output goes."""
+    """Output file."""
 
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write here, not to stdout."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout."),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tabling:
-    """How a table comes out."""
+    """Format, length and order of a table."""
 
     format: Annotated[
         Format | None,
@@ -123,7 +120,7 @@ class Tabling:
             "--format",
             "-f",
             metavar="|".join(known.value for known in Format),
-            help="Default: by the suffix of -o, else table. parquet needs -o.",
+            help="Default: from the suffix of -o, else table. parquet needs -o.",
             show_default=False,
         ),
     ] = None
@@ -132,7 +129,7 @@ class Tabling:
         typer.Option(
             metavar="N",
             min=0,
-            help="Show N rows, 0 for all. Default: what fits a screen in a table, else all.",
+            help="Show N rows, 0 for all. Default: one screen in a table, all otherwise.",
             show_default=False,
         ),
     ] = None

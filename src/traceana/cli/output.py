@@ -1,4 +1,4 @@
-"""Where the output of a command goes: stdout, or a file that appears whole or not at all."""
+"""Writes the output of a command to stdout, or to a file in one atomic step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Output:
     """The output of one run of a command.
 
-    Made before the trace is read, so that an output that cannot be written is an error at once:
-    raises ``typer.BadParameter`` and :class:`~traceana.errors.CannotWriteError`.
+    Created before the trace is read, so that an unwritable output fails early. Raises
+    ``typer.BadParameter`` and :class:`~traceana.errors.CannotWriteError`.
     """
 
     def __init__(self, tabling: Tabling, writing: Writing, *, reads: Sequence[Path] = ()) -> None:
@@ -32,7 +32,7 @@ class Output:
         self._format = tabling.format or format_of(writing.output)
         if self._format is Format.PARQUET and writing.output is None:
             raise typer.BadParameter(
-                "parquet is binary: name a file with -o", param_hint="--format"
+                "parquet is binary: give a file with -o", param_hint="--format"
             )
         if writing.output is not None:
             from traceana.files import check_free
@@ -40,7 +40,7 @@ class Output:
             check_free(writing.output, force=writing.force, reads=reads)
 
     def write(self, result: Result) -> None:
-        """Write the page of ``result`` as the options have it."""
+        """Write the page of ``result`` in the format of the options."""
         from traceana.report.render import render
 
         limit = self._tabling.limit

@@ -48,7 +48,7 @@ TYPER_OPTIONS: Final[dict[str, Any]] = {
     "cls": RecordCommand,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": False},
 }
-"""What typer is told of this command besides its parameters."""
+"""Arguments of ``typer.command`` for this command."""
 
 Words = Annotated[
     list[str] | None,
@@ -67,7 +67,7 @@ class What:
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="The run's folder.", show_default=False
+            "--output", "-o", metavar="FOLDER", help="Folder of the run.", show_default=False
         ),
     ]
     framework: Annotated[
@@ -82,19 +82,19 @@ class What:
         list[Choice] | None,
         typer.Option(
             metavar="|".join(Choice),
-            help="Default: auto, that of the training framework.",
+            help="Default: auto, the profiler of the framework.",
             show_default=False,
         ),
     ] = None
     warm_up: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Warm-up steps before. Default: 5, for a workload 2."
+            metavar="N", min=1, help="Warm-up steps before recording. Default: 5, workloads 2."
         ),
     ] = None
     steps: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Steps recorded. Default: 10, for a workload 3."),
+        typer.Option(metavar="N", min=1, help="Steps to record. Default: 10, workloads 3."),
     ] = None
     stop: Annotated[
         bool, typer.Option("--stop", help="Exit the script after the recorded steps.")
@@ -104,8 +104,8 @@ class What:
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="Time for a process to exit after its last recorded step (with --stop, and in the "
-            "run without a profiler), or at its end; then it is killed. Default: 60.",
+            help="Time for the process to exit after its last recorded step (with --stop, or "
+            "without a profiler) before it is killed. Default: 60.",
             show_default=False,
         ),
     ] = None
@@ -120,7 +120,7 @@ class What:
         list[str] | None,
         typer.Option(
             metavar="AXIS=VALUES",
-            help="A run per value, as in batch=1,2,4..512; several axes give their product.",
+            help="One run per value, as in batch=1,2,4..512; several axes are combined.",
             show_default=False,
         ),
     ] = None
@@ -129,10 +129,10 @@ class What:
 
 
 def record(what: What, words: Words = None) -> ExitCode:
-    """Record a script, or a network, under a profiler into a folder that every command opens.
+    """Record a training script, or a network of the repository, under a profiler.
 
-    The folder has the trace, the model's layers, the environment, and the step times with and
-    without the profiler. See docs/record.md.
+    The folder has the trace, the layer manifest, the environment, and step times with and without
+    the profiler; every command opens it. See docs/record.md.
     """
     asked = _asked(what, words or [])
     if not what.sweep:

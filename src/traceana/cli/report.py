@@ -9,7 +9,7 @@ from traceana.errors import ExitCode
 
 
 def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
-    """The run on one screen: steps, classes, layers, copies, recommendations.
+    """Summary of a run: steps, kernel classes, layers, transfers, recommendations.
 
     CSV, TSV and Parquet have the time by class; JSON has all sections.
     """

@@ -13,17 +13,15 @@ from traceana.errors import ExitCode
 
 Bundle = Annotated[
     Path,
-    typer.Option(
-        "--output", "-o", metavar="DIR", help="The bundle, a directory.", show_default=False
-    ),
+    typer.Option("--output", "-o", metavar="DIR", help="Directory to write.", show_default=False),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace the bundle that -o names.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")]
 
 
 def save(files: TraceFiles, output: Bundle, reading: Reading, force: Force = False) -> ExitCode:
-    """Save the trace as a bundle that every verb opens quickly.
+    """Save the trace as a bundle, which opens faster.
 
-    A bundle is a directory of Parquet files. Layers, steps and classes are saved with it.
+    A bundle is a directory of Parquet files, with the layers, steps and classes.
     """
     trace = open_trace(files, reading)
     trace.save(output, overwrite=force)

@@ -22,16 +22,16 @@ Folders = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[FOLDER...]",
-        help="Recorded runs, sweeps, or folders of them. May be left out with --published.",
+        help="Recorded runs, sweeps, or folders of them. Optional with --published.",
         show_default=False,
     ),
 ]
 Published = Annotated[
-    bool, typer.Option("--published", help="Put what the paper printed beside the runs.")
+    bool, typer.Option("--published", help="Add the values that the paper published.")
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.png|.svg", help="Draw it too; needs traceana[plots]."),
+    typer.Option(metavar="FILE.png|.svg", help="Write a plot; needs traceana[plots]."),
 ]
 
 
@@ -45,15 +45,16 @@ def study(
     step_marker: StepMarker = None,
     device_model: DeviceModel = None,
 ) -> ExitCode:
-    """A published study from recorded runs: its table, its picture, the paper's figures beside.
+    """Reproduce a published study from recorded runs: its table and plot.
 
-    frameworks: time of a step by layer. epilogues: bias and ReLU by library. algorithms, layerwise:
-    convolution algorithms by batch, by layer. scaling: speed-up by devices. batch: time per image.
-    sgemm: products by kernel. transfers: copies. ratio: relative speed by network.
+    frameworks: step time by layer. epilogues: bias and ReLU by library. algorithms, layerwise:
+    convolution algorithms by batch size, by layer. scaling: speedup by number of devices. batch:
+    time per image by batch size. sgemm: GEMM time by kernel. transfers: copies. ratio: relative
+    speed by network.
     """
     if not folders and not published:
         raise typer.BadParameter(
-            "name folders of recorded runs, or --published", param_hint="FOLDER"
+            "give folders of recorded runs, or --published", param_hint="FOLDER"
         )
     output = Output(tabling, writing, reads=folders or ())
     suffix = None if plot is None else _suffix(plot)
@@ -78,7 +79,7 @@ def study(
         found = with_published(found)
     output.write(page(found))
     if found.result.frame.is_empty():
-        why = "no rows of runs, and the paper's figure is only drawn" if published else "no rows"
+        why = "no runs, and the paper published a plot only" if published else "no matching runs"
         typer.echo(f"traceana: nothing to show: {why}", err=True)
         return ExitCode.EMPTY_SELECTION
     if plot is not None and suffix is not None:
@@ -87,12 +88,14 @@ def study(
 
 
 def _suffix(plot: Path) -> str:
-    """Return the format of a picture by its suffix; raises ``typer.BadParameter``."""
+    """Return the plot format of the suffix; raises ``typer.BadParameter``."""
     from traceana.report.plots.draw import FORMATS
 
     suffix = plot.suffix.removeprefix(".").lower()
     if suffix not in FORMATS:
-        raise typer.BadParameter(f"{plot} ends neither in .png nor in .svg", param_hint="--plot")
+        raise typer.BadParameter(
+            f"{plot}: unsupported suffix, use .png or .svg", param_hint="--plot"
+        )
     return suffix
 
 

@@ -1,4 +1,4 @@
-"""From what a user names to a study: recorded runs, traces, files of timed algorithms."""
+"""Builds a study from paths: recorded runs, traces, files of timed algorithms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
 
 
 def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study, list[str]]:
-    """Return the study ``name`` of what is in ``paths``, and what of it was left out and why.
+    """Return the study ``name`` of ``paths``, and the inputs left out, with reasons.
 
     Raises the errors of :mod:`traceana.errors`.
     """
@@ -50,8 +50,8 @@ def _of_steps(name: Name, paths: Sequence[Path], reading: Reading) -> Study:
         return batch_study(runs)
     if name is Name.RATIO:
         return ratio_study(runs)
-    told = [_communication(run, one, reading) for run, one in zip(found, runs, strict=True)]
-    return scaling_study(runs, told)
+    exchanged = [_communication(run, one, reading) for run, one in zip(found, runs, strict=True)]
+    return scaling_study(runs, exchanged)
 
 
 def _of_traces(name: Name) -> Callable[[Sequence[Traced]], Study]:
@@ -84,7 +84,7 @@ def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
 
 
 def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Communication | None:
-    """Return what the ranks of a run said to each other; None of one rank or without a trace."""
+    """Return the collective communication of a run; None for one rank or without a trace."""
     from traceana.analyze.communication import communication
     from traceana.study.scaling import communicated
 
@@ -94,7 +94,7 @@ def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Commu
 
 
 def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> list[Traced]:
-    """Return the runs with their traces; a path that is no folder of runs is a trace itself."""
+    """Return the runs with their traces; other paths are traces."""
     from traceana.runs import find_runs
     from traceana.runs.run_folders import is_run, runs_below
 
@@ -121,7 +121,7 @@ def _of_run(run: RecordedRun, reading: Reading) -> Traced:
 
 
 def _alone(path: Path, reading: Reading) -> Traced:
-    """Return a trace that lies beside no facts of its run: a recording of others."""
+    """Return a trace without a recorded-run folder, such as a published one."""
     from traceana.comparison.run_inputs import labels
     from traceana.study.recorded_runs import Recorded, Traced
 
@@ -150,7 +150,7 @@ def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
                 found.append(read(path))
                 continue
         except UnknownFormatError:
-            # A trace is read as one; what is neither is refused there.
+            # Not a file of timed algorithms: opened as a trace, which reports unrecognized formats.
             pass
         rest.append(path)
     return found, rest

@@ -14,13 +14,16 @@ from traceana.errors import ExitCode
 
 By = Annotated[
     TransfersBy,
-    by_option(TransfersBy, "One row a direction; or a direction and what issued it, step or size."),
+    by_option(
+        TransfersBy,
+        "One row per direction, or per direction and operator, layer, range, call, step or size.",
+    ),
 ]
 Collectives = Annotated[
     bool,
     typer.Option(
         "--collectives",
-        help="One row a collective and message size: algorithm and bus bandwidth, exposed time.",
+        help="One row per collective and message size: algorithm and bus bandwidth, exposed time.",
     ),
 ]
 
@@ -35,13 +38,13 @@ def transfers(
 ) -> ExitCode:
     """Copies by direction and host memory: count, bytes, bandwidth, exposed time.
 
-    Exposed: no kernel runs on the device meanwhile. --by size has a row a power of two.
-    --collectives shows collectives in place of copies.
+    Exposed: not overlapped with a kernel on the device. --by size groups by power of two.
+    --collectives shows collectives instead of copies.
     """
     from traceana.report.pages.transfers import transfers as page
 
     if collectives and by != "direction":
-        raise typer.BadParameter("not together with --collectives", param_hint="--by")
+        raise typer.BadParameter("cannot be combined with --collectives", param_hint="--by")
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
     output.write(page(trace, by=by, collectives=collectives))

@@ -15,7 +15,7 @@ from traceana.report.page import Data, Page, Rows
 from traceana.report.text import plain
 from traceana.settings import SETTINGS
 
-JSON_SCHEMA_VERSION: Final = 1
+JSON_SCHEMA_VERSION: Final = 2
 """Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
 
 _FORMULA: Final = ("=", "+", "-", "@")
@@ -74,7 +74,7 @@ def _meta(command: str, data: Data) -> dict[str, Any]:
     return {
         "schema_version": JSON_SCHEMA_VERSION,
         "traceana": __version__,
-        "verb": command,
+        "command": command,
         **data.source,
         "settings": {name: setting.value for name, setting in SETTINGS.items()},
         "units": _units((data.rows, *data.sections.values())),
