@@ -5,8 +5,8 @@
 
 A block is fenced as ``console``; bash runs its lines ``$ command`` in a scratch folder, with
 `fixtures/` at hand. A line ``…`` stands for lines left out. A comment above a block changes that,
-for a recording that is shown as it was and never run, and for a trace that is not in the
-repository:
+for a recording that is shown as it was and never run, and for traces that are not in the
+repository (several with a space between):
 
     <!-- recorded 2026-11-22, AMD EPYC (2 cores): why it is not run -->
     <!-- trace kineto/x.json.gz: whose, and its licence -->
@@ -30,7 +30,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 LEFT_OUT = "…"
 
 _BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*) -->\n)?```console\n(?P<body>.*?)```\n", re.DOTALL)
-_MARK = re.compile(r"(?P<kind>recorded|trace) (?P<what>[^\s:]+)")
+_MARK = re.compile(r"(?P<kind>recorded|trace) (?P<what>[^:]+)")
 
 
 class BadBlockError(Exception):
@@ -55,14 +55,15 @@ class Block:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the block can be run: it is not a recording, and its trace is at hand."""
-        trace = self._trace
-        return not self._is("recorded") and (trace is None or trace.exists())
+        """Whether the block can be run: it is not a recording, and its traces are at hand."""
+        return not self._is("recorded") and all(trace.exists() for trace in self._traces)
 
     @property
-    def _trace(self) -> Path | None:
+    def _traces(self) -> list[Path]:
         match = _MARK.match(self.mark or "")
-        return TRACES / match["what"] if match and match["kind"] == "trace" else None
+        if match is None or match["kind"] != "trace":
+            return []
+        return [TRACES / trace for trace in match["what"].split()]
 
     def _is(self, kind: str) -> bool:
         match = _MARK.match(self.mark or "")
@@ -76,8 +77,8 @@ class Block:
         parts = _parts(self)
         with tempfile.TemporaryDirectory() as scratch:
             Path(scratch, "fixtures").symlink_to(ROOT / "fixtures")
-            if self._trace is not None:
-                Path(scratch, self._trace.name).symlink_to(self._trace)
+            for trace in self._traces:
+                Path(scratch, trace.name).symlink_to(trace)
             return "".join(
                 f"$ {command}\n" + _shortened(_output(command, Path(scratch)), shown)
                 for command, shown in parts
