@@ -1,4 +1,4 @@
-"""traceana: where the GPU time of a neural network went, and what to change.
+"""traceana analyzes GPU profiler traces of neural networks.
 
 >>> import traceana
 >>> trace = traceana.open("trace.json.gz")          # doctest: +SKIP

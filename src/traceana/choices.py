@@ -1,4 +1,4 @@
-"""What a row of each command's table may be: the values of ``by``, for the CLI and the API."""
+"""Values of ``by``, the grouping of each command's table, for the CLI and the API."""
 
 from __future__ import annotations
 

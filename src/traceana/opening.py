@@ -1,4 +1,4 @@
-"""From a path to a Trace that is classified and attributed: the whole way of the data."""
+"""Opens a path as a classified and attributed Trace."""
 
 from __future__ import annotations
 
@@ -32,28 +32,24 @@ def open_trace(
     device_model: str | None = None,
     progress: Progress = silent,
 ) -> Trace:
-    """Open a trace file of any format, a saved bundle, a folder that ``traceana record`` made, or
-    the recordings of a distributed run.
+    """Return the Trace of a file, a saved bundle, a recorded run, or the ranks of a distributed
+    run.
 
-    The latter are a list of files, or a folder that holds them: one Trace with the rank of every
-    row, the times aligned by each file's epoch.
+    The files of the ranks, given as a list or a folder, become one Trace: every row has its rank,
+    and times are aligned by the epoch of each file.
 
-    ``steps``, ``ranks`` and ``devices`` are numbers: only their activities are kept
-    (:meth:`Trace.select`). ``model`` is a layer manifest or its file; without it the manifest that
-    lies beside the trace, if any.
-    ``rules`` names a TOML file of classification rules that come before those of the user's
-    configuration directory and traceana's own. A bundle keeps the classes that it was saved with,
-    unless ``rules`` are given.
-    ``device_model`` names the device of a trace that names none, as data sheets do; a part of the
-    name is enough. A device that the trace names keeps its name.
-    ``counters`` names a table of Nsight Compute (``ncu --csv --page raw``) of the same program,
-    whose launches are joined to the kernels (``trace.counters``, column ``activity``).
-    ``step_marker`` is the text of the ranges that are steps, or a regular expression that their
-    texts match: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers then, and
-    gets other steps.
-    The names of the result carry their classes, the activities their launching call, operator,
-    range, layer, step and direction, and the class that all this makes of the name's. Raises the
-    errors of :mod:`traceana.errors`.
+    ``steps``, ``ranks`` and ``devices`` select activities by number (:meth:`Trace.select`).
+    ``model`` is a layer manifest or its file; the default is the manifest beside the trace.
+    ``rules`` is a TOML file of extra classification rules, checked before those of the user's
+    configuration directory and traceana's own. Without it, a bundle keeps its saved classes.
+    ``device_model`` is the GPU model, or a part of its name, for a trace that does not record it;
+    a recorded name takes precedence.
+    ``counters`` is an Nsight Compute table (``ncu --csv --page raw``) of the same program; its
+    launches are joined to kernels (``trace.counters``, column ``activity``).
+    ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
+    it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
+    Names have a class. Activities have their launching call, operator, range, layer, step and
+    direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.ingest.ranks import find, read_ranks
     from traceana.trace.bundle import is_bundle
@@ -104,7 +100,7 @@ def _given(model: Manifest | str | os.PathLike[str]) -> Manifest:
 
 
 def _beside(source: Path) -> Manifest | None:
-    """Return the manifest that lies beside ``source``; one that cannot be read is a warning."""
+    """Return the manifest beside ``source``; warns if it cannot be read."""
     from traceana.errors import ManifestWarning, TraceanaError
     from traceana.model import find, read
 
@@ -119,9 +115,9 @@ def _beside(source: Path) -> Manifest | None:
 
 
 def _recorded(source: Path) -> list[Path]:
-    """Return the traces of the recorded run ``source``, nothing where it is none.
+    """Return the traces of the recorded run ``source``; empty if it is not one.
 
-    Raises where it holds several runs, one that goes on, or one without a trace.
+    Raises if it contains several runs, an unfinished run, or a run without a trace.
     """
     from traceana.runs.run_folders import is_run, read_run, refuse_partial, runs_below
 
@@ -132,7 +128,7 @@ def _recorded(source: Path) -> list[Path]:
         return read_run(source).traces()
     if below := runs_below(source):
         raise NotARunError(
-            f"{source} holds {len(below)} recorded runs: give one of them, the first is {below[0]}"
+            f"{source} contains {len(below)} recorded runs: give one of them, such as {below[0]}"
         )
     return []
 
@@ -143,7 +139,7 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
 
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(
-            f"{trace.meta.source} is a table of counters: give the timeline to join {path} to"
+            f"{trace.meta.source} is a table of counters: give a trace to join {path} to"
         )
     measured = read_counters(path, progress)
     joined = with_counters(trace, measured.counters)

@@ -20,14 +20,14 @@ _NOTEBOOK_ROWS: Final = 40
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """A frame with the figures that hold for the whole of it, and the page that shows it.
+    """A frame with its totals and notes, and the page that shows it.
 
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
     documents another (a union of intervals, for example); columns without a known value have none.
-    ``notes`` are short sentences on the validity of the figures: what is excluded, what the file
-    lacks. An empty ``frame`` always has a note with the reason.
+    ``notes`` are short sentences on the validity of the values: excluded work, missing data. An
+    empty ``frame`` always has a note with the reason.
 
-    In a notebook a result shows the page that the command of its name prints.
+    A notebook shows the page that the command of the same name prints.
     """
 
     frame: pl.DataFrame
@@ -35,12 +35,12 @@ class Result:
     notes: tuple[str, ...] = ()
     _make_page: Callable[[Arranged], Page] | None = None
     screenful: int | None = None
-    """The number of rows that a terminal shows by default; all where it is ``None``."""
+    """Rows that a terminal shows by default; ``None``: all."""
 
     def with_page(
         self, make_page: Callable[[Arranged], Page], *, screenful: int | None = None
     ) -> Result:
-        """Return the result with the page that ``make_page`` makes of its rows."""
+        """Return the result with a page made by ``make_page``."""
         return replace(self, _make_page=make_page, screenful=screenful)
 
     def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
@@ -67,10 +67,10 @@ class Result:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result and return its path; the suffix names the format.
 
-        ``.csv``, ``.tsv``, ``.json``, ``.md`` and ``.parquet`` are what the command writes, with
-        all rows; any other suffix is the text of the terminal. Raises
-        :class:`~traceana.errors.CannotWriteError`, also where ``path`` exists, without
-        ``overwrite``.
+        ``.csv``, ``.tsv``, ``.json``, ``.md`` and ``.parquet`` are the formats of the command, with
+        all rows; any other suffix gets the text of the terminal. Raises
+        :class:`~traceana.errors.CannotWriteError`, also if ``path`` exists and ``overwrite`` is
+        false.
         """
         from traceana.files import check_free, write_output
         from traceana.report.render import format_of, render
@@ -92,12 +92,12 @@ class Result:
 
 
 class HasResult:
-    """What shows and saves its :class:`Result`: ``frame``, ``totals`` and the page are that's."""
+    """Base of objects that show and save a :class:`Result`."""
 
     __slots__ = ()
 
     def result(self) -> Result:
-        """Return the result that is shown."""
+        """Return the result to show."""
         raise NotImplementedError
 
     @property
@@ -191,6 +191,6 @@ def ratio(value: pl.Expr, reference: pl.Expr) -> pl.Expr:
 
 
 def sums(frame: pl.DataFrame, *columns: str) -> dict[str, int]:
-    """Return the sum of each of ``columns``, without those of which no row has a value."""
+    """Return the sum of each of ``columns``, without columns that are null in every row."""
     known = [name for name in columns if frame.is_empty() or frame[name].count()]
     return {column: int(frame[column].sum()) for column in known}

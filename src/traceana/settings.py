@@ -1,7 +1,7 @@
 """Thresholds that decide what is reported, each with its reason.
 
-JSON output shows them in ``meta.settings``. Limits of what is shown, and limits that keep a damaged
-file from using up memory, are no settings: they stand where they are used.
+JSON output shows them in ``meta.settings``. Display limits, and limits that
+protect against damaged files, are constants in the modules that use them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _setting(name: str, value: Number, reason: str) -> Number:
 WARM_UP_RATIO: Final = _setting(
     "warm_up_ratio",
     1.25,
-    "A leading step is warm-up while it takes more than this many times the median step: steps of "
-    "one program scatter less, cuDNN's search and the first allocations take several times more.",
+    "Leading steps above this multiple of the median step time are warm-up: steady steps vary "
+    "less, and cuDNN's search and the first allocations take several times more.",
 )
 FEWEST_STEPS: Final = _setting(
     "fewest_steps_for_warm_up",
     3,
-    "With fewer steps the median is no measure of a step without warm-up.",
+    "With fewer steps, the median may itself be a warm-up step.",
 )
 STEP_COVERAGE: Final = _setting(
     "step_coverage",
@@ -49,19 +49,19 @@ STEP_COVERAGE: Final = _setting(
 
 # Steps by the period of the kernels
 FEWEST_PERIODS: Final = _setting(
-    "fewest_periods", 3, "Fewer repetitions of a sequence of kernels are taken for chance."
+    "fewest_periods", 3, "Fewer repetitions of a sequence of kernels may be coincidence."
 )
 SHORTEST_PERIOD: Final = _setting(
-    "shortest_period", 8, "Activities of a training step at least: the smallest network has more."
+    "shortest_period", 8, "Fewest activities of a training step: the smallest network has more."
 )
 PERIOD_SIMILARITY: Final = _setting(
     "period_similarity",
     0.95,
-    "Part of a period's activities that the next has in the same place: allocators and autotuners "
-    "add or drop single ones.",
+    "Share of a period's activities that the next repeats at the same position: allocators and "
+    "autotuners add or drop single ones.",
 )
 PERIOD_COVERAGE: Final = _setting(
-    "period_coverage", 0.5, "Part of a stream's work that the repeated stretch must hold."
+    "period_coverage", 0.5, "Minimum share of a stream's work in the repeated stretch."
 )
 LONGER_STRETCH: Final = _setting(
     "longer_stretch",
@@ -74,8 +74,8 @@ LONGER_STRETCH: Final = _setting(
 SHORTEST_CONTEXT: Final = _setting(
     "shortest_context",
     8,
-    "Activities around one without a launch that must recur elsewhere before its layer is taken "
-    "from there: fewer recur by chance.",
+    "Activities around one without a launch that must recur elsewhere to infer its layer: fewer "
+    "recur by chance.",
 )
 LONGEST_CONTEXT: Final = _setting(
     "longest_context", 4096, "Activities of the longest context that is compared."
@@ -96,13 +96,13 @@ WORTH: Final = _setting(
 LOW_UTILIZATION: Final = _setting(
     "low_utilization",
     0.5,
-    "Below this GPU utilization savings of kernel time may not shorten the step: it is noted.",
+    "Below this GPU utilization savings of kernel time may not shorten the step; a note is added.",
 )
 FASTER_ALGORITHM: Final = _setting(
     "faster_algorithm",
     0.8,
-    "The estimated time of another convolution algorithm must be below this part of the time: the "
-    "estimate is no more accurate.",
+    "An alternative convolution algorithm must have an estimated time below this fraction of the "
+    "measured time: smaller differences are within the error of the estimate.",
 )
 LAUNCH_BOUND_SHARE: Final = _setting(
     "launch_bound_share", 0.5, "With this share of launch-bound kernels, launches limit the step."
@@ -153,12 +153,12 @@ MEAN_SHIFT: Final = _setting(
 
 # Comparison
 CONFIDENCE_LEVEL: Final = _setting(
-    "confidence_level", 0.95, "Of intervals and of tests, as is usual; --level sets another."
+    "confidence_level", 0.95, "Of intervals and tests; the usual value. --level changes it."
 )
 MINIMUM_EFFECT: Final = _setting(
     "minimum_effect",
     0.01,
-    "A smaller relative change is reported as the same; --minimum-effect sets another.",
+    "Minimum relative change to report; --min-effect changes it.",
 )
 NOISE_FLOOR: Final = _setting(
     "noise_floor",
@@ -196,7 +196,7 @@ SAME_FLOPS: Final = _setting(
 LEAST_ROW_SHARE: Final = _setting(
     "least_row_share",
     0.01,
-    "Rows of a breakdown below this share of all work are one row.",
+    "Breakdown rows below this share of all work are combined.",
 )
 UNSCOPED_PERCENT: Final = _setting(
     "unscoped_percent",
@@ -217,12 +217,12 @@ FEWEST_GROWING: Final = _setting(
 REPEATED_GEMMS: Final = _setting(
     "repeated_gemms",
     4,
-    "From this many GEMMs in a row on they are one batched product.",
+    "This many equal GEMMs in a row, or more, are one batched GEMM.",
 )
 MANIFEST_COVERAGE: Final = _setting(
     "manifest_coverage",
     0.75,
-    "Share of a model's products that a manifest must have if its names were given by Keras.",
+    "Minimum share of a model's GEMMs and convolutions in a manifest with names by Keras.",
 )
 MANIFEST_AGREEMENT: Final = _setting(
     "manifest_agreement",
@@ -232,5 +232,5 @@ MANIFEST_AGREEMENT: Final = _setting(
 LESS_PER_IMAGE: Final = _setting(
     "less_per_image",
     0.05,
-    "A time per image that is lower by a smaller part than this is taken for the same.",
+    "A smaller relative decrease of the time per image is ignored.",
 )

@@ -93,14 +93,14 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 def test_what_is_no_study(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(content)
-    with pytest.raises(UnknownFormatError, match="is no algorithm study"):
+    with pytest.raises(UnknownFormatError, match="is not an algorithm study"):
         read(file)
 
 
 def test_a_study_of_another_version(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"format": "traceana-algorithms", "version": 99}', "utf-8")
-    with pytest.raises(UnknownFormatError, match="of version 99, not 1; measure anew"):
+    with pytest.raises(UnknownFormatError, match="of version 99, not 1: measure it again"):
         read(file)
 
 

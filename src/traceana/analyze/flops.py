@@ -25,7 +25,7 @@ _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
 def flops(trace: Trace, model: Manifest | None = None) -> Result:
-    """Return one row an operator, part and formula, and one an operator without a count.
+    """Return one row per operator, part and formula, and one per operator without a count.
 
     Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad), ``kind``,
     ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null: not

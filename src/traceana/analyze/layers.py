@@ -55,7 +55,7 @@ def layers(
     model: Manifest | None = None,
     peaks: Peaks | None = None,
 ) -> Result:
-    """Return one row a layer, and one a role that is no layer (optimizer, data, collective …).
+    """Return one row per layer, and one per role outside layers (optimizer, data, collective …).
 
     ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
     the same parts. With ``direction`` there is a row a pass (``direction``: forward, dgrad, wgrad,

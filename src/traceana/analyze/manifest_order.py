@@ -1,4 +1,4 @@
-"""Names of the layer manifest for layers told by position, where order and counts agree."""
+"""Applies layer-manifest names to layers identified by position, if order and counts agree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_produ
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A layer of the trace that is told by its position, in order of execution."""
+    """A layer of the trace that is identified by its position, in order of execution."""
 
     row: int
     family: str
@@ -57,13 +57,13 @@ class _Seen:
 
 
 def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
-    """Return ``trace`` with the paths of ``model`` on the layers that are told by position.
+    """Return ``trace`` with the paths of ``model`` on layers identified by position.
 
     The operators with weights decide: where all of them are those of the manifest's layers, in
     order and with the same weights, or, by type, as many with the same weights. Between two of
     them the others pair where as many of a type are in both; functions that are no layers get
     the module that calls them. Layers that turn out to be one, as a shared module called twice,
-    become one row. A layer of which nothing agrees keeps its name.
+    become one row. A layer without a match keeps its name.
     """
     if model is None:
         return trace

@@ -99,7 +99,7 @@ def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def measured_notes(trace: Trace) -> tuple[str, ...]:
-    """Return what a reader of measured figures has to know; nothing without counters."""
+    """Return notes on the measured values; empty without counters."""
     counters = trace.counters
     if counters.is_empty():
         return ()
@@ -115,7 +115,7 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
         notes.append("FLOP counters not measured")
     elif lacking:
         notes.append(f"FLOP counters not measured: {', '.join(lacking)}")
-    # On Hopper the counters of operations are said to leave out its own instructions (wgmma).
+    # On Hopper the counters of operations reportedly exclude its own instructions (wgmma).
     unseen = counters.filter(pl.col("tensor_ops") == 0, pl.col("tensor_active_percent") > 0).height
     if unseen:
         notes.append(

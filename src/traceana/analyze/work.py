@@ -1,7 +1,7 @@
-"""The activities that are work: what every figure of time is a sum over.
+"""The activities that count as work, in every sum of time.
 
-Synchronization records say that the host waited; they are no time of the device and never counted
-as such. Annotations drawn on the device's timeline are rows of ``ranges`` and not here at all.
+Synchronization records are waits of the host, not device work, and are not counted.
+Annotations on the device timeline are rows of ``ranges``, not activities.
 """
 
 from __future__ import annotations

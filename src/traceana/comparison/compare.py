@@ -88,7 +88,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
         nothing, added up over them, and its part of their time.
     ``flops``, ``flops_per_s``
         Of the layers, per step, a multiply-accumulate being two; and over ``mean_wall_ns``, so that
-        idle time counts. Null where the trace and its manifest tell no shapes.
+        idle time counts. Null if neither the trace nor its manifest has shapes.
 
     Where not all runs mark steps, each is one step from its first to the end of its last work.
     """

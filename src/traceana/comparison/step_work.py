@@ -35,7 +35,7 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 """The key columns of each grouping; the first is never null."""
 OTHER: Final = "(other work)"
-"""The row of all work that is no GEMM, or no copy."""
+"""The row of all work other than GEMMs, or other than copies."""
 NO_TILE: Final = "(no tile)"
 """``gemm`` of kernels whose name has neither a tile nor a layout."""
 _STRIDED: Final = r"(?i)strided_?batched"

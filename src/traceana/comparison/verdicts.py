@@ -204,7 +204,7 @@ def judged(
     """Return :data:`SCHEMA` for each of ``things``, a row each of its rows.
 
     All p values are of one family, so that what is there twice (a row, and the change about it) has
-    one p value and one verdict. ``alike`` tells that both sides are one recording.
+    one p value and one verdict. ``alike``: both runs are the same recording.
     """
     x, y = (np.hstack([getattr(one, side).times for one in things]) for side in ("a", "b"))
     enough = criteria.enough(len(x), len(y))

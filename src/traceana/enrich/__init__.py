@@ -1,4 +1,4 @@
-"""From a reader's Trace to one in which every activity has its place in the program and its class.
+"""Attributes the activities of a Trace to operators, layers and steps, and classifies them.
 
 Two steps, each Trace in, Trace out: :func:`attribute` for one process's recording, and
 :func:`with_classes` for the whole Trace, after the ranks of a distributed run have been merged.

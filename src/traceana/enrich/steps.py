@@ -315,10 +315,10 @@ def _last_of_batch(steps: pl.DataFrame, loads: pl.Series) -> pl.DataFrame:
 def _named(
     found: pl.DataFrame, trace: Trace, activities: pl.DataFrame, optimizer: _Optimizer
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the steps that ranges named as iterations mark beyond doubt, and those for want of
-    better evidence.
+    """Return the steps that ranges named as iterations mark unambiguously, and fallback
+    candidates.
 
-    Of each process those of one name count: that launch most, of equals the fewest. Beyond doubt
+    Of each process those of one name count: that launch most, of equals the fewest. Unambiguous
     are several ranges on a thread that launches kernels in them, the optimizer's if it is known,
     unless several of them lie between two steps of the optimizer: micro-batches.
     """

@@ -36,7 +36,7 @@ Entry = Shape | tuple[Shape, ...]
 class Call:
     """The inputs of one call, by position.
 
-    ``shapes``: extents of each input, ``()`` for what is no tensor; ``types`` and ``scalars`` are
+    ``shapes``: extents of each input, ``()`` for other types; ``types`` and ``scalars`` are
     empty where the trace did not record them. What a trace records outside the call:
     ``output`` is the shape of its result, ``wanted`` the gradients that were computed (input,
     weight, bias), ``training`` whether statistics of the batch are used, ``window`` what is pooled
@@ -266,7 +266,7 @@ _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 NO_TENSOR: Final = frozenset(
     {"", "Scalar", "ScalarList", "GenericList", "Int", "Double", "Bool", "String", "Device"}
 )
-"""What stands in the place of a type for inputs that are no tensors, or are not given."""
+"""Types that traces record for inputs that are not tensors, or are not given."""
 
 
 def plain(name: str) -> str:
@@ -277,7 +277,7 @@ def plain(name: str) -> str:
 
 
 def element_size(name: str) -> int | None:
-    """Return the bytes of one element; ``None`` for a name that is no element type."""
+    """Return the bytes of one element; ``None`` if unknown."""
     bits = _BITS.get(plain(name))
     return None if bits is None else bits // 8
 

@@ -21,7 +21,7 @@ LARGEST: Final = 2**63 - 1
 
 
 class UncountableError(Exception):
-    """The cost of a call does not follow from what is known of it; the message has the reason.
+    """The cost of a call cannot be computed; the message has the reason.
 
     Raised within formulas and caught where they are called: it never reaches a user.
     """

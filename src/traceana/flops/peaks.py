@@ -36,7 +36,7 @@ _REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
 class Peaks:
     """The highest rates of a device, dense, a multiply-accumulate being two operations.
 
-    ``flops`` has operations per second by :data:`RATES`, without those that nobody told.
+    ``flops`` has operations per second by :data:`RATES`, without unknown ones.
     ``bandwidth`` is of its memory, in bytes per second. ``how`` says whether the vendor printed the
     figures, whether they are multiprocessors times clock times the architecture's rate, or whether
     they were measured; ``source`` names the document, the rates or the measurement.

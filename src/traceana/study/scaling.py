@@ -179,7 +179,7 @@ class Communication:
     ``time_ns`` is the union of a rank's collectives in a step, waiting for the others included;
     ``exposed_ns`` what of it nothing else runs beside, ``share`` and ``exposed_share`` their parts
     of the step in the trace; ``reduced_bytes`` what a rank gives to collectives that reduce, null
-    where the trace does not tell all of it.
+    where the trace does not record all of it.
     """
 
     time_ns: int
@@ -274,7 +274,7 @@ def _design(gathering: Gathering, devices: Sequence[int] | Floats, shared_batch:
 def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
     """Return the rows of series with the columns of :data:`FITTED`, the models, and refusals.
 
-    A series with fewer than three numbers of devices has no models: a sentence says so.
+    A series with fewer than three numbers of devices has no models: a note explains that.
     """
     parts, rows, refusals = [], [], []
     for keys, series in frame.group_by(SERIES, maintain_order=True):

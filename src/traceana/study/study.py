@@ -29,8 +29,8 @@ _COLUMNS: Final = {"time": "time_ns"}
 class Study:
     """One study: ``title`` names the measurement, ``conditions`` its machines and software.
 
-    ``result`` has the rows, ``sections`` further tables by their names. ``missing`` says what to
-    record where the runs lack something.
+    ``result`` has the rows, ``sections`` further tables by their names. ``missing`` lists what to
+    record if the runs lack data.
     """
 
     name: Name
@@ -44,8 +44,8 @@ class Study:
 def with_published(study: Study) -> Study:
     """Return ``study`` with the printed figures of its paper behind its own rows.
 
-    ``source`` says which row is whose: null for the runs, else where it was printed. The notes say
-    on what it was measured, and what the paper found.
+    ``source`` is null for the runs, otherwise the table or figure. The notes have the conditions
+    and findings of the paper.
     """
     own = study.result.frame.with_columns(pl.lit(None, pl.String).alias("source"))
     printed = rows(study.name, own.schema)
@@ -82,7 +82,7 @@ class Exhibit:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Return what a reader of its figures has to know."""
+        """Return notes on source, conditions and findings."""
         parts = (self.shows, self.method, self.hardware, self.versions)
         told = f"{self.source}: {'; '.join(part for part in parts if part)}"
         drawn = () if self.rows else (f"{self.source}: plotted only, no printed numbers",)
@@ -98,9 +98,9 @@ def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
 
 
 def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """Return the printed figures of ``study`` as rows of ``schema``; what it did not tell is null.
+    """Return the printed figures of ``study`` as rows of ``schema``; null where not printed.
 
-    ``source`` says where each stands.
+    ``source`` is the table or figure.
     """
     found = [{**row, "source": one.source} for one in exhibits(study) for row in one.rows]
     return pl.DataFrame(found, schema=dict(schema))

@@ -27,8 +27,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Pair = tuple[Positive, Positive]
 
 Status = Literal["ok", "unsupported", "out_of_memory", "failed", "wrong", "left_out"]
-"""``unsupported``: the library does not offer it for this shape. ``wrong``: it ran, and its result
-is not that of a direct sum. ``left_out``: it was not run, for the reason that is told."""
+"""``unsupported``: the library does not offer it for this shape. ``wrong``: its result
+differs from that of a direct sum. ``left_out``: it was not run; ``reason`` explains why."""
 
 _WRITE = "write one with python -m workloads.algorithms"
 
@@ -178,13 +178,13 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
     try:
         header = msgspec.json.decode(text, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UnknownFormatError(f"{source} is no algorithm study; {_WRITE}") from None
+        raise UnknownFormatError(f"{source} is not an algorithm study: {_WRITE}") from None
     if header.format != FORMAT:
-        raise UnknownFormatError(f"{source} is no algorithm study; {_WRITE}")
+        raise UnknownFormatError(f"{source} is not an algorithm study: {_WRITE}")
     if header.version != VERSION:
         raise UnknownFormatError(
-            f"{source} is an algorithm study of version {header.version}, not {VERSION}; "
-            "measure anew"
+            f"{source} is an algorithm study of version {header.version}, not {VERSION}: "
+            "measure it again"
         )
     try:
         return msgspec.json.decode(text, type=AlgorithmStudy)

@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether ``path`` is a directory that :func:`save` finished."""
+    """Return whether ``path`` is a complete bundle."""
     return (path / MANIFEST).is_file()
 
 
@@ -45,9 +45,9 @@ def save(
 ) -> Path:
     """Write ``tables`` and ``meta`` to the directory ``path`` and return it.
 
-    The directory appears whole or not at all: it is written beside its place and renamed. An
-    existing bundle is replaced with ``overwrite``; anything else that is in the way is never
-    touched. Raises :class:`~traceana.errors.CannotWriteError`.
+    The write is atomic: a temporary directory beside the target is renamed. An existing bundle is
+    replaced with ``overwrite``; anything else at the path is left alone.
+    Raises :class:`~traceana.errors.CannotWriteError`.
     """
     target = Path(path)
     if target.exists():
@@ -56,7 +56,7 @@ def save(
                 f"{target} exists and is not a traceana bundle: choose another name"
             )
         if not overwrite:
-            raise CannotWriteError(f"{target} exists already: choose another name, or overwrite it")
+            raise CannotWriteError(f"{target} exists already: choose another name, or --force")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -81,8 +81,8 @@ def save(
 def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     """Return the meta and the tables of a bundle; each is read when it is collected.
 
-    Raises :class:`~traceana.errors.BundleVersionError` when it is of another schema version or
-    when a file of it is missing or not a Parquet file.
+    Raises :class:`~traceana.errors.BundleVersionError` if the schema version differs, or a
+    file is missing or not a Parquet file.
     """
     again = "save it again from the original trace"
     try:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """What a Trace can be asked; every method returns a :class:`~traceana.result.Result`."""
+    """The analyses of a Trace; every method returns a :class:`~traceana.result.Result`."""
 
     __slots__ = ()
 
     def report(self, *, batches: BatchSeries | None = None) -> Result:
-        """Return the time by class; its page is the run on one screen.
+        """Return the time by class; its page is the summary of the run.
 
         ``batches`` are the step times of runs that differ in the batch size only.
         """
@@ -38,7 +38,7 @@ class Commands:
         return report(self._trace, batches=batches)
 
     def info(self) -> Result:
-        """Return what the file holds: format, devices, counts, integrity."""
+        """Return the contents of the file: format, devices, counts, integrity."""
         from traceana.report.pages.info import info
 
         return info(self._trace)
@@ -54,7 +54,7 @@ class Commands:
         return advised(self._trace, advise(self._trace, batches=batches), rule=rule)
 
     def kernels(self, *, unclassified: bool = False) -> Result:
-        """Return one row a distinct kernel: calls, time, class; only ``unclassified`` ones."""
+        """Return calls, time and class of each kernel; optionally only ``unclassified`` ones."""
         from traceana.report.pages.kernels import kernels
 
         return kernels(self._trace, unclassified=unclassified)
@@ -67,10 +67,10 @@ class Commands:
         direction: bool = False,
         model: Manifest | None = None,
     ) -> Result:
-        """Return one row a layer: time by direction, FLOPs, rates and algorithms.
+        """Return time by direction, FLOPs, FLOP/s and algorithms of each layer.
 
-        The command is ``layers``; ``trace.layers`` is the table of layers. ``depth`` adds up the
-        layers whose paths begin with the same parts; with ``direction`` a row is a layer and a
+        The command is ``layers``; ``trace.layers`` is the table of layers. ``depth`` groups
+        layers by the first parts of their paths; with ``direction`` there is one row per layer and
         pass. ``model`` replaces the manifest of :func:`traceana.open`.
         """
         from traceana.report.pages.layers import layers
@@ -82,9 +82,9 @@ class Commands:
     def flops(
         self, *, by: FlopsBy = "operator", explain: bool = False, model: Manifest | None = None
     ) -> Result:
-        """Return FLOPs and compulsory bytes by operator, or by class beside the roofline.
+        """Return FLOPs and compulsory bytes by operator, or by class with its roofline.
 
-        With ``explain`` a row is a formula in use: its derivation, and the operators that use it.
+        With ``explain``, return the formulas in use with their derivations and operators.
         """
         from traceana.report.pages.layers import flops
 
@@ -98,7 +98,7 @@ class Commands:
         return transfers(self._trace, by=by, collectives=collectives)
 
     def idle(self, *, by: IdleBy = "cause") -> Result:
-        """Return GPU idle time by cause, and by what ``by`` adds; or gap by gap."""
+        """Return GPU idle time by cause, by cause and ``by``, or by gap."""
         from traceana.report.pages.idle import idle
 
         return idle(self._trace, by=by)
@@ -110,7 +110,7 @@ class Commands:
         return critical(self._trace, by=by)
 
     def memory_use(self, *, by: MemoryBy = "device") -> Result:
-        """Return allocated memory: the peak of each device, what it consists of, its growth.
+        """Return allocated memory: peak per device, its contents, growth per step.
 
         The command is ``memory``; ``trace.memory`` is the table of allocator events.
         """
@@ -125,7 +125,7 @@ class Commands:
         devices: Collection[int] | None = None,
         ranks: Collection[int] | None = None,
     ) -> Trace:
-        """Return the trace with the activities of these steps, devices and ranks alone."""
+        """Return the trace with only the activities of these steps, devices and ranks."""
         from traceana.analyze.selection import select
 
         return select(self._trace, steps=steps, devices=devices, ranks=ranks)

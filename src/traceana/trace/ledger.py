@@ -1,7 +1,7 @@
-"""The integrity ledger: events of a file that are in no table, or in one and suspect.
+"""The integrity ledger: events of a file that are missing from the tables, or suspect.
 
-A *note* is by design and loses nothing (launch flows that repeat the correlation id). A *problem*
-means that the trace holds less than the program ran; ``--strict`` refuses it.
+A *note* is by design and loses no data (launch flows that repeat the correlation id). A *problem*
+means that the trace is incomplete; ``--strict`` rejects it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the ledger; ``time_ns`` is null for events without a duration."""
+    """One entry of the ledger; ``time_ns`` is null for events without a duration."""
 
     reason: str
     table: str
@@ -69,7 +69,7 @@ class Entry:
 
 
 class Ledger:
-    """The entries of one reader, as they are counted."""
+    """Collects the entries of one reader."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []

@@ -15,15 +15,15 @@ _SHARED: Final = ("names", "layers")
 """Tables whose rows mean the same in every rank: equal rows become one."""
 
 _OF_CONTEXT: Final = ("classes", "episodes")
-"""Tables that are made anew of the merged trace."""
+"""Tables that are recomputed for the merged trace."""
 
 
 def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Trace:
     """Return one Trace of ``traces``, attributed but not classified, of the given ``ranks``.
 
-    Times are aligned by each trace's own epoch; a trace without one begins at 0 with the earliest,
-    and the ledger's detail of it is the caller's to write. Layers of one path and role, and equal
-    names, are one row.
+    Times are aligned by the epoch of each trace; a trace without one starts at 0, with the
+    earliest, and the caller records that in the ledger. Layers with the same path and role, and
+    equal names, share a row.
     """
     names, name_rows = _united([trace.names.select("name") for trace in traces], ["name"])
     layers, layer_rows = _layers([trace.layers for trace in traces])

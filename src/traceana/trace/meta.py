@@ -1,4 +1,4 @@
-"""The facts of a trace as a whole: its source, format, epoch, and how much was read."""
+"""Metadata of a trace: its source, format, epoch, and bytes read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
-    """Facts about one trace as a whole.
+    """Metadata of one trace.
 
     ``epoch_ns`` is the Unix time in nanoseconds of the trace's time 0, null where the format
-    does not record it. ``bytes_read`` and ``bytes_total`` count the file as it lies on
-    disk; they differ when it is ``truncated``.
+    does not record it. ``bytes_read`` and ``bytes_total`` are sizes of the file on disk;
+    they differ when it is ``truncated``.
     """
 
     source: str
@@ -27,6 +27,6 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     bytes_read: int | None = None
     bytes_total: int | None = None
     events: int | None = None
-    """Events found in the file: the left side of the conservation law."""
+    """Events found in the file; each is in a table or counted in the ledger."""
     properties: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Further facts of the format: driver and CUDA versions, host, options of the recording."""
+    """Properties of the format: driver and CUDA versions, host, profiler options."""

@@ -109,7 +109,7 @@ CLASS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **CLASS_COLUMNS,
     "rule": pl.String,
 }
-"""One row a name; ``rule`` is the id of the rule that decided and never null."""
+"""One row per name; ``rule`` is the id of the matching rule and never null."""
 
 CLOSED_SETS: Final[dict[str, tuple[str, ...]]] = {
     "category": CATEGORIES,

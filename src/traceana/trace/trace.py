@@ -1,4 +1,4 @@
-"""Trace: the canonical tables and the facts of the whole, in memory or in a bundle on disk."""
+"""Trace: the canonical tables and the metadata, in memory or in a bundle on disk."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 class Trace(Commands):
     """The canonical tables of one recording (see :mod:`traceana.trace.schema`).
 
-    A table that is given as a ``LazyFrame`` (a reopened bundle) is read when it is first asked for.
-    A Trace is immutable: ``with_tables`` and ``with_meta`` give a new one that shares what did not
-    change.
+    A table given as a ``LazyFrame`` (a reopened bundle) is read on first access. A Trace is
+    immutable: ``with_tables`` and ``with_meta`` return a new one that shares unchanged tables.
     """
 
     __slots__ = ("_manifest", "_meta", "_tables", "_whole")
@@ -61,7 +60,9 @@ class Trace(Commands):
             object.__setattr__(self, attribute, value)
 
     def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError(f"a Trace is immutable: with_tables() or with_meta() for {name!r}")
+        raise AttributeError(
+            f"cannot set {name!r}: a Trace is immutable; use with_tables() or with_meta()"
+        )
 
     @property
     def meta(self) -> TraceMeta:
@@ -107,12 +108,12 @@ class Trace(Commands):
 
     @property
     def manifest(self) -> Manifest | None:
-        """The layers of the model, as ``traceana.open(model=)`` was given or found them."""
+        """The layer manifest given to ``traceana.open(model=)``, or found beside the trace."""
         return self._manifest
 
     @property
     def whole(self) -> Trace:
-        """The Trace that this one is a selection of, or itself: what ran beside the selected."""
+        """The Trace that this one is a selection of, or itself."""
         return self._whole or self
 
     @property
@@ -162,7 +163,7 @@ class Trace(Commands):
 
     @property
     def layers(self) -> pl.DataFrame:
-        """Layers of the model, and the roles beside them."""
+        """Layers of the model, and roles of work outside layers."""
         return self.table("layers")
 
     @property
@@ -187,12 +188,12 @@ class Trace(Commands):
 
     @property
     def ledger(self) -> pl.DataFrame:
-        """Integrity counts: what is not in a table, or is there and suspect."""
+        """Integrity counts: events that are missing from the tables, or suspect."""
         return self.table("ledger")
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the activities are the host's operators, for want of any device work."""
+        """Whether the activities are CPU operators, because the trace has no device work."""
         kinds = self.activities["kind"]
         return len(kinds) > 0 and bool((kinds == "op").all())
 
@@ -221,13 +222,13 @@ class Trace(Commands):
 
     @classmethod
     def from_bundle(cls, path: Path) -> Trace:
-        """Reopen a bundle; its tables are read when they are first asked for.
+        """Reopen a bundle; its tables are read on first access.
 
         Raises :class:`~traceana.errors.BundleVersionError`.
         """
         return cls(*bundle.load(path))
 
-    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+    if not TYPE_CHECKING:  # type checkers would otherwise accept any attribute
 
         def __getattr__(self, name: str) -> Never:
             raise AttributeError(f"a Trace has no attribute {name!r}; {_tables_like(name)}")

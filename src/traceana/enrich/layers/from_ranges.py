@@ -53,7 +53,7 @@ _CALL: Final = r"[^.():<>]+\([^()]*\)::"
 def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
     """Return, for every operator, the module that its Module Hierarchy ends in, NONE without one.
 
-    An operator that has none is where the operator around it is. The outermost call, the model
+    An operator without one inherits that of the enclosing operator. The outermost call, the model
     itself, is not part of the path.
     """
     code, texts = codes(ops["module"].cast(pl.String).fill_null(""))

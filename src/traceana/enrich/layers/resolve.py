@@ -66,7 +66,7 @@ def resolve(
     checkpoint opened again in the backward pass, for backward operators
     the layer of their forward operator, the operators of an optimizer, the program's own named
     ranges, and the position in the step of what is not backward. Where a framework has name scopes,
-    an operator without one is of no layer, whatever its position; nor is an instruction of a
+    an operator without one has no layer, whatever its position; nor is an instruction of a
     ``compiled`` program. ``nesting`` is of the operators,
     ``forward`` of :func:`traceana.enrich.backward.forward_of`.
     """
