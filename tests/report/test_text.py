@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from traceana.report import numbers
-from traceana.report.names import brief
-from traceana.report.text import cut_end, cut_middle, cut_start, plain
+from traceana.report.names import brief, briefs
+from traceana.report.text import cut_apart, cut_end, cut_middle, cut_path, cut_start, plain
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,31 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
     assert len(shown.splitlines()) <= 1
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     assert plain(shown) == shown
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(alphabet="ab畳._", max_size=40), unique=True), st.integers(8, 16))
+def test_different_names_are_cut_to_different_texts(names: list[str], width: int) -> None:
+    for cut in (cut_middle, cut_path):
+        shown = cut_apart(names, width, cut)
+        assert all(cell_len(text) <= width for text in shown)
+        assert len(set(shown)) == len(names)
+
+
+def test_names_cut_to_the_same_text_show_where_they_differ() -> None:
+    names = [f"implicit_convolve_sgemm<float, {n}, 6, 7, 3, 3, 5, true>" for n in (128, 1024)]
+    assert cut_apart(names, 30, cut_middle) == [
+        "implicit_con…128, 6, 7, 3, 3,…",
+        "implicit_con…1024, 6, 7, 3, 3…",
+    ]
+
+
+def test_kernels_that_differ_in_their_arguments_alone_keep_them() -> None:
+    assert briefs(["void k(int)", "void k(float)", "void other(int)"]) == {
+        "void k(int)": "k(int)",
+        "void k(float)": "k(float)",
+        "void other(int)": "other",
+    }
 
 
 @settings(deadline=None)

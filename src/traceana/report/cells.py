@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from traceana.report import numbers
+from traceana.report import names, numbers
 from traceana.report.columns import Kind
-from traceana.report.names import brief
 from traceana.report.page import Column, Table
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
@@ -20,8 +19,8 @@ BAR: Final = "bar"
 BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
-_TEXT: Final = (Kind.TEXT, Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.FLAG)
-_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH)
+_LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.PARTS)
+_TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.FLAG)
 
 _UNITS: Final[dict[Kind, numbers.Units]] = {
     Kind.TIME: numbers.TIME,
@@ -81,9 +80,9 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
     found = {}
-    for (kind, _), names in sharing.items():
-        values = [value for name in names for value in _extremes(table, name)]
-        found.update(dict.fromkeys(names, numbers.scale(values, _UNITS[kind])))
+    for (kind, _), columns in sharing.items():
+        values = [value for name in columns for value in _extremes(table, name)]
+        found.update(dict.fromkeys(columns, numbers.scale(values, _UNITS[kind])))
     return found
 
 
@@ -108,10 +107,20 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
         column.title,
         "" if scale is None else scale.unit,
         kind,
-        ["" if value is None else write(value) for value in values],
+        _kernels(values) if kind is Kind.KERNEL else _written(values, write),
         "" if total is None else write_total(total),
         column.group,
     )
+
+
+def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
+    return ["" if value is None else write(value) for value in values]
+
+
+def _kernels(values: pl.Series) -> list[str]:
+    """Return the brief names of kernels, with their arguments where they differ in those alone."""
+    called = names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
+    return ["" if value is None else called[str(value)] for value in values]
 
 
 def _bars(values: pl.Series) -> Cells:
@@ -139,7 +148,10 @@ _WRITERS: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.TEXT: lambda value: plain(str(value)),
     Kind.LONG: lambda value: plain(str(value)),
     Kind.PATH: lambda value: plain(str(value)),
-    Kind.KERNEL: lambda value: brief(str(value)),
+    Kind.KERNEL: lambda value: names.brief(str(value)),
+    Kind.CATEGORY: names.category,
+    Kind.PART: names.part,
+    Kind.PARTS: names.part,
     Kind.NUMBER: str,
     Kind.COUNT: numbers.count,
     Kind.MEAN: numbers.mean,

@@ -17,6 +17,9 @@ class Kind(Enum):
     LONG = auto()  # text that may be long: takes the width that is left
     KERNEL = auto()  # a kernel's name
     PATH = auto()  # a layer's path
+    CATEGORY = auto()  # a category of kernels
+    PART = auto()  # a part of a category, or a direction
+    PARTS = auto()  # algorithms, separated by commas
     NUMBER = auto()  # an ordinal or identifier: no thousands set apart
     COUNT = auto()
     MEAN = auto()  # mean of counts
@@ -49,10 +52,13 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.KERNEL: "name culprit before after",
     Kind.LONG: (
         "range call title finding estimate caveat pytorch tensorflow jax shape "
-        "algorithms reason derivation operator operators also_matched value algorithm "
-        "run device_name source reference"
+        "reason derivation operator operators also_matched value run device_name source "
+        "reference"
     ),
     Kind.PATH: "layer a b",
+    Kind.CATEGORY: "category",
+    Kind.PART: "class part direction pass",
+    Kind.PARTS: "algorithm algorithms",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "
         "steps_count copies_count launches_count launches launch_bound ranks "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from traceana.report.text import plain
@@ -19,6 +21,8 @@ CATEGORIES: Final[dict[str, str]] = {
 }
 
 PARTS: Final[dict[str, str]] = {
+    "conv": "convolution",
+    "layout": "layout conversion",
     "implicit_gemm": "implicit GEMM",
     "implicit_precomp_gemm": "implicit precomp GEMM",
     "gemm": "GEMM",
@@ -53,16 +57,16 @@ _LAYOUTS: Final = {"Ailk": "N", "Alik": "T", "Bljk": "N", "Bjlk": "T"}
 
 def category(name: str) -> str:
     """Return the name of a category of kernels for readers."""
-    return CATEGORIES.get(name, name)
+    return CATEGORIES.get(name) or plain(name.replace("_", " "))
 
 
 def part(name: str) -> str:
     """Return the name of a part of a category for readers: an algorithm, a direction, a function.
 
-    Several, separated by commas, are named one by one.
+    Several, separated by commas, are named one by one, without the unknown ones.
     """
     if ", " in name:
-        return ", ".join(map(part, name.split(", ")))
+        return ", ".join(part(one) for one in name.split(", ") if one not in ("", "unknown"))
     if name in PARTS:
         return PARTS[name]
     words = [word.upper() if word.endswith("gemm") else word for word in name.split()]
@@ -79,10 +83,25 @@ def brief(name: str) -> str:
         return plain(_tensile(generated))
     if inner := _CUTLASS.search(name):
         return plain(inner[1])
+    return plain(_without_arguments(_without_noise(name)) or name)
+
+
+def briefs(kernels: Iterable[str]) -> dict[str, str]:
+    """Return the brief name of each of ``kernels``, the whole one where two would be the same."""
+    found = {name: brief(name) for name in kernels}
+    seen = Counter(found.values())
+    return {
+        name: shown if seen[shown] == 1 else plain(_without_noise(name))
+        for name, shown in found.items()
+    }
+
+
+def _without_noise(name: str) -> str:
+    """Return ``name`` without return type and the namespaces of libraries."""
     shown = name.removeprefix("void ")
     for noise in _NOISE:
         shown = shown.replace(noise, "")
-    return plain(_without_arguments(shown) or name)
+    return shown
 
 
 def _tensile(name: re.Match[str]) -> str:

@@ -26,20 +26,25 @@ from traceana.report.page import (
     Page,
     Table,
 )
-from traceana.report.text import cut_end, cut_middle, cut_start, plain
+from traceana.report.text import cut_apart, cut_end, cut_middle, cut_path, plain
 
 GAP: Final = 2
 WIDEST_TEXT: Final = 28
 NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
+COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
+"""What long text should have before columns are left out; 21 hold any one algorithm."""
 NARROWEST_BAR: Final = 6
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.TEXT: cut_end,
     Kind.LONG: cut_end,
     Kind.KERNEL: cut_middle,
-    Kind.PATH: cut_start,
+    Kind.PATH: cut_path,
+    Kind.PARTS: cut_end,
 }
+_APART: Final = (Kind.KERNEL, Kind.PATH)
+"""Cells of these stay different where they are cut."""
 _LABEL: Final = 13
 
 
@@ -229,16 +234,27 @@ def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
 
 
 def _fits(columns: Sequence[Cells], width: int) -> bool:
-    """Return whether ``columns`` fit, long ones with 34 characters or all they need."""
+    """Return whether ``columns`` fit, long ones with a comfortable width or all they need."""
     needed = [
-        min(_natural(column), COMFORTABLE_LONG) if column.long else _natural(column)
+        min(_natural(column), _comfortable(column)) if column.long else _natural(column)
         for column in columns
     ]
     return sum(needed) + GAP * (len(columns) - 1) <= width
 
 
+def _comfortable(column: Cells) -> int:
+    return COMFORTABLE.get(column.kind, COMFORTABLE_LONG)
+
+
+def _apart(column: Cells, width: int) -> Cells:
+    if column.kind not in _APART:
+        return column
+    return replace(column, cells=cut_apart(column.cells, width, _CUT[column.kind]))
+
+
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
     widths = _widths(columns, width)
+    columns = [_apart(column, wide) for column, wide in zip(columns, widths, strict=True)]
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
     lines += _header(columns, widths)
     units = [column.unit for column in columns]
@@ -314,7 +330,18 @@ def _widths(columns: Sequence[Cells], width: int) -> list[int]:
     long = [number for number, column in enumerate(columns) if column.long]
     taken = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
     left = width - taken
-    # The narrowest first: what it does not need is left to the others.
+    # The narrowest first: what it does not need is left to the others. What is more than the
+    # comfortable width of each is shared by what they still need.
+    comfortable = {number: min(widths[number], _comfortable(columns[number])) for number in long}
+    spare = max(left - sum(comfortable.values()), 0)
+    if spare:
+        for done, number in enumerate(
+            sorted(long, key=lambda number: widths[number] - comfortable[number])
+        ):
+            more = min(widths[number] - comfortable[number], spare // (len(long) - done))
+            spare -= more
+            widths[number] = comfortable[number] + more
+        return widths
     for done, number in enumerate(sorted(long, key=lambda number: widths[number])):
         widths[number] = min(widths[number], max(NARROWEST_LONG, left // (len(long) - done)))
         left -= widths[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -59,3 +60,77 @@ def cut_middle(text: str, width: int) -> str:
     tail = (width - 1) // 2
     end = set_cell_size(text[::-1], tail)[::-1]
     return set_cell_size(text, width - 1 - tail) + "…" + end
+
+
+def cut_path(text: str, width: int) -> str:
+    """Return a dotted path without its first parts, cut within a part if the last is too long."""
+    if cell_len(text) <= width:
+        return text
+    cut = cut_start(text, width)
+    _, dot, rest = cut.partition(".")
+    return f"…{rest}" if dot and len(rest) >= width * 2 // 3 else cut
+
+
+def cut_apart(texts: Sequence[str], width: int, cut: Callable[[str, int], str]) -> list[str]:
+    """Return ``texts`` cut to ``width`` by ``cut``, different ones so that they stay different.
+
+    Those that ``cut`` makes the same show where they first differ; a number follows those that
+    are the same even so.
+    """
+    shown = {text: cut(text, width) for text in dict.fromkeys(texts)}
+    for alike in _alike(shown):
+        _show_differences(alike, width, shown)
+    for alike in _alike(shown):
+        _number(alike, width, shown)
+    return [shown[text] for text in texts]
+
+
+def _alike(shown: dict[str, str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
+    for text, cut in shown.items():
+        groups.setdefault(cut, []).append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _show_differences(alike: list[str], width: int, shown: dict[str, str]) -> None:
+    """Set what is ``shown`` of texts: their beginning, and from where they first differ."""
+    first, last = min(alike), max(alike)
+    pairs = enumerate(zip(first, last, strict=False))
+    differ = next((at for at, (one, other) in pairs if one != other), len(first))
+    head = max(width * 2 // 5, 1)
+    start = max(_word_start(alike[0], differ), head)
+    found = {text: _from(text, head, start, width) for text in alike}
+    shown.update(found)
+    for group in _alike(found):
+        if len(group) < len(alike):
+            _show_differences(group, width, shown)
+
+
+def _from(text: str, head: int, start: int, width: int) -> str:
+    """Return the first ``head`` characters of ``text``, and what fits of it from ``start``."""
+    room = width - head - 1
+    start = min(start, max(len(text) - room, head))
+    between = "…" if start > head else ""
+    return cut_end(f"{text[:head]}{between}{text[start:]}", width)
+
+
+def _word_start(text: str, at: int) -> int:
+    """Return where the word begins in which ``at`` is, if that is near."""
+    begins = at
+    while begins > 0 and at - begins < 6 and text[begins - 1].isalnum():
+        begins -= 1
+    return begins if begins == 0 or not text[begins - 1].isalnum() else at
+
+
+def _number(alike: list[str], width: int, shown: dict[str, str]) -> None:
+    used = set(shown.values())
+    number = 0
+    for text in alike:
+        while True:
+            number += 1
+            mark = f" #{number}"
+            numbered = cut_end(text, max(width - len(mark), 1)) + mark
+            if numbered not in used:
+                break
+        used.add(numbered)
+        shown[text] = numbered

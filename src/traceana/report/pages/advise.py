@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traceana.report import names, numbers
+from traceana.report import numbers
 from traceana.report.cells import value_text
 from traceana.report.columns import Kind, kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
@@ -47,7 +47,6 @@ EVIDENCE_ROWS: Final = 12
 _LONGEST: Final = 60
 _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
-_WORDS: Final = {"direction": names.part, "algorithm": names.part, "category": names.category}
 _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
     "share": numbers.share,
     "time": lambda value: numbers.duration(round(value)),
@@ -196,7 +195,5 @@ def _figure(name: str, figures: Mapping[str, Any]) -> str:
     value = figures[name]
     if value is None:
         return "unknown"
-    if name in _WORDS:
-        return _WORDS[name](value)
     text = value_text(kind_of(name), value)
     return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

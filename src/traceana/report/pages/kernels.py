@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 COLUMNS: Final = (
-    *("name", "category", "algorithm", "batched", "calls", "time_ns", "share"),
+    *("name", "category", "algorithm", "direction", "batched", "calls", "time_ns", "share"),
     *("mean_ns", "min_ns", "max_ns"),
     *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
     "tensor_active",
 )
-DROPPED: Final = ("max_ns", "min_ns", "mean_ns")
-DROPPED_MEASURED: Final = (*DROPPED, "ncu_ns", "measured_flops", "algorithm", "share")
+DROPPED: Final = ("max_ns", "batched", "min_ns", "mean_ns", "algorithm", "direction", "category")
+DROPPED_MEASURED: Final = (
+    *("max_ns", "batched", "min_ns", "mean_ns", "ncu_ns", "measured_flops", "algorithm"),
+    *("direction", "share"),
+)
+_TITLES: Final = {"direction": "pass"}
 DROPPED_CLASSES: Final = (
     *("family", "tensor_core", "gemm_layout", "epilogue", "rule", "tile", "library"),
 )
@@ -37,7 +41,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
 
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
-    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped)
+    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=_TITLES)
 
 
 def classify(

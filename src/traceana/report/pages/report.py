@@ -261,9 +261,7 @@ def _layers(whole: Overview) -> list[Block]:
     if not (whole.layers.frame["role"] == "layer").any():
         return [Notes(tuple(("", note) for note in whole.layers.notes))]
     top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
-    frame = top.frame.with_columns(
-        pl.col("algorithm").map_elements(_algorithms, return_dtype=pl.String).replace("", None)
-    )
+    frame = top.frame.with_columns(pl.col("algorithm").replace("unknown", None))
     wanted = ("layer", *DIRECTIONS, "time_ns", "share", "algorithm")
     titles = {"layer": "Slowest layers", "time_ns": "total", "algorithm": "conv algorithm"}
     return [
@@ -277,17 +275,12 @@ def _layers(whole: Overview) -> list[Block]:
     ]
 
 
-def _algorithms(listed: str) -> str:
-    known = [part for part in listed.split(", ") if part not in ("", "unknown")]
-    return ", ".join(map(names.part, known))
-
-
 def _transfers(whole: Overview) -> list[Block]:
     """Return a line a direction and kind of host memory; nothing where nothing was copied."""
     top = arrange(whole.transfers, limit=MOST_TRANSFERS)
     if top.frame.is_empty():
         return []
-    frame = top.frame.with_columns(pl.col("direction").map_elements(names.part, pl.String))
+    frame = top.frame
     wanted = (
         *("direction", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns", "bytes_per_s"),
         "host_memory",

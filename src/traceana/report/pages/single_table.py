@@ -27,12 +27,13 @@ def table_page(
     layout: Literal["ruled", "compact", "records"] = "ruled",
     sections: Mapping[str, Result] | None = None,
     facts: Iterable[Block] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> Page:
     """Return the page of ``command`` with the table ``shown``, ``facts`` and the notes below it.
 
     ``columns`` are those of the table (all: empty); ``sections`` further tables for the JSON.
     """
-    table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout)
+    table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout, titles=titles)
     blocks = (table, *facts, *notes_of(shown.notes))
     source = {} if trace is None else source_of(trace)
     return Page(command, blocks, data_of(shown, source, sections or {}))
