@@ -208,7 +208,7 @@ def test_transfers_by_direction_and_host_memory() -> None:
         ("DtoH", "pinned", 1, 10, 10, 10, 1e9),
         ("DtoD", None, 1, None, None, 5, None),
     ]
-    assert "does not tell the bytes" in result.notes[0]
+    assert "copy size not recorded: 1 of 5 copies" in result.notes[0]
 
 
 def test_folding_loses_nothing() -> None:

@@ -27,5 +27,5 @@ def test_no_rate_is_above_the_peak_unexplained(want: Expected) -> None:
     assert layers(trace).totals.get("flops") == total
     assert layers(trace, direction=True).totals.get("flops") == total
     by_class = roofline(trace)
-    if not any("in no class" in note for note in by_class.notes):
+    if not any("FLOPs without a class" in note for note in by_class.notes):
         assert by_class.totals.get("flops") == total

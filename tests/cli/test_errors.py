@@ -129,4 +129,4 @@ def test_every_verb_refuses_a_layer_manifest_that_it_cannot_read(
 def test_the_peaks_of_this_cpu_are_of_no_use_for_another_device(run: Run, bundle: Path) -> None:
     result = run("layers", bundle, "--calibrate")
     assert result.exit_code == ExitCode.USAGE
-    assert "this machine's CPU" in " ".join(result.stderr.replace("│", " ").split())
+    assert "applies to CPU traces only" in " ".join(result.stderr.replace("│", " ").split())

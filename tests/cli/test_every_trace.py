@@ -99,7 +99,7 @@ def test_the_time_and_the_flops_of_all_work(commands: Commands) -> None:
     assert len(work) == 1
     assert sum(row["sum_ns"] for row in sections["busy"]) <= work.pop()
     counted = {commands.total(name, "flops") for name in ("layers", "flops")}
-    if not commands.notes("flops --by class", "in no class"):
+    if not commands.notes("flops --by class", "FLOPs without a class"):
         counted.add(commands.total("flops --by class", "flops"))
     assert len(counted) == 1
 

@@ -211,7 +211,7 @@ def test_a_folder_of_one_run_is_too_few(run: Run, tmp_path: Path) -> None:
     write_run(tmp_path / "sweep" / "batch=1", trace=training(steps=4))
     result = run(tmp_path / "sweep")
     assert result.exit_code == ExitCode.USAGE
-    assert "name two or more" in result.stderr
+    assert "needs two or more runs" in result.stderr
 
 
 def layer_pairs(told: dict[str, list[dict[str, object]]], first: str, other: str) -> object:
@@ -251,13 +251,13 @@ def test_the_layers_of_the_models_can_be_named(run: Run, three: list[Path], tmp_
     assert run(*three, "--model", bad).exit_code == ExitCode.INVALID_FILE
     result = run(*three, "--model", bad, "--model", bad)
     assert result.exit_code == ExitCode.USAGE
-    assert "one a run" in result.stderr
+    assert "one per run" in result.stderr
 
 
 def test_one_run_is_too_few(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["before"])
     assert result.exit_code == ExitCode.USAGE
-    assert "name two or more" in result.stderr
+    assert "needs two or more runs" in result.stderr
     assert run().exit_code == ExitCode.USAGE
 
 

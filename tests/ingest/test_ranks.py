@@ -17,6 +17,7 @@ from traceana.errors import (
     AmbiguousRanksError,
     EmptyFileError,
     IsDirectoryError,
+    ManifestWarning,
     NoSuchSelectionError,
     NotATraceError,
     NotFoundError,
@@ -102,7 +103,8 @@ def test_one_bad_file_among_many_is_in_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "rank3.json").touch()
     (tmp_path / "notes.txt").write_text("no trace")
     (tmp_path / "layers.json").write_text('{"layers": []}')
-    trace = traceana.open(tmp_path)
+    with pytest.warns(ManifestWarning, match="not a layer manifest"):
+        trace = traceana.open(tmp_path)
     assert sorted(trace.activities["rank"]) == [0, 1]
     skipped = trace.ledger.filter(pl.col("reason") == "skipped_file")
     assert ["rank2.json" in skipped["detail"][0], "rank3.json" in skipped["detail"][1]] == [

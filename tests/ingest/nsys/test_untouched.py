@@ -42,7 +42,7 @@ def test_the_uri_escapes_what_would_end_the_path() -> None:
 def test_the_driver_is_imported_by_reading_only_and_pyarrow_never(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite", {KERNEL: [kernel(1, 2)], RUNTIME: [call(1, 2)]})
     code = (
-        "import sys, pathlib, traceana.ingest.sqlite as r\n"
+        "import sys, pathlib, traceana.ingest as r, traceana.ingest.sqlite\n"
         "assert not any(m.startswith('adbc') for m in sys.modules)\n"
         "r.read(pathlib.Path(sys.argv[1]), lambda done, total: None)\n"
         "assert 'adbc_driver_sqlite' in sys.modules and 'pyarrow' not in sys.modules\n"
