@@ -144,7 +144,7 @@ def test_a_verb_wants_one_run_of_many(tmp_path: Path, run: Command) -> None:
     for folder in (sweep, tmp_path):
         done = run("report", folder)
         assert done.exit_code == 14
-        assert "holds 2 recorded runs" in done.stderr
+        assert "contains 2 recorded runs" in done.stderr
 
 
 @pytest.mark.parametrize(
