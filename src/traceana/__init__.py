@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from traceana.comparison.compare import compare
     from traceana.comparison.diff import diff
-    from traceana.model import describe
+    from traceana.model.live_model import describe
     from traceana.opening import open_trace as open  # noqa: A004
     from traceana.record.recorder import recorder
     from traceana.result import Result
@@ -30,7 +30,7 @@ _HOMES: Final = {
     "Result": ("traceana.result", "Result"),
     "diff": ("traceana.comparison.diff", "diff"),
     "compare": ("traceana.comparison.compare", "compare"),
-    "describe": ("traceana.model", "describe"),
+    "describe": ("traceana.model.live_model", "describe"),
     "recorder": ("traceana.record.recorder", "recorder"),
 }
 

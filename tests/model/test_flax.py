@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen, nnx
 
+from traceana import describe
 from traceana.errors import BadModelError
-from traceana.model import describe
 
 
 class Block(linen.Module):  # type: ignore[misc]  # not checked: an extra

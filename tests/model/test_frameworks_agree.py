@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from traceana.model import Manifest, describe, read
+from traceana import describe
+from traceana.model import Manifest, read
 from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions, parse_run_options

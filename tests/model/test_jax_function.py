@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traceana import describe
 from traceana.errors import BadModelError
-from traceana.model import describe
 
 
 def test_parameters_by_name_and_what_is_between_scopes() -> None:

@@ -11,8 +11,8 @@ pytest.importorskip("tensorflow")
 import keras
 from keras import layers
 
+from traceana import describe
 from traceana.errors import BadModelError
-from traceana.model import describe
 
 
 def functional() -> Any:

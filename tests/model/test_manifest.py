@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from traceana import describe
 from traceana.errors import (
     BadModelError,
     CannotWriteError,
@@ -17,7 +18,7 @@ from traceana.errors import (
     NotFoundError,
     TraceanaError,
 )
-from traceana.model import Input, Layer, Manifest, describe, find, read
+from traceana.model import Input, Layer, Manifest, find, read
 from traceana.model.manifest import manifest
 
 CONV = Layer(

@@ -16,11 +16,11 @@ from torch.nn.attention import SDPBackend
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support.decoder import Decoder
+from traceana import describe
 from traceana.errors import BadModelError
 from traceana.flops.call import Call
 from traceana.flops.cost import Refusal
 from traceana.flops.registry import cost, total_flops
-from traceana.model import describe
 
 MATH = SDPBackend.MATH
 

@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.workloads.agreement import SIZES  # noqa: E402
-from traceana.model import Manifest, describe  # noqa: E402
+from traceana import describe  # noqa: E402
+from traceana.model import Manifest  # noqa: E402
 from workloads.data import initial_weights, synthetic_batch  # noqa: E402
 from workloads.manifest import layer_manifest  # noqa: E402
 from workloads.network import LocalResponseNorm, Network  # noqa: E402
