@@ -11,7 +11,7 @@ import polars as pl
 from traceana.ingest.xplane.events import PlaneEvents, labels, of_distinct, of_each
 from traceana.ingest.xplane.hlo import HloPrograms, instruction_keys
 from traceana.ingest.xplane.space import Line
-from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind
+from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind
 
 STREAM: Final = r"^Stream #(\d+)"
 """Names of the lines that are streams: ``Stream #13(Kernel,MemcpyH2D)``."""
@@ -21,15 +21,7 @@ _DIRECTION: Final = re.compile(
     r"memcpy(h2d|d2h|d2d|p2p|h2h|h2a|a2h|a2a|a2d|d2a)", re.ASCII | re.IGNORECASE
 )
 
-_MEMORIES: Final = (
-    "pageable",
-    "pinned",
-    "device",
-    "array",
-    "managed",
-    "device_static",
-    "managed_static",
-)
+_MEMORIES: Final = [kind for kind in MemoryKind.categories if kind != "unknown"]
 
 _AXES: Final = "xyz"
 
