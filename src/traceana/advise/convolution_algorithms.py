@@ -228,7 +228,7 @@ def first_data_gradient(figures: Figures) -> Found | None:
 
 
 def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] | None:
-    """Return the evidence for the fastest other algorithm, None where none is fast enough."""
+    """Return the evidence for the fastest other algorithm, None where no other is fast enough."""
     rate = row["executed_flops"] / row["time_ns"] if row["time_ns"] else 0.0
     if not rate:
         return None

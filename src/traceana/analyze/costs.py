@@ -28,7 +28,7 @@ from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, op
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.places import SEPARATOR
-from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.enrich.nesting import NONE, from_rows, take, to_rows
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes
 from traceana.flops.layer_formulas import layer_costs
@@ -199,7 +199,7 @@ def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]])
     # Trials compute again what is counted once.
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
     operator = from_rows(of_episode["operator"])
-    op = np.where(operator == NONE, NONE, counted[operator]) if len(counted) else operator
+    op = take(counted, operator)
     return (
         of_episode.with_columns(
             pl.Series("op", op),

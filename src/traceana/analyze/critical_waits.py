@@ -28,8 +28,7 @@ from traceana.analyze.event_waits import (
     wait_records,
 )
 from traceana.analyze.intervals import union
-from traceana.analyze.numbering import take
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching, take
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

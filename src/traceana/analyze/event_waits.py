@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from traceana.analyze.numbering import distinct, first_rows, numbered, take
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching, timeline, to_rows
+from traceana.analyze.numbering import distinct, first_rows, numbered
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching, take, timeline, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -10,7 +10,7 @@ import polars as pl
 from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.operator_flops import OperatorCosts, Tree
 from traceana.analyze.work import work
-from traceana.enrich.nesting import NONE, from_rows, to_rows
+from traceana.enrich.nesting import NONE, from_rows, take, to_rows
 from traceana.flops.hlo import instruction_flops
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
     counted[costs.costs["op"].to_numpy()] = True
     own, nearest = from_rows(rows["op"]), tree.nearest(counted)
-    around = np.where(own == NONE, NONE, nearest[own]) if len(nearest) else own
+    around = take(nearest, own)
     op = to_rows(np.where(around == NONE, own, around))
     part = known.filter("at_least")["instruction"]
     instruction, category = pl.col("instruction"), pl.lit(category_of(rows.select(SOURCE), trace))
@@ -148,7 +148,7 @@ def flops_by_run(trace: Trace) -> pl.DataFrame:
 
 
 def holders(trace: Trace) -> pl.Series:
-    """Return the instructions of which some inside have events of their own.
+    """Return the instructions that hold others with events of their own.
 
     On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
     event, and each instruction of their body has one every time it runs, on any thread, inside the

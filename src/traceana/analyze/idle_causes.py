@@ -35,8 +35,8 @@ from traceana.analyze.idle_gaps import (
 )
 from traceana.analyze.idle_host import HostNesting, HostTime, Threads, host_times
 from traceana.analyze.intervals import Intervals, union, until
-from traceana.analyze.numbering import rows_of, take
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, to_rows
+from traceana.analyze.numbering import rows_of
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, to_rows
 
 if TYPE_CHECKING:
     from traceana.trace import Trace

@@ -72,8 +72,8 @@ def layers(
     :data:`traceana.analyze.rates.COLUMNS`. In order of position, roles last.
     """
     trace = with_names_of(trace, model)
-    told, on_shapes = _shapes_of(trace, model) if costs else (None, ())
-    names = places(_described(trace.layers, told), by, depth)
+    shapes, on_shapes = _shapes_of(trace, model) if costs else (None, ())
+    names = places(_described(trace.layers, shapes), by, depth)
     charged = charges(trace, model) if costs else None
     work = placed(located(trace, None if charged is None else charged.coverage["reason"]), names)
     keys = [*KEYS, *(["direction"] if direction else [])]
@@ -93,10 +93,10 @@ def layers(
         .join(_algorithms(work, keys), on=keys, how="left", nulls_equal=True)
     )
     notes: tuple[str, ...] = ()
-    if told is not None and charged is not None:
+    if shapes is not None and charged is not None:
         of_trace, on_peak = machine(trace)
         frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
-        frame = _with_shapes(frame, told, names)
+        frame = _with_shapes(frame, shapes, names)
         notes = (
             ()
             if frame.is_empty()
@@ -155,7 +155,7 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
         rows[row] = (layer.type, layer.position, _json(first), _json(output))
     notes = (_other(other),) if other else ()
     return pl.DataFrame(
-        [(row, *told) for row, told in rows.items()], schema=_DESCRIBED, orient="row"
+        [(row, *values) for row, values in rows.items()], schema=_DESCRIBED, orient="row"
     ), notes
 
 
@@ -170,18 +170,18 @@ def _other(paths: list[str]) -> str:
     )
 
 
-def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:
+def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFrame:
     """Return ``layers`` with the types and the order that the manifest has for them.
 
     A layer that it does not have stands behind the one that it first ran behind.
     """
-    if told is None:
+    if shapes is None:
         return layers
     position = pl.col("described_position")
     described = (
         layers.with_row_index("layer_row")
         .join(
-            told.select("layer_row", "described_type", "described_position"),
+            shapes.select("layer_row", "described_type", "described_position"),
             on="layer_row",
             how="left",
             maintain_order="left",
@@ -200,10 +200,10 @@ def _described(layers: pl.DataFrame, told: pl.DataFrame | None) -> pl.DataFrame:
     )
 
 
-def _with_shapes(frame: pl.DataFrame, told: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def _with_shapes(frame: pl.DataFrame, shapes: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """Return ``frame`` with the shapes of the rows that are of one layer."""
     alone = names.filter(pl.len().over("layer", "role") == 1)
-    one = alone.join(told, on="layer_row").select("layer", "role", *SHAPES)
+    one = alone.join(shapes, on="layer_row").select("layer", "role", *SHAPES)
     return frame.join(one, on=["layer", "role"], how="left")
 
 

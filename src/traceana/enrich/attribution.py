@@ -21,6 +21,7 @@ from traceana.enrich.nesting import (
     Nesting,
     from_rows,
     matching,
+    take,
     thread_keys,
     to_rows,
 )
@@ -53,7 +54,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
     activities, layers, layer_rows = _placed(activities, names, trace.calls, host, ledger)
-    layer_of_op = to_rows(_of(layer_rows, host.layers.of_op))
+    layer_of_op = to_rows(take(layer_rows, host.layers.of_op))
     return trace.with_tables(
         activities=activities,
         names=conform("names", names),
@@ -206,7 +207,7 @@ def _placed(
     known = from_rows(activities["op"])
     op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
     layer = host.layers.of_scope(activities["scope"])
-    around = np.where(op == NONE, host.layers.at(key, time), _of(host.layers.of_op, op))
+    around = np.where(op == NONE, host.layers.at(key, time), take(host.layers.of_op, op))
     layer = np.where(layer == NONE, around, layer)
     layers = [*host.layers.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
@@ -335,17 +336,10 @@ def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[
     Device work was caused where it was launched, the host's by its own thread when it began.
     """
     call, op, around = (from_rows(activities[column]) for column in ("call", "op", "range"))
-    key = _of(host.call_key, call)
-    key = np.where(key == NONE, _of(host.op_key, op), key)
-    key = np.where(key == NONE, _of(host.range_key, around), key)
-    launched = _of(calls["start"].to_numpy(), call)
+    key = take(host.call_key, call)
+    key = np.where(key == NONE, take(host.op_key, op), key)
+    key = np.where(key == NONE, take(host.range_key, around), key)
+    launched = take(calls["start"].to_numpy(), call)
     # An operator's activity may begin with what only led to it, outside a range around it.
-    began = np.maximum(activities["start"].to_numpy(), _of(host.ops["start"].to_numpy(), op))
+    began = np.maximum(activities["start"].to_numpy(), take(host.ops["start"].to_numpy(), op))
     return key, np.where(call == NONE, began, launched)
-
-
-def _of(values: Ints, rows: Ints) -> Ints:
-    """Return ``values[rows]``, NONE for rows that are NONE."""
-    if not len(values):
-        return np.full(len(rows), NONE, dtype=np.int64)
-    return np.where(rows == NONE, NONE, values[rows])

@@ -211,6 +211,13 @@ def from_rows(column: pl.Series) -> Ints:
     return column.cast(pl.Int64).fill_null(NONE).to_numpy()
 
 
+def take(values: Ints, rows: Ints) -> Ints:
+    """Return the values of ``rows``, :data:`NONE` where the row is :data:`NONE`."""
+    if not len(values):
+        return np.full(len(rows), NONE, dtype=np.int64)
+    return np.where(rows == NONE, NONE, values[rows])
+
+
 def matching(column: pl.Series, pattern: str) -> Flags:
     """Return which values of a categorical ``column`` match ``pattern``; null does not."""
     values = column.unique()

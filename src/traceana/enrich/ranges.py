@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, to_rows
+from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, take, to_rows
 
 _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 """Kinds that mark parts of the program; Python frames and OS calls are too many."""
@@ -58,12 +58,12 @@ class Surroundings:
     def innermost(self, key: Ints, time: Ints) -> Ints:
         """Return the row in ``ranges`` of the innermost range around each moment."""
         found = self.nesting.innermost(key, time)
-        return np.where(found == NONE, NONE, self.row[found]) if len(self.row) else found
+        return take(self.row, found)
 
     def direction_at(self, key: Ints, time: Ints) -> pl.Series:
         """Return "forward", "backward" or null for each moment, by the ranges' texts."""
         found = self.nesting.innermost(key, time)
-        backward = np.where(found == NONE, NONE, self.backward[found]) if len(self.row) else found
+        backward = take(self.backward, found)
         return pl.Series(backward).replace_strict(
             {0: "forward", 1: "backward"}, default=None, return_dtype=pl.String
         )

@@ -159,7 +159,7 @@ FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
     )
 }
 """The filterings of cuDNN's kernels, F(2, 3) and F(4, 3) as Lavin and Gray count them. All follow
-from the matrices of the points 0, ±1, ±2, ±½ …, of which the rows and columns of ±p share their
+from the matrices of the points 0, ±1, ±2, ±½ …, whose rows and columns of ±p share their
 halves; a test derives the matrices and counts them again."""
 
 FUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 2}
@@ -323,7 +323,7 @@ def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
 
 @formula("executed.fft_tiling")
 def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
-    """As FFT, but planes are cut into tiles of 32x32, of which 33 - R a side are results.
+    """As FFT, but planes are cut into tiles of 32x32, with 33 - R results a side.
 
     cuDNN's documentation of FFT_TILING: 32x32 tiles. Each image and channel has
     ⌈P/(33 - R)⌉·⌈Q/(33 - S)⌉ of them; filters are transformed once, at the size of a tile. Of the

@@ -37,12 +37,12 @@ FAMILIES: Final = (
 """The modules whose import fills :data:`OPERATORS`."""
 
 _MORE: Final = ("traceana.flops.executed", "traceana.flops.hlo")
-"""Modules that declare formulas of what is no framework's operator."""
+"""Modules that declare formulas that belong to no framework's operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A neutral formula: its id and its derivation, of which the first line is a summary."""
+    """A neutral formula: its id and its derivation, whose first line is a summary."""
 
     id: str
     text: str

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Ints, Nesting
+from traceana.enrich.nesting import NONE, Ints, Nesting, take
 
 SEPARATOR: Final = "."
 
@@ -32,7 +32,7 @@ class Places:
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the index into ``layers`` of where each thread was, NONE where nowhere."""
         row = self.nesting.innermost(key, time)
-        return np.where(row == NONE, NONE, self.layer[row]) if len(self.layer) else row
+        return take(self.layer, row)
 
 
 def codes(text: pl.Series) -> tuple[Ints, list[str]]:
