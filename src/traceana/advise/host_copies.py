@@ -189,7 +189,7 @@ def _host_copies(figures: Figures, chosen: pl.Expr, by: By = "direction") -> pl.
 def _with_saving(rows: pl.DataFrame, reached: pl.Expr) -> pl.DataFrame:
     """Return ``rows`` with ``saving_ns``, largest first.
 
-    It is the exposed time that full bandwidth would save, of which the part ``reached`` is used.
+    The exposed time that full bandwidth would save; the part ``reached`` of it is used.
     """
     saving = (pl.col("exposed_ns") * (1 - reached)).cast(pl.Int64).alias("saving_ns")
     return rows.with_columns(saving).sort("saving_ns", descending=True, nulls_last=True)

@@ -79,21 +79,21 @@ def _each(trace: Trace) -> pl.DataFrame:
 def _timed(trace: Trace) -> pl.DataFrame:
     """Return by ``episode`` its time, its layer, and what its longest kernel computes with."""
     ran = work(trace).filter(pl.col("episode").is_not_null())
-    told = described(ran.select("name_id", "class"), trace)
+    of_class = described(ran.select("name_id", "class"), trace)
     duration, layout = pl.col("duration"), pl.col("layout")
     longest = pl.when(layout).then(-1).otherwise(duration)
     return (
         ran.select("episode", "start", "duration")
         .with_columns(
             # A trial is on no layer; the operator that asked for it is.
-            pl.when(told["category"] == SEARCH)
+            pl.when(of_class["category"] == SEARCH)
             .then(trace.ops["layer"].gather(ran["op"]))
             .otherwise(ran["layer"])
             .alias("layer_row"),
-            told["precision"],
-            told["tensor_core"],
-            (told["category"] == "layout").alias("layout"),
-            (told["category"] == SEARCH).alias("tried"),
+            of_class["precision"],
+            of_class["tensor_core"],
+            (of_class["category"] == "layout").alias("layout"),
+            (of_class["category"] == SEARCH).alias("tried"),
         )
         .group_by("episode")
         .agg(

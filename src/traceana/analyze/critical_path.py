@@ -160,7 +160,7 @@ def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFram
 
     ``steps`` are :func:`windows` with ``step_row``. Columns: ``step_row``, ``begin``, ``end``,
     ``what`` (WORK, GAP, LAUNCH, SYNC, HOST), ``of`` (row of the activity, for SYNC of the call, for
-    HOST the key of the thread, -1 where none is known) and ``why`` (the kind of wait of work).
+    HOST the key of the thread, -1 where unknown) and ``why`` (the kind of wait of work).
     """
     parts = [path for own in _processes(steps) for path in _paths(trace, own, threads)]
     return pl.concat(parts) if parts else _frame(0, Stretches())
@@ -219,7 +219,7 @@ class Stretches:
     """The path of one window, last stretch first, as columns.
 
     ``of`` is the row in :class:`WorkWaits` of the work (WORK, GAP, LAUNCH), the row of the call
-    (SYNC) or the key of the thread (HOST; -1 where none is known).
+    (SYNC) or the key of the thread (HOST; -1 where unknown).
     """
 
     begin: list[int] = field(default_factory=list)

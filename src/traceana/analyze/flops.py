@@ -108,9 +108,9 @@ def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFram
         pl.len().alias("several"), pl.col("part").first().alias("only")
     )
     once = costs.group_by("op", "part").len().filter(pl.col("len") == 1)
-    told = described(rows.select(SOURCE), trace)
-    gradient = told["direction"].replace_strict(_PART_OF, default=None, return_dtype=pl.String)
-    bias = told["category"].is_in(["bias", "reduction"])
+    of_class = described(rows.select(SOURCE), trace)
+    gradient = of_class["direction"].replace_strict(_PART_OF, default=None, return_dtype=pl.String)
+    bias = of_class["category"].is_in(["bias", "reduction"])
     choice = pl.when(pl.lit(bias)).then(pl.lit("bias_grad")).otherwise(pl.lit(gradient))
     part = (
         pl.when(pl.col("several") == 1)

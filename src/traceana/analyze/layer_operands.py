@@ -125,8 +125,8 @@ def _shape(operator: str, text: str, which: int, strides: str | None = None) -> 
         call = Call.decode(operator, text)
         # TorchScript records more than the operator's own inputs, in front of them.
         beyond = max(len(call.shapes) - MOST_INPUTS.get(operator, len(call.shapes)), 0)
-        told = call if strides is None else Call.decode(operator, strides)
-        return told.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
+        sized = call if strides is None else Call.decode(operator, strides)
+        return sized.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
     except UncountableError:
         return None
 
@@ -139,7 +139,7 @@ _OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
 
 
 class _Product(NamedTuple):
-    """One convolution or product; shapes are batch, channels, spatial axes. None is not known."""
+    """One convolution or product; shapes are batch, channels, spatial axes. None: unknown."""
 
     input: Shape | None
     weight: Shape

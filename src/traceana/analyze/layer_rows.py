@@ -28,7 +28,7 @@ _ROW: Final = "layer_row"
 def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
     """Return for each row of ``layers`` (``layer_row``) the :data:`KEYS` of the row it is shown in.
 
-    ``layer`` is the path, cut to ``depth`` parts if given, or the type; of what is no layer the
+    ``layer`` is the path, cut to ``depth`` parts if given, or the type; of other rows the
     role, or why it is on none, in parentheses. ``position`` is that of the first layer in it.
     """
     path, kind = pl.col("path"), pl.col("type")
@@ -126,17 +126,17 @@ def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
         .join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
         .with_columns(pl.col("direction").cast(pl.String))
     )
-    told = described(by_source.select(SOURCE), trace)
-    gradient = told["direction"].is_in(["dgrad", "wgrad"]) & told["category"].is_in(
+    of_class = described(by_source.select(SOURCE), trace)
+    gradient = of_class["direction"].is_in(["dgrad", "wgrad"]) & of_class["category"].is_in(
         ["conv", "gemm"]
     )
     return (
         classified(by_source, trace)
         .with_columns(
-            told["precision"],
-            told["tensor_core"],
+            of_class["precision"],
+            of_class["tensor_core"],
             pl.when(gradient)
-            .then(told["direction"])
+            .then(of_class["direction"])
             .otherwise("direction")
             .cast(PASSES)
             .alias("pass"),

@@ -103,7 +103,7 @@ class Evidence:
     """By row of ``layers``: what ran, and the number of elements of its weight.
 
     ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
-    ``doubtful`` those of which some may be one, for it is unclassified or fused.
+    ``doubtful`` those with unclassified or fused work that may be one.
     """
 
     multiplies: frozenset[int]
@@ -179,7 +179,7 @@ class Matching:
 
     A scope is of the layer of its own name or, where suffixes are appended, of that without its
     last number. The children of two matching nodes are matched together: a scope for which one
-    layer is left is of it; a layer is taken as often as it is called. What remains is told by the
+    layer is left is of it; a layer is taken as often as it is called. The rest follows from the
     order of the layers: TensorFlow's rule for distinct names, in the model's order, gives the name
     of each, if as many scopes are opened for a call as fits the pairs found so far.
     """
@@ -221,10 +221,10 @@ class Matching:
             if again and other not in list(node.within()) and node not in list(other.within()):
                 further = self._matched(other, at)
                 if further.leaves() == same:
-                    told = self._pairing(other, at, further, named=False)
-                    result.layer_of.update(told.layer_of)
-                    result.paths.update(told.paths)
-                    result.inside.update(told.inside)
+                    inner = self._pairing(other, at, further, named=False)
+                    result.layer_of.update(inner.layer_of)
+                    result.paths.update(inner.paths)
+                    result.inside.update(inner.inside)
         return result
 
     def _names(self, node: Node) -> tuple[str, ...]:
@@ -291,13 +291,13 @@ class Matching:
 
         Nothing, where the pairs in ``chosen`` do not decide how often a scope is opened.
         """
-        told: list[tuple[int, dict[str, str]]] = []
+        candidates: list[tuple[int, dict[str, str]]] = []
         for opened in range(1, _MOST_OPENED + 1 if self.suffixes else 2):
             names = _names_given(model, opened)
             agree = sum(names.get(name) == partner for name, partner in chosen.items())
-            told.append((agree, names))
-        most = max(agree for agree, _ in told)
-        agreeing = [names for agree, names in told if agree == most]
+            candidates.append((agree, names))
+        most = max(agree for agree, _ in candidates)
+        agreeing = [names for agree, names in candidates if agree == most]
         if not most or most < MANIFEST_AGREEMENT * len(chosen) or len(agreeing) > 1:
             return {}
         return agreeing[0]

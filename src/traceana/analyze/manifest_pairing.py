@@ -30,7 +30,7 @@ _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
 def paired(trace: Trace, model: Manifest) -> Pairing:
     """Return which rows of ``trace.layers`` are which layers of ``model``, where that is certain.
 
-    By name, level by level (:class:`Matching`). Layers of which the trace has no names, but
+    By name, level by level (:class:`Matching`). Layers without names in the trace, but
     numbers by type (``Conv2d_2`` is the third convolution), are paired by type and order, where
     model and trace have equally many.
     """
@@ -138,7 +138,7 @@ def _by_tail(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[
 
 
 def _by_order(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
-    """Return the pairs by order within a type of which there are equally many on both sides."""
+    """Return the pairs by order within a type that both sides have equally often."""
     found: dict[int, Layer] = {}
     mine, theirs = defaultdict(list), defaultdict(list)
     for row, _, kind in rows:

@@ -87,13 +87,6 @@ def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
     return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
 
 
-def take(values: Ints, rows: Ints) -> Ints:
-    """Return the values of ``rows``, ``NONE`` where the row is ``NONE``."""
-    if not len(values):
-        return np.full(len(rows), NONE, dtype=np.int64)
-    return np.where(rows == NONE, NONE, values[rows])
-
-
 @dataclass(frozen=True, slots=True)
 class _Digits:
     """A column of several frames as digits: 0 for null, values from 1, all below ``base``.
@@ -108,7 +101,7 @@ class _Digits:
 
     @classmethod
     def of(cls, parts: Sequence[pl.Series]) -> _Digits:
-        """Return the digits of a column, ``parts`` of which are in several frames."""
+        """Return the digits of a column whose ``parts`` are in several frames."""
         whole = [part.to_physical() for part in parts]
         least, most = ([getattr(part, end)() for part in whole] for end in ("min", "max"))
         low = min((int(value) for value in least if value is not None), default=0)

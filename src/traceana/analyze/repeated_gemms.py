@@ -49,10 +49,10 @@ def products(trace: Trace) -> Result:
 def _in_order(trace: Trace) -> pl.DataFrame:
     """Return the plain products by stream and time, with their ``run`` and the ``gap`` before."""
     ran = kernels_of(trace)
-    told = described(ran.select("name_id", "class"), trace)
+    of_class = described(ran.select("name_id", "class"), trace)
     # A product that computes a convolution is named as one, and refined to the convolution's class.
     named = trace.names["category"].gather(ran["name_id"])
-    plain = ((named == "gemm") & told["batched"].not_()).fill_null(value=False)
+    plain = ((named == "gemm") & of_class["batched"].not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
     end = pl.col("start") + pl.col("duration")
     same = pl.struct("plain", *_KEYS).rle_id()

@@ -148,7 +148,7 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
     is of, which on a CPU may have counted ones inside; numbered behind the operators, the
     instruction of a compiled program; behind these, a direction of a layer of the manifest.
     """
-    told = described(activities.select(SOURCE), trace)
+    of_class = described(activities.select(SOURCE), trace)
     by_model = known.coverage["reason"].eq_missing(BY_MODEL)
     return classified(activities.select(*SOURCE, "duration"), trace).select(
         *_CLASS,
@@ -161,11 +161,11 @@ def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFram
         .then(_unit_of_instruction(trace, activities["instruction"]))
         .otherwise(known.coverage["op"].cast(pl.Int64))
         .alias("unit"),
-        pl.when(pl.lit(told["direction"]).is_in(_GRADIENTS))
-        .then(pl.lit(told["direction"]))
+        pl.when(pl.lit(of_class["direction"]).is_in(_GRADIENTS))
+        .then(pl.lit(of_class["direction"]))
         .alias("gradient"),
-        pl.lit(told["precision"]).alias("precision"),
-        pl.lit(told["tensor_core"]).alias("tensor_core"),
+        pl.lit(of_class["precision"]).alias("precision"),
+        pl.lit(of_class["tensor_core"]).alias("tensor_core"),
     )
 
 
@@ -240,15 +240,15 @@ _CHARGED: Final = (
 def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the counts by class, and the time of the kernels that they are of (``_over``).
 
-    A gradient of which no kernel is known to be is of the kernels of its whole unit. The time is
+    A gradient without a known kernel belongs to the kernels of its whole unit. The time is
     null where a count is a partial one.
     """
     exact, whole = ["unit", "gradient"], ["unit"]
     charged = charged.with_columns((pl.col("flops") > 0).alias("computes"))
-    told, their_time = _chosen(charged, rows, exact)
-    rest = charged.join(told, on=[*exact, "product", "computes"], how="anti", nulls_equal=True)
-    untold, rest_time = _chosen(rest, rows, whole)
-    computed = pl.concat([told, untold])
+    exactly, their_time = _chosen(charged, rows, exact)
+    rest = charged.join(exactly, on=[*exact, "product", "computes"], how="anti", nulls_equal=True)
+    by_unit, rest_time = _chosen(rest, rows, whole)
+    computed = pl.concat([exactly, by_unit])
     partial = pl.col("partial").any()
     over = (
         pl.concat([their_time, rest_time])

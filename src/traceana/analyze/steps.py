@@ -120,9 +120,9 @@ def steps(trace: Trace) -> Result:
         )
     )
     if frame.is_empty():
-        told = candidates(trace.ranges)
+        repeating = candidates(trace.ranges)
         none = "no steps: the trace has no step markers"
-        return Result(frame, {}, (f"{none}; repeating ranges: {told}" if told else none,))
+        return Result(frame, {}, (f"{none}; repeating ranges: {repeating}" if repeating else none,))
     return Result(frame, {}, measured.notes)
 
 

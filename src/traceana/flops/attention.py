@@ -98,7 +98,7 @@ def forward(attention: Attention, size: int | None) -> Cost:
 
 @formula("attention.backward")
 def backward(attention: Attention, size: int | None) -> Cost:
-    """2 · b · h · L · S · (3E + 2Eᵥ): five products, of which the first recomputes the scores.
+    """2 · b · h · L · S · (3E + 2Eᵥ): five products; the first recomputes the scores.
 
     S = Q·Kᵀ again (E), dP = dO·Vᵀ (Eᵥ), dV = Pᵀ·dO (Eᵥ), dQ = dS·K (E), dK = dSᵀ·Q (E); Dao et
     al., FlashAttention (2022), algorithm 4. A causal mask as in the forward pass. Reads Q, K, V, O

@@ -101,8 +101,8 @@ def _processors() -> int:
 
 
 def _folder() -> Path:
-    told = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path.home() / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
     return home / "traceana" / "peaks"
 
 

@@ -375,10 +375,10 @@ def decoded_instruction(
         if (output_type or "").startswith("["):
             output = next(iter(output), None)
         left, right, result = msgspec.convert([*inputs[:2], output], list[Extents])
-        told = msgspec.json.decode(attributes or "{}", type=Attributes)
+        decoded = msgspec.json.decode(attributes or "{}", type=Attributes)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         raise UncountableError("the shapes are not those of two arrays") from None
-    return Contraction(target, tuple(left), tuple(right), tuple(result), told)
+    return Contraction(target, tuple(left), tuple(right), tuple(result), decoded)
 
 
 def picked(shape: Shape, dimensions: list[int]) -> list[int]:

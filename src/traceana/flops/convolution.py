@@ -1,7 +1,7 @@
 """Convolutions: how their counts are derived, and how TensorFlow and XLA record them.
 
-Any rank: grouped, depthwise, dilated, transposed; forward and both gradients. PyTorch's operators,
-of which each records its inputs in its own order, are in :mod:`traceana.flops.aten_convolution`.
+Any rank: grouped, depthwise, dilated, transposed; forward and both gradients. PyTorch's operators
+each record their inputs in an order of their own: :mod:`traceana.flops.aten_convolution`.
 """
 
 from __future__ import annotations
@@ -306,8 +306,8 @@ def as_written(of: Contraction) -> Contraction:
     """Return a forward convolution with its image and its weight in their places.
 
     XLA puts the smaller of both in the window's place, and mirrors the window then. So may be that
-    of a transposed convolution: one without a stride, which does not dilate its image, cannot be
-    told from it.
+    of a transposed convolution: one without a stride, which does not dilate its image, is not
+    distinguished from it.
     """
     window, numbers = of.attributes.window, of.attributes.dimension_numbers
     if window is None or numbers is None or not window.reversal or not all(window.reversal):

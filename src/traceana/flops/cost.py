@@ -85,7 +85,7 @@ def compulsory(*operands: Operand | None) -> int | None:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the common shape, by numpy's rules; raises :class:`UncountableError` if none is."""
+    """Return the common shape, by numpy's rules; raises :class:`UncountableError` without one."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [1] * rank
     for shape in shapes:

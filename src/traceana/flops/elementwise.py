@@ -169,7 +169,7 @@ def elementwise(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::clamp", "aten::clamp_")
 def clamp(call: Call) -> tuple[Cost, ...]:
-    """A tensor and two bounds, either of which may be missing."""
+    """A tensor and two bounds; either may be missing."""
     bounds = sum(1 for text in call.scalars[1:3] if text) if call.scalars else 2
     # Bounds that are tensors have no text.
     return (_cost(call, FUNCTIONS["clamp"], bounds or 2),)

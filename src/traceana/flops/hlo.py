@@ -48,7 +48,7 @@ INSIDE: Final = declare(
     "hlo.inside",
     """What holds other instructions: the sum of theirs.
 
-    The body of a while counts as often as its trip count says, once where none is known. Which
+    The body of a while counts as often as its trip count says, once where that is unknown. Which
     branch of a conditional runs is not known, so that none counts. Both are marked ``at_least``.
     """,
 )
@@ -150,12 +150,12 @@ def _as_forward(
             forward[program, count.tensors].add(count.flops)
         else:
             gradients.append((row, (program, count.tensors)))
-    told = dict(counts)
+    completed = dict(counts)
     for row, key in gradients:
         # Two forward convolutions of such sizes may differ: then the gradient's own count stands.
         if len(known := forward.get(key, ())) == 1:
-            told[row] = Count(next(iter(known)), GRADIENT)
-    return told
+            completed[row] = Count(next(iter(known)), GRADIENT)
+    return completed
 
 
 def _trips(instructions: pl.DataFrame) -> dict[int, int]:

@@ -135,9 +135,9 @@ def _layer_norm(layer: Layer, backward: bool) -> Costs:
 def _local_response(layer: Layer, backward: bool) -> Costs:
     if layer.window is None or len(layer.window) != 1:
         raise UncountableError("LRN size unknown")
-    told = prod(layer.input), layer.window[0], layer.size
-    forward = normalization.local_response(*told)
-    return (forward, normalization.local_response_backward(*told)) if backward else (forward,)
+    extents = prod(layer.input), layer.window[0], layer.size
+    forward = normalization.local_response(*extents)
+    return (forward, normalization.local_response_backward(*extents)) if backward else (forward,)
 
 
 def _max_pool(layer: Layer, backward: bool) -> Costs:

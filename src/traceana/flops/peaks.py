@@ -94,16 +94,16 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
     """
     name = device.get("name")
     multiprocessors = device.get("multiprocessors")
-    told = _bandwidth(device)
+    bandwidth = _bandwidth(device)
     named = [one for one in devices() if one.pattern.fullmatch(normalized(name))]
     for one in named:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
             peaks = one.peaks
-            if peaks.bandwidth is None and told is not None:
+            if peaks.bandwidth is None and bandwidth is not None:
                 source = f"{peaks.source}; bandwidth from the trace"
-                return Peaks(peaks.name, peaks.how, source, peaks.flops, told)
+                return Peaks(peaks.name, peaks.how, source, peaks.flops, bandwidth)
             return peaks
-    return _computed(device, told)
+    return _computed(device, bandwidth)
 
 
 def normalized(name: str | None) -> str:
@@ -213,9 +213,9 @@ def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Ref
 
 
 def _bandwidth(device: Mapping[str, Any]) -> float | None:
-    told = device.get("bandwidth_bytes_per_s")
+    bandwidth = device.get("bandwidth_bytes_per_s")
     # Twice the memory clock times the bus is half of what AMD's HBM3 moves.
-    return float(told) if told and device.get("vendor") != "AMD" else None
+    return float(bandwidth) if bandwidth and device.get("vendor") != "AMD" else None
 
 
 def _tables(file: str, key: str) -> list[dict[str, Any]]:

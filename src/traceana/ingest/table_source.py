@@ -114,7 +114,7 @@ class Texts:
     """Looks up the strings of a database by their id."""
 
     def __init__(self, table: pl.DataFrame | None) -> None:
-        """Take the result of :func:`texts_query`, None where there is no such table."""
+        """Take the result of :func:`texts_query`, None without that table."""
         if table is None:
             table = pl.DataFrame(schema={"id": pl.Int64, "text": pl.String})
         self._table = table.unique("id", keep="first")

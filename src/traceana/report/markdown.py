@@ -48,8 +48,8 @@ def _findings(block: Findings) -> list[str]:
             continue
         lines += [""] if lines else []
         lines += [f"## {number}. {title}", ""]
-        told = (("finding", item.summary), *item.details)
-        lines += [f"- {_labelled(label, text)}" for label, text in told]
+        labelled = (("finding", item.summary), *item.details)
+        lines += [f"- {_labelled(label, text)}" for label, text in labelled]
         if item.evidence is not None:
             lines += ["", *_table(item.evidence)]
     return lines

@@ -176,8 +176,8 @@ def _chosen_by_batch(traced: Traced, name: str) -> pl.DataFrame:
 
 
 def _rows(frame: pl.DataFrame, *, network: str | None, run: str) -> pl.DataFrame:
-    told = frame.with_columns(pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run"))
-    return conformed(told, BY_BATCH_SCHEMA)
+    of_run = pl.lit(network, pl.String).alias("network"), pl.lit(run).alias("run")
+    return conformed(frame.with_columns(of_run), BY_BATCH_SCHEMA)
 
 
 def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:

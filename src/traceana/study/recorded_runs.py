@@ -45,7 +45,7 @@ class Recorded:
 
     ``steps_ns`` are the measured steps, without profiler where those were timed (``timed``); empty
     for a run that failed. ``exact`` is False where only their sum is accurate. ``device_kind``
-    is ``GPU`` or ``CPU``, ``device_name`` its model; ``parameters`` is the model's count. None is
+    is ``GPU`` or ``CPU``, ``device_name`` its model; ``parameters`` is the model's count. None:
     unknown.
     """
 

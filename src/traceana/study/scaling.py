@@ -116,8 +116,8 @@ def in_series(
     of its runs with it; of two equally long ones that of the shared batch.
     """
     rows = [
-        _row(run, name, told, scaling)
-        for run, name, told in zip(runs, names, communications, strict=True)
+        _row(run, name, communication, scaling)
+        for run, name, communication in zip(runs, names, communications, strict=True)
         if run.batch
         for scaling in (STRONG, WEAK)
         if scaling == STRONG or run.batch % run.devices == 0
@@ -135,9 +135,11 @@ def in_series(
     return _sped_up(frame).sort(*SERIES, "devices", nulls_last=True, maintain_order=True)
 
 
-def _row(run: Recorded, name: str, told: Communication | None, scaling: str) -> dict[str, object]:
+def _row(
+    run: Recorded, name: str, communication: Communication | None, scaling: str
+) -> dict[str, object]:
     batch = run.batch or 0
-    several = told if run.devices > 1 else None
+    several = communication if run.devices > 1 else None
     reduced = None if several is None else several.reduced_bytes
     parameters = None if run.parameters is None else FLOAT32 * run.parameters
     return {
@@ -199,14 +201,14 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
     if not available:
         return None
     time, exposed = (int(measured[name].sum()) for name in ("communication_ns", "exposed_ns"))
-    told = measured["reduced_bytes"]
+    reduced = measured["reduced_bytes"]
     count = measured.height
     return Communication(
         time // count,
         exposed // count,
         time / available,
         exposed / available,
-        None if told.null_count() else int(told.sum()) // count,
+        None if reduced.null_count() else int(reduced.sum()) // count,
     )
 
 

@@ -49,9 +49,9 @@ def with_published(study: Study) -> Study:
     """
     own = study.result.frame.with_columns(pl.lit(None, pl.String).alias("source"))
     printed = rows(study.name, own.schema)
-    told = [sentence for one in exhibits(study.name) for sentence in one.sentences]
+    sentences = [sentence for one in exhibits(study.name) for sentence in one.sentences]
     result = replace(
-        study.result, frame=pl.concat([own, printed]), notes=(*study.result.notes, *told)
+        study.result, frame=pl.concat([own, printed]), notes=(*study.result.notes, *sentences)
     )
     return replace(study, result=result)
 
@@ -84,10 +84,10 @@ class Exhibit:
     def sentences(self) -> tuple[str, ...]:
         """Return notes on source, conditions and findings."""
         parts = (self.shows, self.method, self.hardware, self.versions)
-        told = f"{self.source}: {'; '.join(part for part in parts if part)}"
+        summary = f"{self.source}: {'; '.join(part for part in parts if part)}"
         drawn = () if self.rows else (f"{self.source}: plotted only, no printed numbers",)
         found = (f"{self.authors}: {finding}" for finding in self.findings)
-        return (told, *drawn, *found)
+        return (summary, *drawn, *found)
 
 
 @cache

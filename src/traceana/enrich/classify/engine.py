@@ -110,7 +110,7 @@ def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[b
 class _Undecided:
     """The names that no rule has decided yet, grouped by their heads.
 
-    Most rules look at heads, of which there are far fewer than names, and a head is dropped as soon
+    Most rules look at heads, which are far fewer than names, and a head is dropped as soon
     as all its names are decided.
     """
 

@@ -114,7 +114,7 @@ def load_rules(*files: Path) -> RuleSet:
     """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
     Raises :class:`BadRulesError` where a file is not TOML, a key or value is unknown, a pattern
-    is invalid, or a rule's id is taken; :class:`NotFoundError` where there is no such file.
+    is invalid, or a rule's id is taken; :class:`NotFoundError` where the file is missing.
     """
     theirs = [_rules_of(file) for file in files]
     whole = _joined([*theirs, _own_rules()])

@@ -267,7 +267,7 @@ def _text(content: bytes) -> str:
 
 
 class _Shapes:
-    """Parses shapes; equal bytes, of which a program has many, are parsed once."""
+    """Parses shapes; equal bytes, frequent in a program, are parsed once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}

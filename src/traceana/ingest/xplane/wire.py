@@ -125,7 +125,7 @@ class Buffer:
 
 
 def _through_lowest(stops: Words) -> Words:
-    """Return all bits up to and including the lowest set bit; all bits where none is set."""
+    """Return all bits up to and including the lowest set bit; all bits for 0."""
     return stops ^ (stops - _1)
 
 

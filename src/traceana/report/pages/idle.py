@@ -75,8 +75,8 @@ def device_facts(rows: list[Row]) -> tuple[tuple[str, str], ...]:
         lines = [_time(row)]
         if len(rows) <= FEW_DEVICES:
             lines += [_launches(row), _overlap(row)]
-        told = [line for line in lines if line]
-        found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(told)]
+        filled = [line for line in lines if line]
+        found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
     if len(rows) > MOST_DEVICES:
         found.append(("", f"… {len(rows) - MOST_DEVICES} more devices in the JSON"))
     return tuple(found)

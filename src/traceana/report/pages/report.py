@@ -65,7 +65,7 @@ class Overview:
 
     @property
     def unclassified(self) -> float:
-        """The share of all work that is of no known class."""
+        """The unclassified share of all work."""
         frame = self.breakdown.frame
         return float(frame.filter(pl.col("category") == "other")["share"].sum())
 
@@ -129,8 +129,8 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
 def _title(whole: Overview) -> Heading:
     known = whole.facts
     version = f" {known['format_version']}" if known["format_version"] else ""
-    told = (whole.model, known["framework"], _devices(known), f"{known['format']}{version}")
-    return Heading(PurePath(known["file"]).name, " · ".join(one for one in told if one))
+    parts = (whole.model, known["framework"], _devices(known), f"{known['format']}{version}")
+    return Heading(PurePath(known["file"]).name, " · ".join(one for one in parts if one))
 
 
 def _devices(known: Mapping[str, Any]) -> str:

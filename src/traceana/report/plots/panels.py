@@ -82,11 +82,11 @@ def _crosses(axes: Axes, line: Line, height: float, colour: str) -> None:
     # What stands at a height of the panel does not widen its axes by itself.
     axes.update_datalim([(place, 1.0) for place in places], updatey=False)
     axes.autoscale_view()
-    told: set[str] = set()
+    shown: set[str] = set()
     for failure in sorted(line.failures, key=lambda failure: failure.x):
-        if failure.reason in told:
+        if failure.reason in shown:
             continue
-        told.add(failure.reason)
+        shown.add(failure.reason)
         axes.annotate(
             drawn(failure.reason, _LONGEST_REASON),
             (failure.x, height),

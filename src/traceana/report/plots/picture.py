@@ -129,6 +129,6 @@ def summed(
         values = dict(sums.iter_rows())
         printed = "source" in own.columns and own["source"].is_not_null().any()
         if values:
-            told = scaled([values.get(row) for row in rows], size)
-            found.append(Bars(str(label), told, printed=printed))
+            heights = scaled([values.get(row) for row in rows], size)
+            found.append(Bars(str(label), heights, printed=printed))
     return found

@@ -216,7 +216,7 @@ def _line(run: str, rows: pl.DataFrame, unit: int) -> Line:
 def items_picture(study: Study) -> Picture:
     """Return the bars of ``study``: one panel a figure, one series a run.
 
-    What is no layer is no row. Of more than 30 items those with the most time are drawn, in their
+    Only layers have rows. Of more than 30 items those with the most time are drawn, in their
     order; the heading says so.
     """
     frame = study.result.frame.with_columns(
@@ -310,15 +310,15 @@ def scaling_picture(study: Study) -> Picture:
         title = f"{run}, {network}" if network else str(run)
         counts = [float(count) for count in sorted(set(rows["devices"]))]
         lines = [Line(_IDEAL, counts, counts, dash=":")]
-        told = []
+        share_lines = []
         for keys, series in rows.group_by("scaling", "batch", maintain_order=True):
             label = f"batch {keys[1]}" if keys[0] == STRONG else f"batch {keys[1]} per device"
             lines += [_points(label, series), *_model(models, series)]
-            told.append(_shares(label, series))
+            share_lines.append(_shares(label, series))
         panels.append(Panel(title, devices, Axis("speedup over one device", log=2), lines=lines))
-        if any(line.x for line in told):
+        if measured := [line for line in share_lines if line.x]:
             share = Axis("communication (% of the step)")
-            shares.append(Panel(title, devices, share, lines=[line for line in told if line.x]))
+            shares.append(Panel(title, devices, share, lines=measured))
     columns = 2 if len(panels) == 1 else min(3, len(panels))
     return Picture(study.title, study.conditions, [*panels, *shares], columns)
 
@@ -348,6 +348,6 @@ def _model(models: pl.DataFrame | None, series: pl.DataFrame) -> list[Line]:
 
 
 def _shares(label: str, series: pl.DataFrame) -> Line:
-    told = series.drop_nulls("communication_share")
-    shares = (told["communication_share"] * 100).to_list()
-    return Line(label, told["devices"].to_list(), shares)
+    measured = series.drop_nulls("communication_share")
+    shares = (measured["communication_share"] * 100).to_list()
+    return Line(label, measured["devices"].to_list(), shares)
