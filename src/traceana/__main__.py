@@ -1,4 +1,4 @@
-"""``python -m traceana``: the command where its script is not on the path."""
+"""``python -m traceana`` runs the command line without the installed script."""
 
 from traceana.cli.main import main
 

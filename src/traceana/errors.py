@@ -1,8 +1,8 @@
 """The errors of traceana and the exit codes of the command line.
 
 The command line catches :class:`TraceanaError` in one place, prints its one line and exits with
-its code; the API raises the classes. Several classes share a code: there is one per action of the
-user. Messages are one line and end with what to do.
+its code; the API raises the classes. Errors that call for the same action of the user share a
+code. Messages are one line and end with what to do.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class NotFoundError(TraceanaError):
 
 
 class IsDirectoryError(TraceanaError):
-    """The path is a directory and no trace bundle."""
+    """The path is a directory that is not a trace bundle."""
 
     exit_code = ExitCode.UNRECOGNIZED_FORMAT
 
 
 class EmptyFileError(TraceanaError):
-    """The file has no bytes."""
+    """The file is empty."""
 
     exit_code = ExitCode.DAMAGED_INPUT
 

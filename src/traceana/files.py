@@ -1,4 +1,4 @@
-"""Files: read with typed errors, laid out to be compared, written whole or not at all."""
+"""File access: reading with typed errors, JSON with one row a line, atomic writing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, U
 
 
 def content(source: Path, what: str) -> bytes:
-    """Return the bytes of ``source``, which was to be a ``what`` (``layer manifest``).
+    """Return the bytes of ``source``; ``what`` names its kind in messages (``layer manifest``).
 
-    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` where it cannot be read.
+    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
     """
     try:
         return source.read_bytes()
     except FileNotFoundError:
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from None
     except IsADirectoryError:
-        raise IsDirectoryError(f"{source} is a directory; give the {what} in it") from None
+        raise IsDirectoryError(f"{source}: is a directory; give the {what} in it") from None
     except OSError as error:
         raise UnreadableError(f"{source}: the {what} cannot be read ({error.strerror})") from error
 
@@ -33,7 +33,10 @@ def _article(what: str) -> str:
 
 
 def lined(content: msgspec.Struct, *lists: str) -> str:
-    """Return ``content`` as JSON, a field a line; of the fields ``lists``, which end it, a row."""
+    """Return ``content`` as JSON with one line per field.
+
+    The fields ``lists`` come last, with one line per item.
+    """
     fields = msgspec.to_builtins(content)
     rows = {name: fields.pop(name) for name in lists}
     lines = [f" {_json(key)}: {_json(value)}" for key, value in fields.items()]
@@ -48,10 +51,10 @@ def _json(value: object) -> str:
 
 
 def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Write ``path`` so that it never holds a part of ``content``, and has the user's permissions.
+    """Write ``content`` to ``path`` atomically, with the permissions of the user's umask.
 
-    Raises ``OSError``; without ``replace`` it is ``FileExistsError`` where there is such a file.
-    ``path`` is then what it was.
+    Raises ``OSError``, and ``FileExistsError`` if the file exists and ``replace`` is false.
+    ``path`` is unchanged after an error.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     scratch = Path(name)
@@ -70,9 +73,10 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
 
 
 def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
-    """Raise ``CannotWriteError`` when an output must not be written to ``path``.
+    """Raise ``CannotWriteError`` if an output must not be written to ``path``.
 
-    That is where it is one of the inputs ``reads`` or a directory; or, without ``force``, exists.
+    It must not be one of the inputs ``reads``, a directory, or, without ``force``, an existing
+    file.
     """
     if path.exists() and any(one.exists() and path.samefile(one) for one in reads):
         raise CannotWriteError(f"{path} is the input: choose another name")
@@ -90,18 +94,18 @@ def write_output(path: Path, content: bytes, *, force: bool) -> None:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def put_in_place(made: Path, target: Path) -> None:
-    """Rename the folder ``made`` to ``target``, whose content goes when the new one is there.
+def replace_folder(new: Path, target: Path) -> None:
+    """Rename the folder ``new`` to ``target``; the old content is deleted after the rename.
 
-    Raises ``OSError``; ``target`` is then what it was.
+    Raises ``OSError``; ``target`` is unchanged after an error.
     """
     if not target.exists():
-        made.rename(target)
+        new.rename(target)
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
     target.rename(aside / "old")
     try:
-        made.rename(target)
+        new.rename(target)
     except OSError:
         (aside / "old").rename(target)
         raise

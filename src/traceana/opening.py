@@ -44,17 +44,17 @@ def open_trace(
     configuration directory and traceana's own. Without it, a bundle keeps its saved classes.
     ``device_model`` is the GPU model, or a part of its name, for a trace that does not record it;
     a recorded name takes precedence.
-    ``counters`` is an Nsight Compute table (``ncu --csv --page raw``) of the same program; its
+    ``counters`` is an Nsight Compute table (``ncu --csv --page raw``) of the same program. Its
     launches are joined to kernels (``trace.counters``, column ``activity``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
-    Names have a class. Activities have their launching call, operator, range, layer, step and
+    Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
     from traceana.ingest.ranks import find, read_ranks
     from traceana.trace.bundle import is_bundle
 
-    given = None if model is None else _given(model)
+    manifest = None if model is None else _manifest_of(model)
     if not isinstance(path, str | os.PathLike | Sequence):
         raise TypeError(f"open() takes the path of a trace, or a list of paths, not {path!r}")
     sources = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
@@ -68,11 +68,11 @@ def open_trace(
         trace = read_one(source, progress)
     elif others:
         trace = read_ranks(str(source.parent), sources, timeline, progress, found_in_folder=False)
-    elif recorded := _recorded(source):
+    elif of_run := _traces_of_run(source):
         trace = (
-            read_one(recorded[0], progress)
-            if len(recorded) == 1
-            else read_ranks(str(source), recorded, timeline, progress, found_in_folder=False)
+            read_one(of_run[0], progress)
+            if len(of_run) == 1
+            else read_ranks(str(source), of_run, timeline, progress, found_in_folder=False)
         )
     elif source.is_dir():
         trace = read_ranks(str(source), find(source), timeline, progress, found_in_folder=True)
@@ -88,19 +88,19 @@ def open_trace(
 
         trace = with_device_model(trace, device_model)
     if counters is not None:
-        trace = _measured(trace, Path(counters), progress)
-    trace = trace.with_manifest(given or _beside(source))
+        trace = _with_counters(trace, Path(counters), progress)
+    trace = trace.with_manifest(manifest or _manifest_beside(source))
     return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
-def _given(model: Manifest | str | os.PathLike[str]) -> Manifest:
+def _manifest_of(model: Manifest | str | os.PathLike[str]) -> Manifest:
     from traceana.model import read
 
     return read(model) if isinstance(model, str | os.PathLike) else model
 
 
-def _beside(source: Path) -> Manifest | None:
-    """Return the manifest beside ``source``; warns if it cannot be read."""
+def _manifest_beside(source: Path) -> Manifest | None:
+    """Return the manifest beside ``source``; warn if it cannot be read."""
     from traceana.errors import ManifestWarning, TraceanaError
     from traceana.model import find, read
 
@@ -110,11 +110,11 @@ def _beside(source: Path) -> Manifest | None:
     try:
         return read(found)
     except TraceanaError as error:
-        warnings.warn(f"left out: {error}", ManifestWarning, stacklevel=3)
+        warnings.warn(f"manifest ignored: {error}", ManifestWarning, stacklevel=3)
         return None
 
 
-def _recorded(source: Path) -> list[Path]:
+def _traces_of_run(source: Path) -> list[Path]:
     """Return the traces of the recorded run ``source``; empty if it is not one.
 
     Raises if it contains several runs, an unfinished run, or a run without a trace.
@@ -133,13 +133,14 @@ def _recorded(source: Path) -> list[Path]:
     return []
 
 
-def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
+def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     from traceana.enrich.counters import with_counters
     from traceana.ingest import read_counters
 
     if trace.activities.is_empty() and trace.counters.height:
         raise CountersError(
-            f"{trace.meta.source} is a table of counters: give a trace to join {path} to"
+            f"{trace.meta.source}: contains counters and no timeline; give a trace to join "
+            f"{path} to"
         )
     measured = read_counters(path, progress)
     joined = with_counters(trace, measured.counters)
@@ -151,9 +152,7 @@ def _measured(trace: Trace, path: Path, progress: Progress) -> Trace:
 def _timeline(source: Path, progress: Progress, step_marker: str | None = None) -> Trace:
     trace = _read(source, progress, step_marker)
     if trace.activities.is_empty() and trace.counters.height:
-        raise CountersError(
-            f"{source} is a table of counters, not a timeline: give it with --counters"
-        )
+        raise CountersError(f"{source}: contains counters and no timeline; give it with --counters")
     return trace
 
 

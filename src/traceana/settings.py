@@ -90,7 +90,7 @@ FEWEST_TRIALS: Final = _setting(
 )
 
 # Recommendations
-WORTH: Final = _setting(
+LEAST_SAVING: Final = _setting(
     "least_saving", 0.01, "A smaller estimated saving, relative to the step, is not a finding."
 )
 LOW_UTILIZATION: Final = _setting(

@@ -17,7 +17,7 @@ from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Finding, Rule
 
 # Each of these modules registers its rules.
-from traceana.settings import LOW_UTILIZATION, WORTH
+from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
 
 if TYPE_CHECKING:
     from traceana.runs.run_files import BatchSeries
@@ -66,7 +66,7 @@ def advised(figures: Figures) -> Advice:
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
     whole = "step" if figures.stepped else "capture"
     if not found:
-        return (f"no findings above {WORTH:.0%} of the {whole}".replace("%", " %"),)
+        return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {unit}; they overlap, do not add them"]
     if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:

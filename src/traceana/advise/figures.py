@@ -23,7 +23,7 @@ from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, step_windows, steps
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
-from traceana.settings import WORTH
+from traceana.settings import LEAST_SAVING
 
 if TYPE_CHECKING:
     from traceana.analyze.idle import By as IdleBy
@@ -252,8 +252,8 @@ class Figures:
         return total_ns // self.units
 
     def worth(self, saving_ns: float) -> bool:
-        """Return whether a saving over all units is at least :data:`WORTH`."""
-        return saving_ns > 0 and saving_ns >= WORTH * self.window_ns
+        """Return whether a saving over all units is at least :data:`LEAST_SAVING`."""
+        return saving_ns > 0 and saving_ns >= LEAST_SAVING * self.window_ns
 
 
 def _measured(trace: Trace) -> Trace:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from traceana.errors import CannotWriteError
-from traceana.files import put_in_place, write_whole
+from traceana.files import replace_folder, write_whole
 from traceana.runs.run_files import PARTIAL
 from traceana.runs.run_folders import is_run, is_sweep
 
@@ -70,7 +70,7 @@ class PartialFolder:
     def finish(self) -> None:
         """Rename the folder, and delete the previous one of that name. Raises ``OSError``."""
         (self.path / _LOCK).unlink()
-        put_in_place(self.path, self.target)
+        replace_folder(self.path, self.target)
         os.close(self._lock)
 
     def discard(self) -> None:

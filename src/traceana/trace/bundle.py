@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from traceana.errors import BundleVersionError, CannotWriteError
-from traceana.files import put_in_place, umask
+from traceana.files import replace_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -23,7 +23,7 @@ MANIFEST: Final = "manifest.json"
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """``manifest.json`` of a bundle: written last, so a directory without it is not a bundle."""
+    """``manifest.json`` of a bundle; written last, so a directory without it is incomplete."""
 
     traceana: str = "bundle"
     schema_version: int
@@ -70,7 +70,7 @@ def save(
         manifest = Manifest(schema_version=SCHEMA_VERSION, meta=meta, rows=rows)
         (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         scratch.chmod(0o777 & ~umask())
-        put_in_place(scratch, target)
+        replace_folder(scratch, target)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
     finally:

@@ -1,6 +1,6 @@
-"""The commands as methods of a Trace: each has the name and the options of ``traceana NAME``.
+"""The commands as methods of a Trace, with the names and the options of ``traceana NAME``.
 
-Nothing here is computed: a method runs the command's analysis and returns its :class:`Result`.
+A method runs the command's analysis and returns its :class:`Result`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Commands:
         return info(self._trace)
 
     def advise(self, *, rule: str | None = None, batches: BatchSeries | None = None) -> Result:
-        """Return the recommendations, largest estimated saving first; one ``rule`` with evidence.
+        """Return the recommendations, largest estimated saving first.
 
+        With ``rule``, return that recommendation with its evidence.
         ``batches`` are the step times of runs that differ in the batch size only.
         """
         from traceana.advise import advise

@@ -21,7 +21,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "instant": ("note", "instantaneous marks of the profiler"),
     "counter": ("note", "counter samples"),
     "span": ("note", "the profiler's own recording span"),
-    "event_record": ("note", "records of CUDA events; a wait names the stream of its event"),
+    "event_record": ("note", "records of CUDA events; a wait has the stream of its event"),
     "range_end": ("note", "ends of ranges; start and end are one row of the table"),
     "repeated": ("note", "events that the file repeats in another form"),
     "aggregate": ("note", "events that aggregate several and have no time"),

@@ -1,4 +1,4 @@
-"""Several traces of one distributed run as one Trace: rows by rank, times on one clock."""
+"""Merging of the traces of a distributed run into one Trace, with a rank per row and one clock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
 from traceana.trace.trace import Trace
 
 _SHARED: Final = ("names", "layers")
-"""Tables whose rows mean the same in every rank: equal rows become one."""
+"""Tables whose rows have the same meaning in every rank; equal rows are merged."""
 
 _OF_CONTEXT: Final = ("classes", "episodes")
 """Tables that are recomputed for the merged trace."""
 
 
 def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Trace:
-    """Return one Trace of ``traces``, attributed but not classified, of the given ``ranks``.
+    """Return one Trace of the attributed ``traces`` of the given ``ranks``, not yet classified.
 
     Times are aligned by the epoch of each trace; a trace without one starts at 0, with the
     earliest, and the caller records that in the ledger. Layers with the same path and role, and
@@ -35,7 +35,7 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     for i, (trace, rank) in enumerate(zip(traces, ranks, strict=True)):
         shared = {"names": name_rows[i], "layers": layer_rows[i]}
         for table in parts:
-            frame = _moved(trace.table(table), table, shifts[i], offsets, shared)
+            frame = _renumbered(trace.table(table), table, shifts[i], offsets, shared)
             if "rank" in TABLES[table]:
                 frame = frame.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
             parts[table].append(frame)
@@ -45,14 +45,15 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     return Trace(meta, {**tables, "names": conform("names", names), "layers": layers})
 
 
-def _moved(
+def _renumbered(
     frame: pl.DataFrame,
     table: str,
     shift: int,
     offsets: Mapping[str, int],
     shared: Mapping[str, pl.Series],
 ) -> pl.DataFrame:
-    moved: dict[str, pl.Expr | pl.Series] = {
+    """Return ``frame`` with shifted times and with the row numbers of the merged tables."""
+    changed: dict[str, pl.Expr | pl.Series] = {
         column: pl.col(column) + shift for column in TIME_COLUMNS.get(table, ())
     }
     for column, described in SCHEMA[table].columns.items():
@@ -60,12 +61,12 @@ def _moved(
         if target is None:
             continue
         if target in shared:
-            moved[column] = shared[target].gather(frame[column])
+            changed[column] = shared[target].gather(frame[column])
         elif target in _OF_CONTEXT:
-            moved[column] = pl.lit(None, ROW)
+            changed[column] = pl.lit(None, ROW)
         else:
-            moved[column] = (pl.col(column) + offsets[target]).cast(ROW)
-    return frame.with_columns(**moved)
+            changed[column] = (pl.col(column) + offsets[target]).cast(ROW)
+    return frame.with_columns(**changed)
 
 
 def _shifts(traces: Sequence[Trace]) -> list[int]:
@@ -76,7 +77,7 @@ def _shifts(traces: Sequence[Trace]) -> list[int]:
 
 
 def _united(frames: Sequence[pl.DataFrame], key: list[str]) -> tuple[pl.DataFrame, list[pl.Series]]:
-    """Return the distinct rows by ``key`` in order of appearance, and each frame's rows in it."""
+    """Return the distinct rows by ``key`` in order of appearance, and the row of each input."""
     distinct = pl.concat(frames).unique(key, keep="first", maintain_order=True)
     numbered = distinct.select(key).with_row_index("row")
     rows = [

@@ -4,10 +4,9 @@
 
 All times are int64 nanoseconds counted from the trace's first event; the epoch is kept apart, in
 :class:`traceana.trace.meta.TraceMeta`. A missing value is null, never 0 or -1, with one exception:
-``device`` is :data:`CPU_DEVICE` for work of the host, so that a selection by device is total.
+``device`` is :data:`CPU_DEVICE` for work of the host, so that every activity has a device.
 
-``rank`` is null where the trace does not record its process of a distributed run; device
-numbers are counted within a rank.
+``rank`` is null where the trace does not record the rank. Device numbers are those within a rank.
 
 A column with ``row_of`` holds the row number in that table, counted from 0.
 """
@@ -23,13 +22,13 @@ import polars as pl
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
 SCHEMA_VERSION: Final = 9
-"""Raised whenever a column changes its name, type or meaning; saved bundles carry it."""
+"""Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
 """``device`` of activities that ran on the host (operators of a CPU-only trace)."""
 
 PERIOD: Final = "period"
-"""``source`` of steps that nothing marks: the sequence of device work repeats."""
+"""``source`` of steps without a marker, found by the repeated sequence of device work."""
 
 ROW = pl.UInt32
 LABEL = pl.Categorical()
@@ -73,8 +72,8 @@ RangeKind = pl.Enum(
         "nvtx_start",  # NVTX start/end: need not nest
         "mark",  # instantaneous
         "python",  # a Python frame
-        "device",  # an annotation drawn on the GPU's timeline: never time of its own
-        "runtime",  # what a framework's runtime was at, drawn by itself: no part of the model
+        "device",  # an annotation on the GPU's timeline; its time repeats that of the kernels
+        "runtime",  # an event of a framework's runtime, outside the model
         "overhead",  # the profiler's own work
         "osrt",  # a call into the operating system
         "span",  # the profiler's recording span
@@ -87,8 +86,8 @@ LayerRole = pl.Enum(
         "optimizer",
         "data",
         "collective",
-        "algorithm search",  # what an autotuner runs to choose: no time of a layer
-        "hooks",  # what a framework runs around a layer for those who watch it
+        "algorithm search",  # trial runs of an autotuner; not part of any layer's time
+        "hooks",  # callbacks that a framework runs around a layer
         "unattributed",
     ]
 )
@@ -98,10 +97,10 @@ Dtype = pl.DataType | type[pl.DataType]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: ``unit`` is null for what has none.
+    """One column of a table; ``unit`` is ``None`` for a column without a unit.
 
-    ``row_of`` is the table whose row numbers it holds. Columns that are ``enriched`` are null as a
-    reader leaves them; :mod:`traceana.enrich` fills them in.
+    ``row_of`` is the table whose row numbers it holds. Readers leave ``enriched`` columns null;
+    :mod:`traceana.enrich` fills them in.
     """
 
     dtype: Dtype
@@ -113,14 +112,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: what a row of it is, and its columns in order."""
+    """One table: the meaning of a row, and the columns in order."""
 
     row: str
     columns: dict[str, Column]
 
 
 TIME: Final = "ns from the trace's first event"
-"""Unit of a point in time. Lengths of time have the unit ``ns``."""
+"""Unit of a point in time. Durations have the unit ``ns``."""
 
 
 def _row(table: str, meaning: str, *, enriched: bool = False) -> Column:
@@ -171,8 +170,8 @@ _ACTIVITIES: Final = Table(
         "source_memory": Column(MemoryKind, "memory kind of a copy's source"),
         "destination_memory": Column(MemoryKind, "memory kind of a copy's destination"),
         "graph_node": _number("CUDA graph node"),
-        "event_stream": _number("of a wait for a CUDA event: the stream that it was recorded on"),
-        "event_correlation": _number("and the correlation id of the call that recorded it"),
+        "event_stream": _number("of a wait for a CUDA event: the stream that recorded the event"),
+        "event_correlation": _number("and the correlation id of the recording call"),
         "collective": _label('of a collective\'s kernel, as the profiler names it: "allreduce"'),
         "group_size": _small("of a collective's kernel: participating ranks", "ranks"),
         "scope": _SCOPE,
@@ -186,7 +185,7 @@ _ACTIVITIES: Final = Table(
         "rank": _RANK,
         "class": _row(
             "classes",
-            "class refined by context; null where the class of the name stands",
+            "class refined by context; null where the class by name applies",
             enriched=True,
         ),
         "episode": _row("episodes", "convolution that it is part of", enriched=True),
@@ -194,28 +193,28 @@ _ACTIVITIES: Final = Table(
 )
 
 _NAMES: Final = Table(
-    "one distinct name of activities, with the class that the name alone gives",
+    "one distinct name of activities, with its class by name",
     {
-        "name": _text("name as the profiler has it, demangled"),
+        "name": _text("name as recorded by the profiler, demangled"),
         **_CLASS,
         "rule": Column(pl.String, "id of the rule that decided the class", enriched=True),
     },
 )
 
 _CLASSES: Final = Table(
-    "one distinct class that contexts made of names' classes",
+    "one distinct class that was refined by context",
     {
         **_CLASS,
-        "context_rule": Column(pl.String, "id of the rule of context that decided", enriched=True),
+        "context_rule": Column(
+            pl.String, "id of the context rule that decided the class", enriched=True
+        ),
     },
 )
 
 _EPISODES: Final = Table(
     "one convolution, of one kernel or several",
     {
-        "op": _row(
-            "ops", "operator that launched it; null where only its kernels are known", enriched=True
-        ),
+        "op": _row("ops", "operator that launched it; null where not recorded", enriched=True),
         "algorithm": Column(pl.String, "convolution algorithm", enriched=True),
         "direction": Column(pl.String, "fprop, dgrad or wgrad", enriched=True),
     },
@@ -249,7 +248,7 @@ _OPS: Final = Table(
         "sequence": _number("autograd's sequence number"),
         "forward_thread": _number("Kineto's `Fwd thread id`; not a system thread id"),
         "direction": Column(Direction, "pass of training", enriched=True),
-        "input_shapes": _text("JSON text as the trace has it: [[64, 3, 224, 224], ...]"),
+        "input_shapes": _text("JSON text as recorded: [[64, 3, 224, 224], ...]"),
         "input_types": _text('JSON text: ["float", ...]'),
         "input_strides": _text("JSON text: [[150528, 50176, 224, 1], ...]"),
         "inputs": _text("JSON text of concrete scalar inputs"),
@@ -258,7 +257,7 @@ _OPS: Final = Table(
         "instruction": _row("instructions", "HLO instruction of a compiled program that it ran"),
         "layer": _row(
             "layers",
-            "layer of the model; null also where nothing of it ran on the device",
+            "layer of the model; null also if the operator launched no device work",
             enriched=True,
         ),
         "rank": _RANK,
@@ -266,16 +265,16 @@ _OPS: Final = Table(
 )
 
 _INSTRUCTIONS: Final = Table(
-    "one instruction of a program that XLA compiled and that ran: HLO, as optimized. Left out are "
+    "one instruction of optimized HLO of a program that XLA compiled and that ran. Excluded are "
     "instructions that compute nothing (parameter, constant, tuple, get-tuple-element, bitcast), "
-    "and what reduce, sort and scatter apply to each element. An instruction stands after the one "
-    "whose computation it is in. It may run as several kernels, and any number of times",
+    "and the functions that reduce, sort and scatter apply to each element. An instruction follows "
+    "the one whose computation contains it. It may run as several kernels, and any number of times",
     {
         "program": _label('name of the HLO module: "jit_step"'),
         "program_id": _number("distinguishes programs of one name"),
         "name": _text('name within its program: "fusion.3"'),
         "parent": _row(
-            "instructions", "fusion, call or while in whose computation it is; null: the program"
+            "instructions", "fusion, call or while that contains it; null: top level of the program"
         ),
         "opcode": _label('"convolution", "dot", "fusion", "custom-call" …'),
         "target": _label('of a custom-call, the library\'s routine: "__cudnn$convForward"'),
@@ -291,7 +290,7 @@ _INSTRUCTIONS: Final = Table(
             "kernel_output_feature, kernel_spatial, output_batch, output_feature, "
             "output_spatial}, feature_group_count, batch_group_count. Dot: lhs_contracting, "
             "rhs_contracting, lhs_batch, rhs_batch. Fusion: kind. While: trip_count, where known. "
-            "Custom calls: those of the operation that they stand for, where configured"
+            "Custom calls: those of the operation that they implement, where configured"
         ),
     },
 )
@@ -309,8 +308,8 @@ _RANGES: Final = Table(
         "duration": _DURATION,
         "parent": _row("ranges", "innermost range around it on its thread", enriched=True),
         "depth": Column(pl.Int32, "ranges around it", enriched=True),
-        "input_shapes": _text("as of `ops`: of c10d's annotations around a collective's launch"),
-        "input_types": _text("as of `ops`"),
+        "input_shapes": _text("as in `ops`, for c10d's annotations around a collective's launch"),
+        "input_types": _text("as in `ops`"),
         "rank": _RANK,
     },
 )
@@ -334,7 +333,7 @@ _LAYERS: Final = Table(
     {
         "path": Column(pl.String, "path of the module: features.0", enriched=True),
         "type": Column(pl.String, "class of the module, or its main operator", enriched=True),
-        "role": Column(LayerRole, "layer, or what else", enriched=True),
+        "role": Column(LayerRole, "layer, or the kind of work outside layers", enriched=True),
         "parent": _row("layers", "layer around it", enriched=True),
         "position": Column(pl.Int32, "order of first execution", enriched=True),
     },
@@ -348,7 +347,7 @@ _STEPS: Final = Table(
         "duration": Column(pl.Int64, "duration", "ns", enriched=True),
         "process": Column(pl.Int64, "operating system's process id", enriched=True),
         "source": Column(
-            pl.String, 'text of its marker: "ProfilerStep"; or "period"', enriched=True
+            pl.String, 'text of its marker ("ProfilerStep"), or "period"', enriched=True
         ),
         "rank": _RANK,
     },
@@ -395,7 +394,7 @@ _COUNTERS: Final = Table(
         "context": _number("CUDA context"),
         "stream": _number("CUDA stream"),
         **_SIZES,
-        "duration": _number("duration at locked clocks, caches flushed: not the program's", "ns"),
+        "duration": _number("duration at locked clocks, with flushed caches", "ns"),
         "dram_read_bytes": _number("read from DRAM", "bytes"),
         "dram_write_bytes": _number("written to DRAM", "bytes"),
         "dram_bytes": _number("read from and written to DRAM", "bytes"),
@@ -421,14 +420,14 @@ _COUNTERS: Final = Table(
 )
 
 _LEDGER: Final = Table(
-    "one reason for which events are in no table, or in one and suspect",
+    "one reason for which events are missing from the tables, or suspect",
     {
         "reason": _text("reason"),
         "severity": Column(
-            Severity, "problem: the trace holds less than what ran; note: by design"
+            Severity, "problem: the trace is incomplete; note: by design, nothing lost"
         ),
-        "table": _text("table the events are of, or would have been of"),
-        "kept": Column(pl.Boolean, "the rows are in the table too"),
+        "table": _text("table of the events"),
+        "kept": Column(pl.Boolean, "whether the events are in that table"),
         "count": _number("events", "events"),
         "time_ns": _number("sum of durations; null where the events have none", "ns"),
         "detail": _text("detail"),
@@ -469,7 +468,7 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     for name, table in SCHEMA.items()
     if (points := tuple(key for key, column in table.columns.items() if column.unit == TIME))
 }
-"""The columns that hold a point in time, by table; every other nanosecond column is a length."""
+"""The columns that hold a point in time, by table; other nanosecond columns are durations."""
 
 
 def empty(table: str) -> pl.DataFrame:
@@ -480,8 +479,8 @@ def empty(table: str) -> pl.DataFrame:
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``frame`` with exactly the declared columns of ``table``, in order and type.
 
-    Columns that are missing are filled with nulls. Raises ``KeyError`` on a column that the table
-    does not declare: a reader's typing error must not vanish silently.
+    Missing columns are filled with nulls. Raises ``KeyError`` on a column that the table does not
+    declare, so that a misspelled column of a reader is not dropped silently.
     """
     schema = TABLES[table]
     unknown = [column for column in frame.columns if column not in schema]

@@ -1,7 +1,7 @@
 """The kernel taxonomy: the columns of a class and the closed sets of their values.
 
-``docs/classification.md`` has the meaning of each value. A new category or algorithm is added here
-first; a rule that names a value outside these sets does not load.
+``docs/classification.md`` has the meaning of each value. A rule with a value outside these sets
+does not load, so a new category or algorithm is added here first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PRECISIONS: Final[tuple[str, ...]] = (
     "fp8",
     "fp4",
     "int8",
-    "w4a16",  # weights of 4 bits, unpacked and multiplied with activations of 16
+    "w4a16",  # 4-bit weights, dequantized and multiplied with 16-bit activations
     "w8a16",
     "c64",
     "c128",
@@ -94,7 +94,7 @@ CLASS_MEANINGS: Final[dict[str, str]] = {
     "algorithm": "convolution algorithm, in cuDNN's names",
     "family": "family of the algorithm: gemm, direct, fft, winograd, unknown",
     "direction": "pass of a convolution (fprop, dgrad, wgrad) or of another layer",
-    "batched": "computes a batch of products",
+    "batched": "batched GEMM",
     "precision": "type of the operands",
     "tensor_core": "runs on tensor cores (matrix cores)",
     "gemm_layout": "layout of the operands: nn, nt, tn, tt",

@@ -40,22 +40,21 @@ class Trace(Commands):
         whole: Trace | None = None,
         manifest: Manifest | None = None,
     ) -> None:
-        """Take over ``tables``; those left out are empty.
+        """Create a Trace of ``tables``; tables left out are empty.
 
         ``whole`` is the Trace that this one is a selection of, ``manifest`` describes the layers of
-        its model. Raises ``KeyError`` on a table or a
-        column that the schema does not declare.
+        its model. Raises ``KeyError`` on a table or a column that the schema does not declare.
         """
-        held: dict[str, pl.DataFrame | pl.LazyFrame] = {}
+        conformed: dict[str, pl.DataFrame | pl.LazyFrame] = {}
         for name, table in (tables or {}).items():
             if name not in TABLES:
                 raise KeyError(f"no table {name!r}; {_tables_like(name)}")
-            held[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
+            conformed[name] = table if isinstance(table, pl.LazyFrame) else conform(name, table)
         self._meta: TraceMeta
         self._tables: dict[str, pl.DataFrame | pl.LazyFrame]
         self._whole: Trace | None
         self._manifest: Manifest | None
-        values = {"_meta": meta, "_tables": held, "_whole": whole, "_manifest": manifest}
+        values = {"_meta": meta, "_tables": conformed, "_whole": whole, "_manifest": manifest}
         for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
 
@@ -66,7 +65,7 @@ class Trace(Commands):
 
     @property
     def meta(self) -> TraceMeta:
-        """Facts about the trace as a whole."""
+        """Metadata: source, format, epoch, device properties."""
         return self._meta
 
     def table(self, name: str) -> pl.DataFrame:
@@ -85,9 +84,9 @@ class Trace(Commands):
         """Return a Trace in which ``tables`` replace those of this one."""
         return self._with(self.meta, {**self._tables, **tables}, self._whole)
 
-    def with_meta(self, **facts: Any) -> Trace:
-        """Return a Trace in which ``facts`` replace those of :class:`TraceMeta`."""
-        meta = msgspec.structs.replace(self.meta, **facts)
+    def with_meta(self, **fields: Any) -> Trace:
+        """Return a Trace in which ``fields`` replace those of :class:`TraceMeta`."""
+        meta = msgspec.structs.replace(self.meta, **fields)
         return self._with(meta, self._tables, self._whole)
 
     def with_manifest(self, manifest: Manifest | None) -> Trace:
@@ -95,7 +94,7 @@ class Trace(Commands):
         return Trace(self.meta, self._tables, whole=self._whole, manifest=manifest)
 
     def selection(self, meta: TraceMeta, **tables: pl.DataFrame) -> Trace:
-        """Return a Trace that is a part of this one: ``tables`` hold what was selected."""
+        """Return a selection of this Trace, in which ``tables`` hold the selected rows."""
         return self._with(meta, {**self._tables, **tables}, self.whole)
 
     def _with(
@@ -118,7 +117,7 @@ class Trace(Commands):
 
     @property
     def activities(self) -> pl.DataFrame:
-        """Device work: kernels, copies, sets, synchronizations; operators of a CPU-only trace."""
+        """Kernels, copies, memsets and synchronizations; operators of a CPU-only trace."""
         return self.table("activities")
 
     @property
@@ -183,7 +182,7 @@ class Trace(Commands):
 
     @property
     def counters(self) -> pl.DataFrame:
-        """Hardware counters of kernel launches, as Nsight Compute measured them."""
+        """Hardware counters of kernel launches, measured by Nsight Compute."""
         return self.table("counters")
 
     @property
@@ -265,6 +264,6 @@ def _html(trace: Trace) -> str:
 
 
 def _tables_like(name: str) -> str:
-    """Return the nearest table's name, and those of all."""
+    """Return a hint with the most similar table name and all table names."""
     near = get_close_matches(name, TABLES, n=1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"tables: {', '.join(TABLES)}"
