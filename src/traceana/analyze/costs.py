@@ -27,7 +27,7 @@ from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, operator_costs
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
-from traceana.enrich.layers.places import SEPARATOR
+from traceana.enrich.layers.intervals import SEPARATOR
 from traceana.enrich.nesting import NONE, from_rows, take, to_rows
 from traceana.flops.cost import LARGEST, Refusal
 from traceana.flops.layer_formulas import Layer as Shapes

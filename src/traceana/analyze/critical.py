@@ -28,7 +28,7 @@ from traceana.analyze.layer_rows import OUTSIDE, places
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, matching, to_rows
-from traceana.enrich.ranges import Surroundings
+from traceana.enrich.ranges import ThreadRanges
 from traceana.result import Result, sums, with_share
 from traceana.trace.schema import DEVICE_WORK
 
@@ -192,7 +192,7 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
         Nesting.of(keys, frame["start"].to_numpy(), frame["duration"].to_numpy())
         for frame, keys in ((trace.ops, threads.ops), (trace.calls, threads.calls))
     )
-    ranges = Surroundings.of(trace.ranges, threads.ranges)
+    ranges = ThreadRanges.of(trace.ranges, threads.ranges)
     piece, begin, end = cut(
         key, raw["begin"].to_numpy(), raw["end"].to_numpy(), is_sync, [ops, calls, ranges.nesting]
     )

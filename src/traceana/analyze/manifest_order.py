@@ -13,7 +13,7 @@ import polars as pl
 
 from traceana.analyze.layer_operands import operands
 from traceana.enrich.layers.from_order import short_name
-from traceana.enrich.layers.places import SEPARATOR
+from traceana.enrich.layers.intervals import SEPARATOR
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.cost import Shape
 from traceana.trace.schema import conform

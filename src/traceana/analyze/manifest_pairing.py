@@ -17,7 +17,7 @@ from traceana.analyze.manifest_names import (
     tree_of_rows,
 )
 from traceana.analyze.manifest_order import named_in_order
-from traceana.enrich.layers.places import SEPARATOR
+from traceana.enrich.layers.intervals import SEPARATOR
 from traceana.model.manifest import Layer, Manifest
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Ints, from_rows, to_rows
-from traceana.enrich.operators import Left
+from traceana.enrich.operators import EarlyStopped
 from traceana.flops.aten_convolution import OUTPUT, WANTED, with_hints
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, Shape, UncountableError
@@ -75,7 +75,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     distinct, by_call = _distinct_costs(rows)
     rows = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
     tree = Tree.of(ops)
-    left = Left.of(ops)
+    left = EarlyStopped.of(ops)
     has_cost = rows["_parts"].fill_null(0).to_numpy() > 0
     has_cost &= ~(left.innermost | left.around)
     # A call that asked for no gradient at all costs nothing, and is no gap either.

@@ -1,6 +1,6 @@
-"""Attributes the activities of a Trace to operators, layers and steps, and classifies them.
+"""Attribution of a Trace's activities to operators, layers and steps, and their classification.
 
-Two steps, each Trace in, Trace out: :func:`attribute` for one process's recording, and
+Both functions take and return a Trace: :func:`attribute` for the recording of one process,
 :func:`with_classes` for the whole Trace, after the ranks of a distributed run have been merged.
 """
 
@@ -28,7 +28,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
 def with_classes(trace: Trace, rules: RuleSet | None = None) -> Trace:
     """Return an attributed ``trace`` with the class of every name, refined by each context.
 
-    ``rules`` are those of classification, traceana's own by default.
+    ``rules`` are the classification rules, by default traceana's own.
     """
     from traceana.enrich.classify import classify_names
     from traceana.enrich.refine import refine

@@ -10,7 +10,7 @@ import polars as pl
 from traceana.enrich.backward import forward_of
 from traceana.enrich.cpu import operator_activities, range_activities
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.places import DEEPEST_PATH, Layer
+from traceana.enrich.layers.intervals import DEEPEST_PATH, Layer
 from traceana.enrich.layers.repetition import repeated
 from traceana.enrich.layers.resolve import LayerResolution, layer_table, merge_like, resolve
 from traceana.enrich.layers.roles import MULTI_TENSOR, OPTIMIZER
@@ -26,7 +26,7 @@ from traceana.enrich.nesting import (
     to_rows,
 )
 from traceana.enrich.operators import from_nvtx, with_nesting
-from traceana.enrich.ranges import Surroundings
+from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform
@@ -38,10 +38,10 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     ``step_marker`` names the ranges that are steps: :func:`traceana.enrich.steps.marked_by`,
     whose errors it raises.
 
-    Also filled: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent and
-    depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
-    number, but on a trace without device work the host's operators become the activities, or the
-    ranges of one that has no operators either (:mod:`traceana.enrich.cpu`).
+    Also filled in: ``steps`` and ``layers``; parent, depth, direction and layer of ``ops``; parent
+    and depth of ``ranges``; operators that only NVTX ranges record. Activities keep their order and
+    number. On a trace without device work, the host's operators become the activities, or its
+    ranges if there are no operators (:mod:`traceana.enrich.cpu`).
     """
     ledger = Ledger()
     activities, names, devices = trace.activities, trace.names, trace.devices
@@ -53,7 +53,7 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
     if not activities["kind"].is_in(DEVICE_WORK).any() and (host_work := host.work()):
         activities, names = host_work
         devices = pl.concat([conform("devices", pl.DataFrame({"device": [CPU_DEVICE]})), devices])
-    activities, layers, layer_rows = _placed(activities, names, trace.calls, host, ledger)
+    activities, layers, layer_rows = _attributed(activities, names, trace.calls, host, ledger)
     layer_of_op = to_rows(take(layer_rows, host.layers.of_op))
     return trace.with_tables(
         activities=activities,
@@ -68,11 +68,11 @@ def attribute(trace: Trace, step_marker: str | None = None) -> Trace:
 
 
 def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """Return ``activities`` with the row of their launching call, and its process where unknown.
+    """Return ``activities`` with their launching call, and with its process where theirs is null.
 
-    Correlation ids are unique within a process; a format of one process leaves the activities'
-    process null. Many activities may share one call (a CUDA graph). Device work without a call in
-    the trace is counted in ``ledger`` and kept.
+    Correlation ids are unique within a process. Formats of a single process leave the process of
+    activities null. Many activities may share one call (a CUDA graph). Device work without a
+    recorded call is counted in ``ledger`` and kept.
     """
     numbered = (
         calls.lazy()
@@ -97,7 +97,7 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
     if not per_process:
         joined = joined.with_columns(pl.coalesce("process", "call_process"))
     work = joined.filter(pl.col("call").is_null() & pl.col("kind").is_in(DEVICE_WORK))
-    # Without any call in the trace nothing is missing: the recording left calls out as a whole.
+    # A trace without any call was recorded without them, so none of them is missing.
     if calls.height:
         ledger.add(
             "no_launch",
@@ -118,7 +118,7 @@ class _Host:
     op_nesting: Nesting
     ranges: pl.DataFrame
     range_key: Ints
-    surroundings: Surroundings
+    thread_ranges: ThreadRanges
     call_key: Ints
     steps: pl.DataFrame
     scopes: ScopeLayers
@@ -132,8 +132,8 @@ class _Host:
         scopes = ScopeLayers.of(ops, trace.activities)
         ops = conform("ops", with_nesting(ops, op_nesting))
         ops = ops.with_columns(scopes.direction_of_ops(ops))
-        surroundings = Surroundings.of(trace.ranges, range_key)
-        deep = int((surroundings.nesting.depth >= DEEPEST_PATH).sum())
+        thread_ranges = ThreadRanges.of(trace.ranges, range_key)
+        deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
         ledger.add("deep_range", deep, table="ranges", kept=True)
         within = _within_steps(trace.ranges, step_table, ledger)
         op_step = step_of(step_table, ops["process"], ops["start"])
@@ -152,9 +152,9 @@ class _Host:
             ops,
             op_key,
             op_nesting,
-            surroundings.nested(trace.ranges),
+            thread_ranges.nested(trace.ranges),
             range_key,
-            surroundings,
+            thread_ranges,
             call_key,
             step_table,
             scopes,
@@ -162,23 +162,24 @@ class _Host:
         )
 
     def work(self) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-        """Return (activities, names) of the host's own work, None without operators and ranges."""
+        """Return (activities, names) of the host's work, or None without operators and ranges."""
         if self.ops.height:
             found, names = operator_activities(self.ops, self.op_nesting)
             return conform("activities", found), names
-        rows = self.surroundings.row
+        rows = self.thread_ranges.row
         if len(rows):
-            found, names = range_activities(self.ranges[rows], self.surroundings.nesting)
+            found, names = range_activities(self.ranges[rows], self.thread_ranges.nesting)
             in_ranges = pl.Series(rows, dtype=pl.UInt32).gather(found["range"])
             return conform("activities", found.with_columns(in_ranges.alias("range"))), names
         return None
 
 
 def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger) -> Flags:
-    """Return which ranges can be layers: those within a step that hold no whole step.
+    """Return which ranges can be layers: those that contain no whole step.
 
-    A range that begins within a step and holds later ones was never ended (a push without its
-    pop). Ranges around all of training begin before the first step.
+    A range that begins within a step and contains later steps was never closed (a push without
+    its pop) and is counted in ``ledger``. Ranges around all of training begin before the first
+    step.
     """
     holds = whole_steps_within(step_table, ranges) > 0
     by_program = ranges["kind"].is_in(["annotation", "nvtx"]).to_numpy()
@@ -198,11 +199,11 @@ def _within_steps(ranges: pl.DataFrame, step_table: pl.DataFrame, ledger: Ledger
     return within
 
 
-def _placed(
+def _attributed(
     activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, host: _Host, ledger: Ledger
 ) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
-    """Return the activities with operator, range, layer, step and direction, the layers, and which
-    row of them each layer of the host's resolution is."""
+    """Return the activities with operator, range, layer, step and direction, the layers, and the
+    row of each of the host's layers in them."""
     key, time = _cause(activities, calls, host)
     known = from_rows(activities["op"])
     op = np.where(known == NONE, host.op_nesting.innermost(key, time), known)
@@ -224,7 +225,7 @@ def _placed(
     return (
         activities.with_columns(
             to_rows(op).alias("op"),
-            to_rows(host.surroundings.innermost(key, time)).alias("range"),
+            to_rows(host.thread_ranges.innermost(key, time)).alias("range"),
             to_rows(layer_row).alias("layer"),
             to_rows(step).alias("step"),
             direction.alias("direction"),
@@ -243,11 +244,11 @@ def _direction(
     key: Ints,
     time: Ints,
 ) -> pl.Series:
-    """Return the direction of each activity: by its layer's role, its scope, operator or range."""
+    """Return the direction of each activity, from its layer's role, scope, operator or range."""
     roles = pl.Series([role for _, _, role in layers], dtype=pl.String)
     by_scope = host.scopes.direction_of(activities["scope"]).cast(pl.String)
     by_op = host.ops["direction"].cast(pl.String).gather(to_rows(op))
-    by_range = host.surroundings.direction_at(key, time)
+    by_range = host.thread_ranges.direction_at(key, time)
     return pl.select(
         pl.when(roles.gather(to_rows(layer)) == "optimizer")
         .then(pl.lit("optimizer"))
@@ -264,10 +265,10 @@ def _by_repetition(
     step: Ints,
     ledger: Ledger,
 ) -> tuple[Ints, pl.Series, Ints]:
-    """Fill in layer and direction of work whose launch is not in the trace, and correct its step.
+    """Return layer, direction and step, completed for work whose launch is not in the trace.
 
-    Work of a step before the recording may run into the first recorded one. It is of no step where
-    the step in which it runs would have more work of its layer than any other step.
+    Work of a step before the recording may run during the first recorded step. It gets no step if
+    that step would otherwise have more work of a layer than every other step.
     """
     unknown = layer == NONE
     wanted = pl.Series(unknown) & activities["kind"].is_in(DEVICE_WORK)
@@ -275,9 +276,9 @@ def _by_repetition(
         return layer, direction, step
     code = direction.to_physical().cast(pl.Int64).fill_null(len(Direction.categories)).to_numpy()
     same_row, same_role = merge_like(layers)
-    place = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
-    source = repeated(activities, place, wanted)
-    # Where the repetitions differ in the layer, they may still agree that it is a collective.
+    directed = np.where(unknown, NONE, same_row[layer] * (len(Direction.categories) + 1) + code)
+    source = repeated(activities, directed, wanted)
+    # Repetitions that differ in the layer may agree in the role, such as a collective.
     role = np.where(unknown, NONE, same_role[layer])
     of_role = repeated(activities, role, wanted & pl.Series(source == NONE))
     any_source = np.where(source == NONE, of_role, source)
@@ -299,17 +300,17 @@ def _by_repetition(
     )
 
 
-def _surplus(place: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags:
-    """Return which work of ``inferred`` place exceeds what any other step has at that place.
+def _surplus(role: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags:
+    """Return which activities of an ``inferred`` role exceed the count of every other step.
 
-    Work that was launched in a step counts first, then inferred work, the latest first.
+    Activities that were launched in the step are counted first, then inferred ones, latest first.
     """
-    work = pl.DataFrame({"place": place, "step": step, "inferred": inferred, "start": start})
-    work = work.with_row_index("row").filter((pl.col("place") != NONE) & (pl.col("step") != NONE))
-    known = work.filter(~pl.col("inferred")).group_by("place", "step").len("known")
+    work = pl.DataFrame({"role": role, "step": step, "inferred": inferred, "start": start})
+    work = work.with_row_index("row").filter((pl.col("role") != NONE) & (pl.col("step") != NONE))
+    known = work.filter(~pl.col("inferred")).group_by("role", "step").len("known")
     most = (
         known.sort("known", descending=True)
-        .group_by("place")
+        .group_by("role")
         .agg(
             pl.col("step").first().alias("of_step"),
             pl.col("known").first().alias("highest"),
@@ -317,29 +318,30 @@ def _surplus(place: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flag
         )
     )
     limit = pl.when(pl.col("step") == pl.col("of_step")).then("second").otherwise("highest")
-    rank = pl.col("start").rank("ordinal", descending=True).over("place", "step")
+    rank = pl.col("start").rank("ordinal", descending=True).over("role", "step")
     found = (
         work.filter("inferred")
-        .join(known, on=["place", "step"], how="left")
-        .join(most, on="place", how="left")
+        .join(known, on=["role", "step"], how="left")
+        .join(most, on="role", how="left")
         .filter(rank + pl.col("known").fill_null(0) > limit.fill_null(0))
     )
-    surplus = np.zeros(len(place), dtype=np.bool_)
+    surplus = np.zeros(len(role), dtype=np.bool_)
     if np.unique(step[step != NONE]).size > 1:
         surplus[found["row"].to_numpy()] = True
     return surplus
 
 
 def _cause(activities: pl.DataFrame, calls: pl.DataFrame, host: _Host) -> tuple[Ints, Ints]:
-    """Return the thread and the moment that caused each activity; thread NONE where unknown.
+    """Return the thread and the time of each activity's launch; thread NONE where unknown.
 
-    Device work was caused where it was launched, the host's by its own thread when it began.
+    For work of the host they are its own thread and its start.
     """
     call, op, around = (from_rows(activities[column]) for column in ("call", "op", "range"))
     key = take(host.call_key, call)
     key = np.where(key == NONE, take(host.op_key, op), key)
     key = np.where(key == NONE, take(host.range_key, around), key)
     launched = take(calls["start"].to_numpy(), call)
-    # An operator's activity may begin with what only led to it, outside a range around it.
+    # An operator's activity includes dispatch before it, which may start before the range that
+    # contains the operator.
     began = np.maximum(activities["start"].to_numpy(), take(host.ops["start"].to_numpy(), op))
     return key, np.where(call == NONE, began, launched)

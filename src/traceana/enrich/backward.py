@@ -1,4 +1,4 @@
-"""The forward operator of every backward one: by flows, autograd's numbers or the order of both."""
+"""The forward operator of each backward operator: by flow, sequence number or order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
 
 
 def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: Ints) -> Ints:
-    """Return, for every operator, the row of the forward operator whose gradient it computes.
+    """Return the row of the forward operator whose gradient each operator computes, or NONE.
 
-    ``ops`` carry their direction, ``step`` is the step of each. A flow decides where there is one.
-    Otherwise the sequence number does: among the forward operators that saw number *s* the one that
-    started last created the node *s* of the graph, for the number grows when a node is created.
-    In a process that has neither, it is the order: a backward pass runs in reverse.
+    ``ops`` have a direction, ``step`` is the step of each. The first of these decides:
 
-    What runs inside a backward node belongs to that node, whatever number it has itself, and the
-    engine's call of a node is the node's too. What the engine runs behind a node, AccumulateGrad
-    among it, belongs to that node's layer: a gradient is accumulated as soon as it is there.
+    1. A flow from the forward to the backward operator.
+    2. The sequence number. It grows when a node is created, so the last forward operator with
+       number *s* created node *s*.
+    3. In a process without both, the order: a backward pass runs in reverse.
+
+    Operators inside a backward node, and the engine's call of the node, belong to the node,
+    whatever their own number. So do operators that the engine runs after the node, such as
+    AccumulateGrad: a gradient is accumulated as soon as it is computed.
     """
     node = is_node(ops["name"]) & (ops["direction"] == "backward").fill_null(False).to_numpy()
     forward = _by_flow(ops, nesting, links)
@@ -36,10 +38,9 @@ def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: I
 
 
 def _of_evaluated(ops: pl.DataFrame, nesting: Nesting, forward: Ints) -> Ints:
-    """Return ``forward`` with the engine's call of a node given the node's, where it has none.
+    """Return ``forward``, where the engine's call of a node gets that of the node if it has none.
 
-    A range that a hook opens in the call and another closes overlaps it, and PyTorch then writes
-    the call without its sequence number.
+    PyTorch writes the call without its sequence number if a range of hooks overlaps it.
     """
     evaluates = matching(ops["name"], _EVALUATES)
     parent = nesting.parent
@@ -82,7 +83,7 @@ def _by_sequence(ops: pl.DataFrame, node: Flags) -> Ints:
         .sort("start")
         .select("process", "sequence", "start", pl.col("op").alias("forward"))
     )
-    # Numbers are per thread and may come again: the last creator before the backward node counts.
+    # Numbers are per thread and may repeat: the last creator before the backward node counts.
     found = (
         numbered.filter("node")
         .sort("start")
@@ -106,12 +107,12 @@ _KEY: Final = r"(?i)^autograd::engine::evaluate_function: |^\w+::|^_backward_|Ba
 
 
 def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, step: Ints) -> Ints:
-    """Return the forward operator of each node of processes in which no node has one yet.
+    """Return the forward operator of each node, for processes in which no node has one yet.
 
-    A node is called after the operator that created it: ``CudnnConvolutionBackward`` after
-    ``aten::cudnn_convolution``, ``_backward_Convolution`` after ``Convolution``. The nodes of a
-    name run in reverse order of the operators of that name before them in the step. They are paired
-    where there are as many of both; else they have none.
+    A node has the name of the operator that created it: ``CudnnConvolutionBackward`` is created by
+    ``aten::cudnn_convolution``, ``_backward_Convolution`` by ``Convolution``. The nodes of a name
+    run in reverse order of the operators of that name before them in the step. They are paired if
+    there are equally many of both.
     """
     found = np.full(ops.height, NONE, dtype=np.int64)
     rows = ops.select("process", "start", "name").with_columns(
@@ -130,7 +131,7 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
         .join(keys, on="name", how="left", maintain_order="left")
         .with_columns(pl.col("key").rank("dense").cast(pl.Int64).alias("code"))
     )
-    # Of operators of one name within each other the outermost counts.
+    # Of nested operators of one name, the outermost counts.
     code = candidates["code"].fill_null(NONE).to_numpy()
     parent = nesting.parent
     inner = (parent != NONE) & (code[parent] == code) & (node[parent] == node)
@@ -140,10 +141,11 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
     chosen = chosen.filter(pl.col("node").any().over("process", "key")).sort("start", "row")
     of_any = _mirrored(chosen)
     apart = [
-        _mirrored(chosen.filter(pl.col("node") | (pl.col("in_place") == way)))
-        for way in (False, True)
+        _mirrored(chosen.filter(pl.col("node") | (pl.col("in_place") == in_place)))
+        for in_place in (False, True)
     ]
-    # ``add`` and ``add_`` create nodes of one name: where only one of them has as many, it is that.
+    # ``add`` and ``add_`` create nodes of one name. If the count of only one of them equals the
+    # count of the nodes, that one created them.
     one = pl.concat(apart).filter(pl.len().over("row") == 1)
     pairs = pl.concat([of_any, one]).unique("row", keep="first", maintain_order=True)
     found[pairs["row"].to_numpy()] = pairs["forward"].to_numpy()
@@ -151,10 +153,10 @@ def _by_order(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints, s
 
 
 def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``forward`` of nodes that are as many as the operators before them.
+    """Return ``row`` and ``forward`` of the nodes of passes with as many nodes as operators.
 
-    ``chosen`` is in order of time. A run of operators and the run of nodes behind it, both of one
-    key, are one pass.
+    ``chosen`` is in order of time. A pass is a run of operators of a key and the run of nodes of
+    that key after it.
     """
     alike = ["process", "step", "key"]
     node = pl.col("node")
@@ -162,18 +164,21 @@ def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
     passes = chosen.with_columns(begins.cum_sum().over(alike).alias("pass"))
     of_pass = [*alike, "pass"]
     even = passes.filter(node.sum().over(of_pass) == node.not_().sum().over(of_pass))
-    place = pl.int_range(pl.len()).over(of_pass)
-    forward = even.filter(~node).with_columns(place.alias("place"))
-    backward = even.filter(node).with_columns((pl.len().over(of_pass) - 1 - place).alias("place"))
+    position = pl.int_range(pl.len()).over(of_pass)
+    forward = even.filter(~node).with_columns(position.alias("position"))
+    backward = even.filter(node).with_columns(
+        (pl.len().over(of_pass) - 1 - position).alias("position")
+    )
     return backward.join(
-        forward.select(*of_pass, "place", pl.col("row").alias("forward")), on=[*of_pass, "place"]
+        forward.select(*of_pass, "position", pl.col("row").alias("forward")),
+        on=[*of_pass, "position"],
     ).select("row", "forward")
 
 
 def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints) -> Ints:
-    """Return ``forward``, completed behind nodes: operators get that of the node before them.
+    """Return ``forward``, where operators between nodes get that of the node before them.
 
-    These are AccumulateGrad and what the engine runs between nodes.
+    These are AccumulateGrad and other operators that the engine runs between nodes.
     """
     order = np.lexsort((ops["start"].to_numpy(), nesting.key))
     order = order[nesting.parent[order] == NONE]
@@ -181,8 +186,8 @@ def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Int
         return forward
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
     follows = backward & (matching(ops["name"], _ACCUMULATES) | ~node)[order]
-    place = np.arange(len(order))
-    leader = np.maximum.accumulate(np.where(follows, NONE, place))
+    position = np.arange(len(order))
+    leader = np.maximum.accumulate(np.where(follows, NONE, position))
     taken = follows & (leader != NONE) & (forward[order] == NONE)
     taken &= backward[leader] & (nesting.key[order[leader]] == nesting.key[order])
     completed = forward.copy()

@@ -1,4 +1,4 @@
-"""Nsight Compute's counters joined to the kernels of a timeline, and the FLOPs that they count."""
+"""Join of Nsight Compute's counters with the kernels of a timeline, and their FLOPs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _SIZES: Final = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
 ABSENT: Final = "measured launches without a kernel in the timeline"
 UNMEASURED: Final = "kernels of measured names without a measurement"
-OTHER_ORDER: Final = "measured launches in another order than the timeline's kernels"
+OTHER_ORDER: Final = "measured launches in a different order than the timeline's kernels"
 _FLOPS: Final = {
-    # per thread instruction: add, multiply, fused multiply-add; those of fp16 work on two halves
+    # per thread instruction: add, multiply, fused multiply-add; an fp16 instruction has two lanes
     "fp64": (1, 1, 2),
     "fp32": (1, 1, 2),
     "fp16": (2, 2, 4),
@@ -28,23 +28,22 @@ _FLOPS: Final = {
 def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     """Return ``trace`` with ``counters`` of the same program, each with the row of its kernel.
 
-    The n-th measured launch of a name and of a grid and block size is the n-th kernel of that name
-    and size that was launched. Names are compared by their :func:`signatures`, and without sizes
-    where one of the two did not record all sizes. Launches that the timeline does not have keep a
-    null ``activity``. They, the kernels of measured names that no launch was left for, and the
-    launches whose kernels run in another order are counted in the ledger as ``unmatched``, which
-    replaces what an earlier join counted.
+    The n-th measured launch of a name, grid and block is joined to the n-th launched kernel of that
+    name, grid and block. Names are compared by their :func:`signatures`, and without sizes if
+    either side did not record all sizes. Launches without a kernel in the timeline keep a null
+    ``activity``. The ledger counts as ``unmatched`` these launches, the kernels of measured names
+    without a launch, and launches in a different order. Entries of an earlier join are replaced.
 
     Raises :class:`~traceana.errors.CountersError` for a trace of several ranks.
     """
     ranks = trace.activities["rank"].drop_nulls().unique().sort()
     if len(ranks) > 1:
         raise CountersError(
-            f"{trace.meta.source} has {len(ranks)} ranks and counters are of one process: give "
-            "the recording of that rank"
+            f"{trace.meta.source}: has {len(ranks)} ranks, and counters are of one process; give "
+            "the trace of that rank"
         )
     measured = counters.drop("activity", strict=False).with_row_index("_row")
-    # `ncu --print-kernel-base function` prints nothing but the function.
+    # `ncu --print-kernel-base function` prints the function name only.
     bare = not measured["name"].str.contains_any(["<", "("]).any()
     spell = functions if bare else signatures
     kernels = _launched(trace, spell(trace.names["name"]))
@@ -52,8 +51,8 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     keys = ["_name", *(_SIZES if sized else [])]
     kernels = (
         kernels.with_columns(pl.int_range(pl.len()).over(keys).alias("_nth"))
-        .with_row_index("_place")
-        .select("activity", "_place", *keys, "_nth")
+        .with_row_index("_order")
+        .select("activity", "_order", *keys, "_nth")
     )
     launches = (
         measured.with_columns(spell(measured["name"]).alias("_name"))
@@ -64,14 +63,14 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     joined = found.sort("_row").select(counters.columns)
     of_measured = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
     lacking = joined["activity"].null_count()
-    places = found["_place"].drop_nulls().cast(pl.Int64)
+    order = found["_order"].drop_nulls().cast(pl.Int64)
     ledger = Ledger()
     ledger.add("unmatched", lacking, table="counters", kept=True, detail=ABSENT)
     left = of_measured.height - (joined.height - lacking)
     ledger.add("unmatched", left, table="activities", kept=True, detail=UNMEASURED)
     ledger.add(
         "unmatched",
-        int((places.diff() < 0).sum()),
+        int((order.diff() < 0).sum()),
         table="counters",
         kept=True,
         detail=OTHER_ORDER,
@@ -81,10 +80,10 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
 
 
 def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
-    """Return the kernels in the order of their launches: ``activity``, ``_name`` and sizes.
+    """Return ``activity``, ``_name`` and sizes of the kernels, in launch order.
 
-    ``names`` holds what each row of the trace's names is called here. A kernel whose launch is not
-    known stands where it began.
+    ``names`` are the compared names, by row of the trace's ``names``. A kernel without a recorded
+    launch is sorted by its start.
     """
     work = trace.activities.with_row_index("activity").filter(pl.col("kind") == "kernel")
     launched = trace.calls["start"].gather(work["call"]).alias("_launched")
@@ -96,11 +95,11 @@ def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
 
 
 def flops(counters: pl.DataFrame) -> pl.DataFrame:
-    """Return the floating-point operations of each launch: fp64, fp32, fp16 (Int64), in order.
+    """Return the FLOPs of each launch on CUDA cores: columns fp64, fp32, fp16 (Int64).
 
-    Of the CUDA cores; those of the tensor cores are ``counters.tensor_ops``. One multiply-add is
-    two operations. Null where one of the three counters of a type was not measured. Weights: the
-    roofline sections of Nsight Compute (``…op_hfma_pred_on_x4``).
+    The operations of tensor cores are ``counters.tensor_ops``. One multiply-add is two operations.
+    Null if one of the three counters of a type was not measured. The weights are those of Nsight
+    Compute's roofline sections (``…op_hfma_pred_on_x4``).
     """
     return counters.select(
         pl.sum_horizontal(
@@ -116,7 +115,7 @@ def flops(counters: pl.DataFrame) -> pl.DataFrame:
 
 _PARENTHESIS: Final = r"\([^()]*\)"
 _DEEPEST: Final = 64
-"""Parentheses within each other that are taken out; text may hold any number of them."""
+"""Levels of nested parentheses that are removed."""
 _TEMPLATE: Final = r"<[^<>]*>"
 _IDENTIFIER: Final = r"[A-Za-z_$][A-Za-z0-9_$]*"
 _WORD: Final = rf"{_IDENTIFIER}(?:::)?|[0-9]+"
@@ -124,7 +123,7 @@ _NOISE: Final = r"^(?:const|volatile|void|operator|unnamed|lambda[0-9]*|T[0-9]+|
 
 
 def signatures(names: pl.Series) -> pl.Series:
-    """Return what all profilers print alike of each name: words without namespaces and arguments.
+    """Return the part of each name that all profilers print alike.
 
     Nsight Compute prints ``void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char
     *, 3>>(int, T2, T3)`` where CUPTI prints ``void at::native::vectorized_elementwise_kernel<4,
@@ -133,7 +132,7 @@ def signatures(names: pl.Series) -> pl.Series:
     ``true``, and lambdas as ``[lambda(float) (instance 1)]`` where CUPTI has ``{lambda(float)#1}``.
 
     A signature is the words and numbers of the name and of its template arguments, separated by
-    spaces. Kernels that differ in the number or the type of a lambda alone have one signature.
+    spaces. Kernels that differ only in the number or the type of a lambda have one signature.
     """
     distinct = names.unique()
     bare = (
@@ -149,7 +148,7 @@ def signatures(names: pl.Series) -> pl.Series:
 
 
 def functions(names: pl.Series) -> pl.Series:
-    """Return the bare name of each kernel: no return type, namespace, template or arguments."""
+    """Return the function name of each kernel, without namespace, template and arguments."""
     distinct = names.unique()
     bare = _without(_TEMPLATE, _without(_PARENTHESIS, canonical(distinct)))
     function = bare.str.extract_all(_IDENTIFIER).list.last()
@@ -157,7 +156,7 @@ def functions(names: pl.Series) -> pl.Series:
 
 
 def _without(pattern: str, texts: pl.Series) -> pl.Series:
-    """Return ``texts`` without what ``pattern`` matches, and what it then matches, and so on."""
+    """Return ``texts`` without the matches of ``pattern``, removed repeatedly from inside out."""
     for _ in range(_DEEPEST):
         shorter = texts.str.replace_all(pattern, " ")
         if shorter.equals(texts):

@@ -1,26 +1,26 @@
 """Activities of a trace without device work: the operators of the host.
 
-Operators nest, so some of them have to stand for others. Which ones is decided by what kind of
-operator is inside, never by shares of time: two recordings of one program then have the same rows.
+Operators nest, so time is assigned to some of them only. The choice depends on the kinds of the
+nested operators, not on shares of time, so that two recordings of a program have the same rows.
 
 1. Every operator has a rank by its name: 3 for convolutions, matrix products and attention; 2 for
-   whatever else computes, unknown operators among them; 1 for copies and fills; 0 for views,
+   other operators that compute, and unknown operators; 1 for copies and fills; 0 for views,
    allocations and operators that only call others (:mod:`traceana.flops.passive`).
-2. An operator is *entered* if one inside it, however deep, has a rank that is at least its own,
-   and at least 1. ``aten::conv2d`` is entered as far as ``aten::mkldnn_convolution``. A transposed
+2. An operator is *entered* if an operator inside it, at any depth, has at least the same rank and
+   at least rank 1. ``aten::conv2d`` is entered down to ``aten::mkldnn_convolution``. A transposed
    convolution computes in ``aten::_convolution`` and has allocations and copies inside: it is one
    activity, and so is a gradient of a convolution with the sum of a bias in it.
-3. Whatever is reached and not entered is one activity. Inside an entered operator, operators of
-   rank 0 with nothing else inside are not reached: they are part of its self CPU time. So is an
-   operator that a checkpoint left before it computed.
+3. An operator that is reached and not entered is one activity. Inside an entered operator,
+   operators of rank 0 that contain only such operators are not reached: they are part of its self
+   CPU time. So is an operator at which a checkpoint stopped its recomputation early.
 4. The self CPU time of an entered operator is in the rows too. ATen's operators, nodes of
-   autograd's graph and XLA's control flow only dispatch: their self time is part of the activity
-   that follows it inside the operator, behind the last one part of that. All others may compute
+   autograd's graph and XLA's control flow only dispatch: their self time is part of the next
+   activity inside the operator, or of the last one if none follows. Other operators may compute
    themselves (a compiled region, a program's own autograd function, a range around a block): each
-   stretch of their self time is an activity of their own name.
+   stretch of their self time is an activity with their name.
 
-So the activities of a thread do not overlap, and they add up to the time in which the thread was
-inside any operator.
+The activities of a thread do not overlap, and their sum is the time in which the thread was inside
+any operator.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting
-from traceana.enrich.operators import Left
+from traceana.enrich.operators import EarlyStopped
 from traceana.enrich.ranges import DIRECTION_ALONE
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
 from traceana.flops.passive import passive
 from traceana.trace.schema import CPU_DEVICE
 
 _FRAMES: Final = f"{STEP_TEXT}|{WARM_UP_TEXT}|(?i){DIRECTION_ALONE}"
-"""Ranges that mark a step or a whole pass: only what they hold is work."""
+"""Ranges that mark a step or a whole pass; their self time is not work."""
 
 _MULTIPLIES: Final = (
     r"(?i)conv(?:[^e]|$)|attention|"
@@ -55,12 +55,12 @@ _MOVE, _COMPUTE, _MULTIPLY = 1, 2, 3
 
 
 def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (activities, names) of the operators ``ops``, by the rule of this module.
+    """Return (activities, names) of the operators ``ops``, by the rules of this module.
 
     Column ``op`` is the row in ``ops``; ``stream`` is the thread.
     """
     name = pl.col("name").cast(pl.String)
-    judged = ops.select(pl.col("name").unique()).with_columns(
+    ranks = ops.select(pl.col("name").unique()).with_columns(
         pl.when(name.str.contains(_MULTIPLIES) & ~passive(name))
         .then(_MULTIPLY)
         .when(passive(name))
@@ -72,21 +72,21 @@ def operator_activities(ops: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFra
         .alias("rank"),
         name.str.contains(_DISPATCHERS).alias("dispatches"),
     )
-    ranked = ops.select("name").join(judged, on="name", how="left", maintain_order="left")
+    ranked = ops.select("name").join(ranks, on="name", how="left", maintain_order="left")
     # Operators inside an instruction of XLA are instructions of its body.
     dispatches = ranked["dispatches"].fill_null(False) | ops["instruction"].is_not_null()
-    left = Left.of(ops)
-    idle = left.innermost | left.around
-    rank = np.where(idle, 0, ranked["rank"].fill_null(_COMPUTE).to_numpy())
+    stopped = EarlyStopped.of(ops)
+    stopped_or_around = stopped.innermost | stopped.around
+    rank = np.where(stopped_or_around, 0, ranked["rank"].fill_null(_COMPUTE).to_numpy())
     found = _exclusive(nesting, rank, dispatches.to_numpy(), np.zeros(ops.height, dtype=np.bool_))
     return _activities(ops, "name", found, "op")
 
 
 def range_activities(ranges: pl.DataFrame, nesting: Nesting) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (activities, names) of ``ranges``, of a trace that has no operators.
+    """Return (activities, names) of ``ranges``, for a trace without operators.
 
-    Each is entered if it holds others. Steps and whole passes (:data:`_FRAMES`) mark a time,
-    not work: their self time is in no row. Column ``range`` is the row in ``ranges``.
+    A range is entered if it contains others. The self time of steps and whole passes
+    (:data:`_FRAMES`) is excluded. Column ``range`` is the row in ``ranges``.
     """
     text = ranges["text"].cast(pl.String)
     frames = text.str.contains(_FRAMES).fill_null(False).to_numpy()
@@ -111,7 +111,7 @@ def _activities(
         "process",
         pl.lit(CPU_DEVICE).alias("device"),
         pl.col("thread").alias("stream"),
-        # Ranges have none.
+        # Ranges do not have this column.
         pl.col("^instruction$"),
     )
     return activities, names.select(pl.col("name").cast(pl.String))
@@ -120,8 +120,8 @@ def _activities(
 def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -> pl.DataFrame:
     """Return ``row``, ``start`` and ``duration`` of each activity, in the order of the rows.
 
-    Each thread's time is cut wherever an interval that matters begins or ends. A piece belongs to
-    the innermost interval around it; pieces of one that dispatches are then given away.
+    The time of each thread is cut where a reached interval begins or ends. A piece belongs to the
+    innermost interval around it. Pieces of a dispatcher are then assigned to another activity.
     """
     reached, entered, end = _reached(nesting, rank)
     row, item, is_leave, time = _boundaries(nesting, reached, end)
@@ -145,7 +145,7 @@ def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -
         .with_columns(
             pl.coalesce(
                 "owner",
-                # Behind the last operator inside there is only the one before.
+                # After the last nested operator, the time is assigned to that operator.
                 pl.when("last")
                 .then(pl.col("owner").forward_fill())
                 .otherwise(pl.col("owner").backward_fill()),
@@ -160,7 +160,7 @@ def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -
             pl.col("duration").sum(),
             pl.col("whole").filter("own").first(),
         )
-        # An operator of no duration ran; a stretch of none did not.
+        # An operator of duration 0 is kept, an empty stretch of self time is not.
         .filter(pl.col("whole") | (pl.col("duration") > 0))
         .sort("row", "start")
         .select("row", "start", "duration")
@@ -168,13 +168,13 @@ def _exclusive(nesting: Nesting, rank: Ints, dispatches: Flags, frames: Flags) -
 
 
 def _reached(nesting: Nesting, rank: Ints) -> tuple[Flags, Flags, Ints]:
-    """Return which rows are reached, which are entered, and where each ends within its parent."""
+    """Return which rows are reached, which are entered, and the end of each within its parent."""
     levels, parent = nesting.levels(), nesting.parent
-    held = np.zeros(len(rank), dtype=np.int64)
+    highest_inside = np.zeros(len(rank), dtype=np.int64)
     for rows in reversed(levels[1:]):
-        np.maximum.at(held, parent[rows], np.maximum(rank[rows], held[rows]))
-    entered = held >= np.maximum(rank, _MOVE)
-    reached = np.maximum(rank, held) >= _MOVE
+        np.maximum.at(highest_inside, parent[rows], np.maximum(rank[rows], highest_inside[rows]))
+    entered = highest_inside >= np.maximum(rank, _MOVE)
+    reached = np.maximum(rank, highest_inside) >= _MOVE
     reached[levels[0]] = True
     end = nesting.end.copy()
     for rows in levels[1:]:
@@ -185,10 +185,10 @@ def _reached(nesting: Nesting, rank: Ints) -> tuple[Flags, Flags, Ints]:
 
 
 def _boundaries(nesting: Nesting, reached: Flags, end: Ints) -> tuple[Ints, Ints, Flags, Ints]:
-    """Return the begins and ends of the reached intervals, thread by thread, properly nested.
+    """Return the starts and ends of the reached intervals, thread by thread, properly nested.
 
-    The result is the reached rows, and for each boundary: the index into them, whether it is an
-    end, and its time. Everything around a reached interval is reached.
+    The result is the reached rows, and for each boundary the index into them, whether it is an
+    end, and its time. All intervals around a reached interval are reached.
     """
     row = nesting.order[reached[nesting.order]]
     count = len(row)

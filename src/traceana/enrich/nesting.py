@@ -1,7 +1,6 @@
-"""Nested intervals on threads, and the arrays of row numbers that stand for them.
+"""Nested intervals on threads, and conversions between row numbers and numpy arrays.
 
-Everything here works on whole columns; the passes are counted in levels of nesting, never in
-events.
+The functions work on whole columns. Loops run over levels of nesting, not over events.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NONE: Final = -1
-"""The row number that stands for no row within numpy arrays."""
+"""The row number in numpy arrays that corresponds to null."""
 
 _DEEP: Final = 256
-"""Levels that are peeled off in vectorised passes; what lies deeper is walked."""
+"""Levels that are computed in vectorized passes; deeper levels are computed with a loop."""
 
-_PATIENCE: Final = 16
-"""Vectorised passes spent on one level before intervals that overlap without nesting are walked."""
+_MOST_PASSES: Final = 16
+"""Vectorized passes for one level; a loop handles intervals that still overlap without nesting."""
 
 
 def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
@@ -45,12 +44,12 @@ def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """Intervals with the interval around each.
+    """Intervals with the parent and the depth of each.
 
-    ``parent[i]`` is the row of the innermost interval that was running on its thread when interval
-    ``i`` began, :data:`NONE` where there was none; ``depth[i]`` counts the intervals around it.
-    Intervals that overlap without nesting count as nested while both run. ``order`` has
-    the rows thread by thread, each before those inside it.
+    ``parent[i]`` is the row of the innermost interval on the same thread that contains the start
+    of interval ``i``, or :data:`NONE`. ``depth[i]`` is the number of intervals around it.
+    Intervals that overlap without nesting count as nested while both run. ``order`` has the rows
+    thread by thread, parents before children.
     """
 
     key: Ints
@@ -62,7 +61,7 @@ class Nesting:
 
     @classmethod
     def of(cls, key: Ints, start: Ints, duration: Ints) -> Nesting:
-        """Return the nesting of intervals given as columns of one length; times in nanoseconds."""
+        """Return the nesting of intervals given as columns of equal length, in nanoseconds."""
         end = start + duration
         order = np.lexsort((-end, start, key))
         timeline_start, timeline_end = timeline(key[order], start[order], end[order])
@@ -74,25 +73,25 @@ class Nesting:
         return cls(key, start, end, rows_parent, rows_depth, order)
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
-        """Return, for each (thread, moment), the row of the innermost interval then running.
+        """Return the row of the innermost interval at each (thread, time).
 
-        An interval runs from its start up to, not including, its end.
+        An interval includes its start and excludes its end.
         """
         order = self.order
         if not len(order):
             return np.full(len(time), NONE, dtype=np.int64)
-        there = len(order)
-        (here,) = timeline(
+        count = len(order)
+        (position,) = timeline(
             np.concatenate((self.key[order], key)), np.concatenate((self.start[order], time))
         )
-        found = np.searchsorted(here[:there], here[there:], side="right") - 1
+        found = np.searchsorted(position[:count], position[count:], side="right") - 1
         row = np.where(found == NONE, NONE, order[found])
         row[(row != NONE) & (self.key[row] != key)] = NONE
-        waiting = np.flatnonzero((row != NONE) & (self.end[row] <= time))
-        while len(waiting):
-            row[waiting] = self.parent[row[waiting]]
-            at = row[waiting]
-            waiting = waiting[(at != NONE) & (self.end[at] <= time[waiting])]
+        ended = np.flatnonzero((row != NONE) & (self.end[row] <= time))
+        while len(ended):
+            row[ended] = self.parent[row[ended]]
+            at = row[ended]
+            ended = ended[(at != NONE) & (self.end[at] <= time[ended])]
         return row
 
     def renumbered(self, key: Ints) -> Nesting:
@@ -101,7 +100,7 @@ class Nesting:
         return Nesting(key, self.start, self.end, self.parent, self.depth, order)
 
     def levels(self) -> Sequence[Ints]:
-        """Return the rows of every depth, outermost first."""
+        """Return the rows of each depth, outermost first."""
         order = np.argsort(self.depth, kind="stable")
         bounds = np.searchsorted(
             self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 1)
@@ -110,7 +109,7 @@ class Nesting:
 
 
 def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
-    """Return (thread, time) as one number that keeps the order: threads one behind the other."""
+    """Return (thread, time) as one number that is ordered by thread, then by time."""
     filled = [part for part in times if len(part)]
     if not filled:
         return times
@@ -118,15 +117,16 @@ def timeline(key: Ints, *times: Ints) -> tuple[Ints, ...]:
     span = max(int(part.max()) for part in filled) - first + 1
     if (int(key.max()) + 2) * span < 2**62:
         return tuple(key * span + (part - first) for part in times)
-    # Times too far apart to be laid end to end within int64: their ranks serve as well.
+    # The times of all threads end to end would exceed int64. The ranks of the times have the same
+    # order.
     distinct, rank = np.unique(np.concatenate(times), return_inverse=True)
     return tuple(key * len(distinct) + part for part in np.split(rank, len(times)))
 
 
 def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return parent and depth: the outermost intervals are taken off, then those of the rest.
+    """Return parent and depth, level by level from the outermost intervals inwards.
 
-    ``start`` is sorted; of equal starts the longer comes first.
+    ``start`` is sorted; of equal starts the longer interval comes first.
     """
     end = end.copy()
     parent = np.full(len(start), NONE, dtype=np.int64)
@@ -147,9 +147,9 @@ def _peel(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: int) -> None:
-    """Nest ``rest``, whose parents are those of the level above ``level``, with a stack.
+    """Fill in ``parent`` and ``depth`` of the intervals ``rest``, from ``level`` on, with a stack.
 
-    A pass over all that is left, level by level, would take the square of the depth.
+    One pass per level would take time in the square of the depth.
     """
     around: list[tuple[int, int]] = []
     for i, begin, finish in zip(
@@ -165,16 +165,16 @@ def _walk(start: Ints, end: Ints, parent: Ints, depth: Ints, rest: Ints, level: 
 
 
 def _outermost(start: Ints, end: Ints, rest: Ints) -> Flags:
-    """Return which of ``rest`` begin when none of the outermost before them runs any more."""
+    """Return which of ``rest`` start after the end of all outermost intervals before them."""
     begins, ends = start[rest], end[rest].copy()
-    for _ in range(_PATIENCE):
+    for _ in range(_MOST_PASSES):
         before = np.concatenate(([NONE], np.maximum.accumulate(ends)[:-1]))
         outer = begins >= before
         owner_end = ends[outer][np.cumsum(outer) - 1]
         inner = ~outer & (begins < owner_end)
         if np.all(outer | inner):
             return outer
-        # An interval that outlasts its owner hid what came after: cut it and look again.
+        # An interval that ends after its owner hides later outermost intervals: cut it there.
         ends[inner] = np.minimum(ends, owner_end)[inner]
     outer = np.zeros(len(rest), dtype=np.bool_)
     running_until = NONE
@@ -195,19 +195,19 @@ def inherit(nesting: Nesting, value: Ints) -> Ints:
 
 
 def roots(nesting: Nesting) -> Ints:
-    """Return the row of the outermost interval around each, itself where there is none."""
+    """Return the row of the outermost interval around each interval, or the interval itself."""
     rows = np.arange(len(nesting.parent))
     return inherit(nesting, np.where(nesting.parent == NONE, rows, NONE))
 
 
 def to_rows(rows: Ints) -> pl.Series:
-    """Return row numbers as a polars column, :data:`NONE` as null."""
+    """Return row numbers as a polars column, with null for :data:`NONE`."""
     series = pl.Series(rows, dtype=pl.Int64)
     return pl.select(pl.when(series >= 0).then(series)).to_series().cast(pl.UInt32)
 
 
 def from_rows(column: pl.Series) -> Ints:
-    """Return a column of row numbers as an array, null as :data:`NONE`."""
+    """Return a column of row numbers as an array, with :data:`NONE` for null."""
     return column.cast(pl.Int64).fill_null(NONE).to_numpy()
 
 
@@ -219,7 +219,7 @@ def take(values: Ints, rows: Ints) -> Ints:
 
 
 def matching(column: pl.Series, pattern: str) -> Flags:
-    """Return which values of a categorical ``column`` match ``pattern``; null does not."""
+    """Return which values of a categorical ``column`` match ``pattern``; false for null."""
     values = column.unique()
     found = values.filter(values.cast(pl.String).str.contains(pattern).fill_null(value=False))
     if found.is_empty():

@@ -1,4 +1,4 @@
-"""Framework operators: those that NVTX ranges record, their nesting and direction."""
+"""Framework operators: operators recorded as NVTX ranges, nesting and direction."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _EMIT_NVTX: Final = (
     r"(?:, sizes = (?P<shapes>\[.*?\]))?(?:, input_op_ids = .*)?$"
 )
 # PyProf: "{'mod': 'torch', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': …"
-# It wraps attribute look-ups too (``__getattr__``), which are not operators.
+# It wraps attribute lookups too (``__getattr__``), which are not operators.
 _PYPROF: Final = r"^\{'mod': '(?P<module>[^']*)', 'op': '(?P<function>[^'_][^']*|_[^'_][^']*)'"
-# An argument by position: its name is empty. Tensors have a shape and a dtype, others a value.
+# A positional argument has an empty name. Tensors have a shape and a dtype, others a value.
 _PYPROF_ARGUMENT: Final = (
     r"\{'name': '', 'type': '[^']*'"
     r"(?:, 'shape': \([^)]*\)(?:, 'dtype': '[^']*')?|, 'value': (?:\([^)]*\)|\[[^\]]*\]|[^{}]*))?\}"
@@ -28,7 +28,7 @@ _PYPROF_ARGUMENT: Final = (
 OPERATOR_TEXT: Final = (
     r", (?:op_id|(?:stashed )?seq) ?= ?-?\d+|^torch::autograd::|^\{'(?:mod|traceMarker)':"
 )
-"""Ranges that stand for one operator, or for the source line that called it (PyProf)."""
+"""Ranges that represent one operator, or the source line of its call (PyProf)."""
 
 _DETACH: Final = r"^(?:aten::)?detach$"
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
@@ -41,7 +41,7 @@ _NODE: Final = (
 def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the operators that ``emit_nvtx`` or PyProf wrote as NVTX ranges.
 
-    Columns: those of ``ops`` that such a range records; shapes as JSON text.
+    The columns are those of ``ops`` that such a range records.
     """
     text = pl.col("text").cast(pl.String)
     arguments = pl.col("_text").str.extract_all(_PYPROF_ARGUMENT)
@@ -75,7 +75,7 @@ def from_nvtx(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _joined(arguments: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Return a JSON list of ``part`` of each of PyProf's arguments, null where there are none."""
+    """Return a JSON list of ``part`` of each of PyProf's arguments, null without arguments."""
     parts = arguments.list.eval(part)
     return pl.when(parts.list.len() > 0).then(pl.format("[{}]", parts.list.join(", ")))
 
@@ -95,7 +95,7 @@ def _value() -> pl.Expr:
 
 
 def _quoted(text: pl.Expr) -> pl.Expr:
-    """Return ``text`` in quotes; it holds neither quotes nor backslashes."""
+    """Return ``text`` in quotes, without quotes and backslashes inside."""
     return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
@@ -107,10 +107,10 @@ def is_node(names: pl.Series) -> Flags:
 def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     """Return ``ops`` with parent, depth and direction.
 
-    An operator is backward when it, or one around it, is a node of autograd's backward graph, and
-    when it runs between nodes on a thread of the autograd engine: there the engine reduces and adds
-    gradients. A collective that a backend's thread carries out has none: that thread is in neither
-    pass.
+    An operator is backward if it, or an operator around it, is a node of autograd's backward graph,
+    or if it runs between nodes on a thread of the autograd engine, which reduces and adds gradients
+    there. A collective on a backend's thread has no direction, because that thread belongs to
+    neither pass.
     """
     node = is_node(ops["name"])
     backward = np.where(node | _between_nodes(ops, nesting, node), 1, NONE).astype(np.int64)
@@ -127,12 +127,12 @@ def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
 
 
 def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
-    """Return which outermost operators the autograd engine ran itself, outside its nodes.
+    """Return which outermost operators the autograd engine runs outside its nodes.
 
-    A thread is the engine's if it runs nodes and creates none: no other outermost operator on it
-    has a sequence number above 0 (its count begins at 0 on each thread). Where no thread of the
-    process has such a number, the engine's is one that begins with a node. A CPU's backward pass
-    runs on the thread of the forward pass, so that is none.
+    A thread belongs to the engine if it runs nodes and creates none: no other outermost operator on
+    it has a sequence number above 0 (the count starts at 0 on each thread). If no thread of the
+    process has such a number, a thread that starts with a node belongs to the engine. The backward
+    pass of a CPU runs on the thread of the forward pass, which does not belong to the engine.
     """
     roots = ops.select("process", "start", pl.col("sequence").fill_null(0)).with_columns(
         pl.Series("thread", nesting.key), pl.Series("node", node)
@@ -155,21 +155,21 @@ def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Operators that were left before they computed anything, and those ``around`` them.
+class EarlyStopped:
+    """Operators at which a checkpoint stopped recomputing (early stop), and those ``around`` them.
 
-    A non-reentrant checkpoint recomputes until all tensors are there that the backward pass needs;
-    the last operator is left where it has saved its inputs, and so are all around it up to the node
-    of the backward graph. It holds nothing but ``detach``, where all operators of its name in the
-    forward pass hold others.
+    A non-reentrant checkpoint stops recomputing as soon as all tensors that the backward pass needs
+    are saved. The last operator has saved its inputs and is aborted by an exception, with all
+    operators around it up to the node of the backward graph. It contains ``detach`` only, whereas
+    all operators of its name in the forward pass contain others.
     """
 
     innermost: Flags
     around: Flags
 
     @classmethod
-    def of(cls, ops: pl.DataFrame) -> Left:
-        """Find them among ``ops``, which have parent and direction."""
+    def of(cls, ops: pl.DataFrame) -> EarlyStopped:
+        """Return those among ``ops``, which have parent and direction."""
         innermost, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
         detaches = matching(ops["name"], _DETACH)
         if not detaches.any():

@@ -1,4 +1,4 @@
-"""Steps of a trace that marks none: the period in its sequence of device work."""
+"""Steps of a trace without step markers, from the period of its device work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from traceana.trace.schema import PERIOD, empty
 
 _FORWARD: Final = r"(?i)forward|fwd|fprop|_fw_|inference"
 _BACKWARD: Final = r"(?i)backward|bwd|bprop|dgrad|wgrad|_bw_|_grad|grad_"
-"""Words in the names of kernels that are of one pass alone."""
+"""Words in the names of kernels that belong to one pass only."""
 _CANDIDATES: Final = 64
 _KINDS: Final = ("kernel", "memcpy", "memset")
 
@@ -27,14 +27,15 @@ _KINDS: Final = ("kernel", "memcpy", "memset")
 def periods(activities: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the ``steps`` table of the training iterations that repeat in each process.
 
-    Empty where none do, or where the names of the repeated kernels are not of both a forward
-    and a backward pass: what repeats may then be the blocks of one pass.
-    ``activities`` have their calls. Of each process the stream with most work is taken as a
-    sequence of names and sizes. The period is the shortest of those that hold over the longest
-    stretch of it: a network of like blocks repeats its blocks too, but only as far as the
-    iteration's end. The stretch must cover half of the sequence and three periods. An iteration
-    begins behind the longest pause of the launching thread, as the median of all iterations has it.
-    Times are of the launches, or of the work itself where its launch is not in the trace.
+    It is empty without a period, and if the repeated kernels' names do not show both a forward and
+    a backward pass, because then the blocks of one pass may repeat.
+
+    ``activities`` have their calls. The sequence is the names and sizes of the work on the stream
+    with most work of each process. The period is the shortest one that holds over the longest
+    stretch of the sequence: the blocks of a network repeat too, but only up to the end of the
+    iteration. The stretch must cover half of the sequence and three periods. An iteration starts
+    after the longest pause of the launching thread, by the median over all iterations. Times are
+    those of the launches, or of the work if its launch is not in the trace.
     """
     work = activities.filter(pl.col("kind").is_in(_KINDS))
     if work.height < FEWEST_PERIODS * SHORTEST_PERIOD:
@@ -96,7 +97,7 @@ def _of_process(work: pl.DataFrame, passes: tuple[set[int], ...]) -> pl.DataFram
 
 
 def _period(symbol: Ints) -> tuple[int, int, int] | None:
-    """Return (period, first, last): the stretch ``symbol[first:last]`` repeats with the period."""
+    """Return (period, first, last) of the stretch ``symbol[first:last]`` that is periodic."""
     best: tuple[int, int, int] | None = None
     for period in _candidates(symbol):
         first, last = _stretch(symbol, period)
@@ -110,10 +111,10 @@ def _period(symbol: Ints) -> tuple[int, int, int] | None:
 
 
 def _candidates(symbol: Ints) -> list[int]:
-    """Return the distances between like activities that are most frequent, in rising order.
+    """Return the most frequent distances between equal activities, in ascending order.
 
-    Rare activities repeat with the step, frequent ones with its blocks: each symbol has one vote,
-    for the distance that most of its neighbours have.
+    Rare activities repeat once per step, frequent ones once per block. Each symbol has one vote,
+    for its most frequent distance.
     """
     order = np.argsort(symbol, kind="stable")
     same = symbol[order][1:] == symbol[order][:-1]
@@ -133,7 +134,7 @@ def _candidates(symbol: Ints) -> list[int]:
 
 
 def _stretch(symbol: Ints, period: int) -> tuple[int, int]:
-    """Return the longest stretch in which each period is like the next."""
+    """Return the longest stretch in which each period is similar to the next."""
     alike = symbol[period:] == symbol[:-period]
     if len(alike) < period:
         return 0, 0
@@ -144,12 +145,12 @@ def _stretch(symbol: Ints, period: int) -> tuple[int, int]:
         return 0, 0
     begins, ends = edges[::2], edges[1::2]
     longest = int(np.argmax(ends - begins))
-    # The last window that holds spans one period, and is like the period behind it.
+    # The last similar window spans one period, and the period after it belongs to the stretch.
     return int(begins[longest]), int(ends[longest]) - 1 + 2 * period
 
 
 def _cuts(time: Ints, period: int, first: int, last: int) -> Ints:
-    """Return where the iterations of a stretch begin, at most one of them cut by its end."""
+    """Return the starts of the iterations of a stretch; its end may cut the last iteration."""
     pause = np.diff(time, prepend=time[:1])
     whole = (last - first) // period
     by_phase = pause[first : first + whole * period].reshape(whole, period)

@@ -1,4 +1,4 @@
-"""The innermost range around a moment on a thread, and the direction that ranges name."""
+"""Lookup of the innermost range by thread and time, and of the direction in its text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ON_THREADS: Final = ("module", "annotation", "step", "nvtx")
 
 _BACKWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:backward|bwd|bprop)(?: ?##|: .*)?$"
 BOTH_DIRECTIONS: Final = r"(?i)forward *(?:\+|&|and) *backward"
-"""Ranges around both passes at once, as CNTK's: of neither, and no layer."""
+"""Ranges around both passes, as CNTK's; they have no direction and are not layers."""
 _FORWARD: Final = r"(?i)(?:^|[ ._:/#-])(?:forward|fwd|fprop)(?: ?##|: .*)?$"
 DIRECTION_WORD: Final = r"(?:forward|backward|fwd|bwd|fprop|bprop)"
 DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
@@ -23,11 +23,11 @@ DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The ranges that lie on threads, nested among their kind.
+class ThreadRanges:
+    """The nested ranges of threads.
 
-    ``row`` holds each one's row in ``ranges``; ``backward`` is 1 inside a range whose text names
-    backward, 0 inside one that names forward, :data:`NONE` without either.
+    ``row`` is the row of each in ``ranges``. ``backward`` is 1 inside a range whose text has a word
+    for backward, 0 inside one for forward, :data:`NONE` otherwise.
     """
 
     row: Ints
@@ -35,8 +35,8 @@ class Surroundings:
     backward: Ints
 
     @classmethod
-    def of(cls, ranges: pl.DataFrame, key: Ints) -> Surroundings:
-        """Nest ``ranges``, whose threads are numbered ``key``."""
+    def of(cls, ranges: pl.DataFrame, key: Ints) -> ThreadRanges:
+        """Return the nested ``ranges``; ``key`` is the number of each one's thread."""
         chosen = ranges["kind"].is_in(_ON_THREADS).to_numpy()
         frame = ranges.filter(chosen)
         nesting = Nesting.of(key[chosen], frame["start"].to_numpy(), frame["duration"].to_numpy())
@@ -56,12 +56,12 @@ class Surroundings:
         return cls(np.flatnonzero(chosen), nesting, inherit(nesting, own["backward"].to_numpy()))
 
     def innermost(self, key: Ints, time: Ints) -> Ints:
-        """Return the row in ``ranges`` of the innermost range around each moment."""
+        """Return the row in ``ranges`` of the innermost range at each (thread, time)."""
         found = self.nesting.innermost(key, time)
         return take(self.row, found)
 
     def direction_at(self, key: Ints, time: Ints) -> pl.Series:
-        """Return "forward", "backward" or null for each moment, by the ranges' texts."""
+        """Return "forward", "backward" or null at each (thread, time), by the ranges' texts."""
         found = self.nesting.innermost(key, time)
         backward = take(self.backward, found)
         return pl.Series(backward).replace_strict(
@@ -69,7 +69,7 @@ class Surroundings:
         )
 
     def nested(self, ranges: pl.DataFrame) -> pl.DataFrame:
-        """Return ``ranges`` with parent and depth; both null for those on no thread."""
+        """Return ``ranges`` with parent and depth; both are null outside threads."""
         parent = np.full(ranges.height, NONE, dtype=np.int64)
         depth = np.full(ranges.height, NONE, dtype=np.int64)
         above = self.nesting.parent

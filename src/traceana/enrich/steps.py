@@ -1,4 +1,4 @@
-"""Steps (iterations): their markers, and the step that was running at a moment."""
+"""Steps (iterations): their markers, and the lookup of a step by process and time."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STEP_TEXT: Final = (
 
 
 WARM_UP_TEXT: Final = r"(?i)^warm[ _-]?up[ _:#=-]*\d*$"
-"""Ranges around warm-up iterations: neither steps nor parts of a layer."""
+"""Ranges around warm-up iterations; they are not steps and not layers."""
 
 OPTIMIZER_STEP: Final = "Optimizer.step"
 """torch.profiler records ``Optimizer.step#SGD.step`` around every ``optimizer.step()``."""
 
 SET_BY_PROGRAM: Final = ("annotation", "nvtx", "nvtx_start")
-"""Kinds of ranges on the host that the program or its framework names."""
+"""Kinds of host ranges whose text is set by the program or its framework."""
 
 _NUMBERED: Final = r"[#*]?\d+$"
 _NUMBER: Final = r"(\d+)\]?$"
@@ -42,14 +42,13 @@ _MOST_CANDIDATES: Final = 6
 
 
 def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
-    """Return the ``steps`` table of ``trace``; ``activities`` are its own with their calls.
+    """Return the ``steps`` table of ``trace``; ``activities`` are its activities with calls.
 
-    One kind of evidence marks the steps of all processes, the first of these that there is: the
-    profiler's own step ranges; ranges with the name of an iteration, on the thread that launches
-    the work, that launch at least half of it; the steps of the optimizer; the period of the
-    kernels; ranges with such a name on another thread, or a single one. Ranges that the profiler
-    draws on the device's timeline mark nothing. ``marker`` replaces all of this: see
-    :func:`marked_by`.
+    The first of these sources marks the steps of all processes: the profiler's own step ranges;
+    ranges named as iterations on the launching thread that launch at least half of the work; the
+    steps of the optimizer; the period of the kernels; ranges named as iterations on another thread,
+    or a single one. Annotations on the device's timeline are not used. ``marker`` replaces all of
+    these: see :func:`marked_by`.
     """
     if marker is not None:
         return marked_by(trace, activities, marker)
@@ -68,13 +67,13 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
 
 
 def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFrame:
-    """Return the ``steps`` table that the ranges named by ``marker`` make.
+    """Return the ``steps`` table of the ranges that match ``marker``.
 
     ``marker`` is the text of host ranges, with or without their number, or else a regular
     expression that is searched for in the texts. The outermost of the matching ranges are the
-    steps; where they are the optimizer's, a step ends with each iteration's last. Raises
-    :class:`~traceana.errors.BadStepMarkerError` on an invalid expression, and
-    :class:`~traceana.errors.NoSuchSelectionError` where no range matches.
+    steps. If they are steps of the optimizer, a step ends with the last one of each iteration.
+    Raises :class:`~traceana.errors.BadStepMarkerError` on an invalid expression, and
+    :class:`~traceana.errors.NoSuchSelectionError` if no range matches.
     """
     chosen = marks(trace, marker)
     if chosen["text"].cast(pl.String).str.starts_with(f"{OPTIMIZER_STEP}#").all():
@@ -83,7 +82,7 @@ def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFra
 
 
 def marks(trace: Trace, marker: str) -> pl.DataFrame:
-    """Return the host ranges (of an old trace, operators) that ``marker`` names."""
+    """Return the host ranges (in old traces, operators) that match ``marker``."""
     ranges = trace.ranges.filter(pl.col("kind").is_in(_ON_HOST))
     named_ops = pl.lit("annotation").cast(trace.ranges.schema["kind"]).alias("kind")
     columns = ("text", "kind", "process", "thread", "start", "duration")
@@ -105,9 +104,9 @@ def marks(trace: Trace, marker: str) -> pl.DataFrame:
 
 
 def as_steps(trace: Trace, marker: str) -> pl.DataFrame:
-    """Return the ranges of ``trace``, those that the program set and ``marker`` names as steps.
+    """Return the ranges of ``trace``, with kind ``step`` for the program's that match ``marker``.
 
-    Ranges of the optimizer stay what they are: they end a step.
+    Ranges of the optimizer keep their kind, because they are not steps: they end a step.
     """
     text = pl.col("text").cast(pl.String)
     named = marks(trace, marker)["text"].unique().cast(pl.String)
@@ -130,9 +129,9 @@ def _compiled(marker: str) -> re.Pattern[str]:
 
 
 def candidates(ranges: pl.DataFrame) -> str:
-    """Return the names of the program's ranges that repeat, most frequent first, for people.
+    """Return the names of the program's repeated ranges as text, most frequent first.
 
-    Numbers at their ends are left out. Empty where none repeats.
+    Names are without trailing numbers. Empty if no range repeats.
     """
     counted = (
         ranges.filter(pl.col("kind").is_in(("step", *SET_BY_PROGRAM)))
@@ -150,11 +149,10 @@ def candidates(ranges: pl.DataFrame) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """When and by which thread work was launched: ``process``, ``thread``, ``time``, ``weight``.
+    """Process, thread, time and weight of the launches of work.
 
-    The work of a device, its weight the duration (at least 1 ns); without any, operators; without
-    any, ranges.
-    ``kernel`` is false for copies, which a data loader may launch.
+    Work is device work with its duration (at least 1 ns) as the weight, else operators, else
+    ranges. ``kernel`` is false for copies, which a data loader may launch.
     """
 
     frame: pl.DataFrame
@@ -169,7 +167,7 @@ class _Work:
                 "process",
                 calls["thread"].gather(at).alias("thread"),
                 pl.coalesce(calls["start"].gather(at), "start").alias("time"),
-                # A clock may be too coarse for the shortest kernels; they are work all the same.
+                # A coarse clock gives the shortest kernels a duration of 0; they count as work.
                 pl.col("duration").clip(1).alias("weight"),
                 pl.col("kind").is_in(["kernel", "graph"]).alias("kernel"),
             )
@@ -184,14 +182,14 @@ class _Work:
         return cls(frame.sort("time"))
 
     def of_process(self, process: int | None) -> pl.DataFrame:
-        """Return the work of ``process``, or all where it is not known whose it is."""
+        """Return the work of ``process``, or all work if no process is recorded."""
         if process is None or self.frame["process"].null_count() == self.frame.height:
             return self.frame
         return self.frame.filter(pl.col("process") == process)
 
     def launched(self, marks: pl.DataFrame) -> tuple[int, int, int]:
-        """Return the weight inside ``marks`` (disjoint, of one process), from the first to the
-        last of them, and of the kernels inside that a thread of theirs launched."""
+        """Return the weight inside ``marks`` (disjoint, of one process), the weight from the first
+        to the last of them, and that of the kernels inside that were launched on their threads."""
         work = self.of_process(marks["process"][0])
         own = work.filter(pl.col("kernel") & pl.col("thread").is_in(marks["thread"].implode()))
         first, last = marks["start"].min(), (marks["start"] + marks["duration"]).max()
@@ -207,9 +205,9 @@ def _inside(work: pl.DataFrame, windows: pl.DataFrame) -> int:
 
 
 def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost of the ranges ``found``, of each process one after the other.
+    """Return the outermost of the ranges ``found``, without overlaps within a process.
 
-    Where those of several threads overlap, the thread's count that launches most inside of them.
+    If ranges of several threads overlap, those of the thread that launches most work are returned.
     """
     found = _of_known_process(found)
     kept = [found.clear()]
@@ -223,7 +221,7 @@ def _of_one_timeline(found: pl.DataFrame, trace: Trace, activities: pl.DataFrame
 
 
 def _of_known_process(found: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges without those of a null process, where the process of others is known."""
+    """Return the ranges with a process, or all ranges if no process is recorded."""
     known = pl.col("process").is_not_null()
     return found.filter(known) if found["process"].null_count() < found.height else found
 
@@ -235,18 +233,18 @@ def _outermost(found: pl.DataFrame, keys: Ints) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Optimizer:
-    """The ``process``, ``thread`` and ``end`` of the optimizer's step that ends each iteration."""
+    """The optimizer steps that end iterations: ``process``, ``thread`` and ``end``."""
 
     ends: pl.DataFrame
 
     @classmethod
     def of(cls, ranges: pl.DataFrame) -> _Optimizer:
-        """Return the optimizer steps among ``ranges``.
+        """Return the optimizer steps among ``ranges`` that end iterations.
 
-        Of each process those of the thread count that has most, outermost, of the optimizer class
-        that steps most often, of equals the one that begins to last: two networks that are
-        trained in turn step two optimizers in one iteration. Where each batch of the data loader
-        is followed by as many steps, the last of them ends the iteration.
+        In each process they are the outermost ranges of the thread that has most, of the optimizer
+        class that steps most often. Of equally frequent classes the one that starts last counts:
+        two networks that are trained in turn step two optimizers per iteration. If every batch of
+        the data loader has equally many steps, the last of them ends the iteration.
         """
         text = pl.col("text").cast(pl.String)
         by_program = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM))
@@ -272,7 +270,7 @@ class _Optimizer:
         return cls(pl.concat([found.clear(), *kept]).select("process", "thread", end))
 
     def table(self, fewest: int = 2) -> pl.DataFrame:
-        """Return the steps between the ends, of processes with at least ``fewest`` of them."""
+        """Return the steps between the ends, of processes with at least ``fewest`` ends."""
         ends = self.ends.filter(pl.len().over("process") >= fewest).sort("process", "end")
         start = pl.col("end").shift(1).over("process").fill_null(0)
         return conform(
@@ -287,8 +285,8 @@ class _Optimizer:
         )
 
     def agrees(self, marks: pl.DataFrame) -> bool:
-        """Return whether ``marks``, of one process, can be iterations: on the optimizer's thread,
-        and not several of them to one of its steps."""
+        """Return whether ``marks``, of one process, can be iterations: they are on the optimizer's
+        thread, and there is one of them per optimizer step."""
         process = pl.col("process").eq_missing(pl.lit(marks["process"][0], pl.Int64))
         ends = self.ends.filter(process)
         if ends.is_empty():
@@ -300,9 +298,9 @@ class _Optimizer:
 
 
 def _last_of_batch(steps: pl.DataFrame, loads: pl.Series) -> pl.DataFrame:
-    """Return the last of the optimizer steps behind each of the ``loads`` of a batch.
+    """Return the last optimizer step after each of the ``loads`` of a batch.
 
-    All of them where not each batch, those at the recording's edges apart, has as many.
+    Return all steps if batches, except the first and the last, differ in the number of steps.
     """
     batch = np.searchsorted(loads.to_numpy(), steps["start"].to_numpy())
     last = np.flatnonzero(np.diff(batch, append=len(loads) + 1))
@@ -315,12 +313,11 @@ def _last_of_batch(steps: pl.DataFrame, loads: pl.Series) -> pl.DataFrame:
 def _named(
     found: pl.DataFrame, trace: Trace, activities: pl.DataFrame, optimizer: _Optimizer
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the steps that ranges named as iterations mark unambiguously, and fallback
-    candidates.
+    """Return the steps of ranges that are unambiguously iterations, and fallback candidates.
 
-    Of each process those of one name count: that launch most, of equals the fewest. Unambiguous
-    are several ranges on a thread that launches kernels in them, the optimizer's if it is known,
-    unless several of them lie between two steps of the optimizer: micro-batches.
+    In each process the ranges of one name count: those that launch most work, and of equals the
+    fewest. Ranges are unambiguous if there are several, on a thread that launches kernels inside
+    them (the optimizer's, if known), and not several per optimizer step (micro-batches).
     """
     stem = pl.col("text").cast(pl.String).str.extract(_STEM, 1).str.to_lowercase()
     sure, rest = [found.clear()], [found.clear()]
@@ -345,7 +342,7 @@ def _named(
 
 
 def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the outermost ranges of one process: all where threads take turns, else by thread."""
+    """Return the outermost ranges of one process, by thread if those of threads overlap."""
     (keys,) = thread_keys(found)
     outer = _outermost(found, keys)
     if _outermost(outer, np.zeros(outer.height, dtype=np.int64)).height == outer.height:
@@ -356,8 +353,8 @@ def _timelines(found: pl.DataFrame) -> list[pl.DataFrame]:
 def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
     """Return the ``steps`` table of ranges that are steps.
 
-    Their numbers are those of their texts, or where these do not distinguish the steps of a
-    process, their order.
+    Steps have the numbers of their texts, or are numbered in order if these are not distinct within
+    a process.
     """
     text = pl.col("text").cast(pl.String)
     number = pl.col("number")
@@ -386,9 +383,9 @@ def _table(found: pl.DataFrame, marker: str | None = None) -> pl.DataFrame:
 
 
 def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
-    """Return how many steps of its process each of ``ranges`` holds from begin to end.
+    """Return the number of whole steps of its process within each of ``ranges``.
 
-    Steps by optimizers or by the period of the kernels do not count.
+    Steps that are found by optimizer or by the period of the kernels are not counted.
     """
     count = np.zeros(ranges.height, dtype=np.int64)
     marked = table.filter(~pl.col("source").is_in([PERIOD, OPTIMIZER_STEP]))
@@ -406,9 +403,9 @@ def whole_steps_within(table: pl.DataFrame, ranges: pl.DataFrame) -> Ints:
 
 
 def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
-    """Return the row in ``table`` of the step that was running in ``process`` at ``time``.
+    """Return the row in ``table`` of the step of ``process`` at ``time``, or NONE.
 
-    A null process is looked up among all steps, whatever their process.
+    A null process is looked up among the steps of all processes.
     """
     if table.is_empty():
         return np.full(len(time), NONE, dtype=np.int64)
@@ -439,9 +436,9 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
 
 
 def remarked(trace: Trace, marker: str) -> Trace:
-    """Return an attributed ``trace`` with the steps that ``marker`` marks: see :func:`marked_by`.
+    """Return an attributed ``trace`` with the steps of ``marker``: see :func:`marked_by`.
 
-    Its layers stay as they are. Raises the errors of :func:`marked_by`.
+    Its layers are unchanged. Raises the errors of :func:`marked_by`.
     """
     activities = trace.activities
     ranks = activities["rank"].unique().sort()

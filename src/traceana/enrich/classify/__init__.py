@@ -1,7 +1,7 @@
-"""From a kernel's name to its class.
+"""Classification of kernels by name.
 
-Rules are data (``rules/*.toml``, one file a library family); the engine that runs them is small and
-independent of the libraries. See ``docs/classification.md``.
+Rules are data (``rules/*.toml``, one file per family of libraries), and the engine is independent
+of the libraries. See ``docs/classification.md``.
 """
 
 from traceana.enrich.classify.engine import Explanation, classify_names, explain

@@ -1,7 +1,7 @@
-"""Runs a rule set over names: every rule over all open names at once, each distinct name once.
+"""Application of a rule set to names: each rule to all undecided distinct names at once.
 
-Patterns run in polars' Rust regular expressions, whose time is linear in the text whatever the
-pattern. Names are only ever text to be searched, never patterns.
+Patterns run in polars' Rust regular expressions, whose time is linear in the text for every
+pattern. Names are only searched; they are never used as patterns.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Indices = npt.NDArray[np.int64]
 
 _GROUP: Final = re.compile(r"\$(\d)")
 _AT_ONCE: Final = 64
-"""Rules that are run together; a name that one decides is still searched for those beside it."""
+"""Rules per batch; names that a rule decides are dropped at the end of its batch."""
 
 
 def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = None) -> pl.DataFrame:
-    """Return the classes of kernel, copy and operator names: a row a name, :data:`CLASS_SCHEMA`.
+    """Return the class of each kernel, copy or operator name, as :data:`CLASS_SCHEMA`.
 
-    ``rules`` defaults to traceana's own. A null in ``names`` is read as the empty name.
+    ``rules`` defaults to traceana's own. A null in ``names`` is treated as an empty name.
     """
     chosen = load_rules() if rules is None else rules
     given = pl.Series("name", names, dtype=pl.String).fill_null("")
@@ -44,10 +44,9 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The class of one name and how it came about.
+    """The class of one name, and the rule that decided it.
 
-    ``also_matched`` are the ids of the rules after the deciding one that match too, in the order
-    in which they would have been tried.
+    ``also_matched`` are the ids of later rules that match too, in their order.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Explanation:
 
 
 def explain(name: str, rules: RuleSet | None = None) -> Explanation:
-    """Return the class of ``name`` under ``rules`` (traceana's own by default), with its reason."""
+    """Return the class of ``name`` by ``rules`` (default: traceana's own), with its reason."""
     chosen = load_rules() if rules is None else rules
     names = canonical(pl.Series("name", [name], dtype=pl.String))
     heads = heads_of(names)
@@ -89,9 +88,9 @@ def _classify_distinct(names: pl.Series, rules: RuleSet) -> pl.DataFrame:
 
 
 def _deciding_rules(names: pl.Series, heads: pl.Series, rules: Sequence[Rule]) -> Indices:
-    """Return for each name the position of the first rule that matches; the last matches all.
+    """Return the position of the first rule that matches each name; the last rule matches all.
 
-    ``names`` are in their canonical spelling, ``heads`` their heads.
+    ``names`` are in canonical spelling, ``heads`` are their heads.
     """
     deciding = np.full(len(names), len(rules) - 1, dtype=np.int64)
     undecided = _Undecided(names, heads)
@@ -108,10 +107,10 @@ def matches(rules: Sequence[Rule], names: pl.Series, heads: pl.Series) -> list[b
 
 
 class _Undecided:
-    """The names that no rule has decided yet, grouped by their heads.
+    """The names that are not decided yet, grouped by their heads.
 
-    Most rules look at heads, which are far fewer than names, and a head is dropped as soon
-    as all its names are decided.
+    Most rules match heads, and there are far fewer heads than names. A head is dropped as soon as
+    all its names are decided.
     """
 
     def __init__(self, names: pl.Series, heads: pl.Series) -> None:
@@ -127,7 +126,7 @@ class _Undecided:
     def matching(self, rules: Sequence[Rule]) -> list[Indices]:
         """Return the rows of the undecided names that each of ``rules`` matches.
 
-        All patterns are compiled and run at once, so that they share the processor's cores.
+        All patterns are compiled and run in one query, so that they run in parallel.
         """
         rows = self._by_head(rules)
         searches = {
@@ -140,13 +139,13 @@ class _Undecided:
         return rows
 
     def decide(self, rows: Indices) -> Indices:
-        """Take ``rows`` out; return those of them that were undecided."""
+        """Mark ``rows`` as decided and return those that were undecided."""
         fresh = rows[self._open[rows]]
         self._open[fresh] = False
         return fresh
 
     def forget_decided(self) -> None:
-        """Search heads without undecided names no longer."""
+        """Drop the heads without undecided names."""
         still = self._open[self._rows]
         group = np.repeat(np.arange(len(self._counts)), self._counts)[still]
         counts = np.bincount(group, minlength=len(self._counts))
@@ -157,7 +156,7 @@ class _Undecided:
         self._counts = counts[live]
 
     def _by_head(self, rules: Sequence[Rule]) -> list[Indices]:
-        """Return the rows of the undecided names whose heads let each of ``rules`` match."""
+        """Return, for each of ``rules``, the rows of the undecided names whose heads match."""
         none = np.empty(0, dtype=np.int64)
         rows = [self._rows if self._can_match(rule) else none for rule in rules]
         searched = {
@@ -186,7 +185,7 @@ def _on_name(rule: Rule) -> pl.Expr:
 
 
 def _distinct(texts: pl.Series) -> tuple[pl.Series, Indices]:
-    """Return the distinct texts, and for each text the position of its distinct one."""
+    """Return the distinct texts, and the position of each text among them."""
     distinct = texts.unique(maintain_order=True)
     table = pl.DataFrame({"text": distinct}).with_row_index("position")
     joined = (
@@ -196,7 +195,7 @@ def _distinct(texts: pl.Series) -> tuple[pl.Series, Indices]:
 
 
 def _rule_table(rules: Sequence[Rule]) -> pl.DataFrame:
-    """Return one row a rule: the columns that it sets."""
+    """Return one row per rule, with the columns that it sets."""
     columns = {name: [rule.columns.get(name) for rule in rules] for name in CLASS_COLUMNS}
     table = pl.DataFrame(columns, schema=CLASS_COLUMNS)
     return table.with_columns(rule=pl.Series([rule.id for rule in rules], dtype=pl.String))
@@ -205,10 +204,10 @@ def _rule_table(rules: Sequence[Rule]) -> pl.DataFrame:
 def _complete(
     classes: pl.DataFrame, names: pl.Series, heads: pl.Series, attributes: Sequence[Attribute]
 ) -> pl.DataFrame:
-    """Return ``classes``, nulls filled by the first attribute that reads a value in the name.
+    """Return ``classes`` with nulls filled by the first attribute that finds a value in the name.
 
-    ``classes`` has one row a distinct name and the class columns; ``names`` are its names in their
-    canonical spelling, ``heads`` their heads.
+    ``classes`` has the class columns and one row per distinct name. ``names`` are these names in
+    canonical spelling, ``heads`` are their heads.
     """
     parts = {"name": names, "head": heads}
     category, library = _Choice(classes["category"]), _Choice(classes["library"])
@@ -233,8 +232,8 @@ def _complete(
 def _turns(attributes: Sequence[Attribute]) -> list[list[Attribute]]:
     """Return the first attribute of every column, then the second of every column, and so on.
 
-    Those of one column fill what the ones before left open. Columns are independent of each other,
-    so a turn runs at once.
+    The attributes of a column fill the nulls that earlier ones left. Columns are independent, so
+    the attributes of a turn run in one query.
     """
     by_column: dict[str, list[Attribute]] = {}
     for attribute in attributes:
@@ -244,7 +243,7 @@ def _turns(attributes: Sequence[Attribute]) -> list[list[Attribute]]:
 
 
 class _Choice:
-    """Which rows hold one of a few values of a column; every row where no values are named."""
+    """Lookup of the rows of a column that have one of a few values."""
 
     def __init__(self, column: pl.Series) -> None:
         distinct = column.unique(maintain_order=True)
@@ -254,6 +253,7 @@ class _Choice:
         ).to_numpy()
 
     def among(self, values: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return which rows have one of ``values``; all rows if ``values`` is empty."""
         wanted = np.full(len(self._position), not values, dtype=np.bool_)
         for value in values:
             if value in self._position:
@@ -263,7 +263,7 @@ class _Choice:
 
 
 def _reading(rows: npt.NDArray[np.int64], texts: pl.Series, attribute: Attribute) -> pl.LazyFrame:
-    """Return what ``attribute`` reads in ``texts``, where it does: ``row`` and ``value``."""
+    """Return ``row`` and ``value`` of the ``texts`` in which ``attribute`` finds a value."""
     text = pl.col("text")
     if isinstance(attribute.value, bool) or "$" not in attribute.value:
         value: pl.Expr = pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))

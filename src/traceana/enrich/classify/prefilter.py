@@ -1,7 +1,7 @@
-"""The words that a text must contain for a pattern to match it at all.
+"""The literals that a text must contain for a pattern to match.
 
-Compiling a pattern costs a thousand times more than looking for a word, and most rules have
-nothing to match in a given trace. So a pattern is only compiled where one of its literals occurs.
+Compiling a pattern takes a thousand times longer than searching for a literal, and most rules
+match no name of a given trace. So a pattern is compiled only if one of its literals occurs.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _EDGES: Final = frozenset("bBAz<>")
 _CLASSES: Final = frozenset("dDwWsSpPuUxantrfv0")
 
 _SHORTEST: Final = 3
-"""A literal of fewer letters occurs nearly everywhere: looking for it decides nothing."""
+"""Shorter literals occur in nearly every text and exclude no pattern."""
 
 _LONGEST_TEXT: Final = 200_000
-"""Bytes beyond which every pattern will find its literal: compile them all."""
+"""Bytes of text above which nearly all literals occur, so that all patterns are compiled."""
 
 
 class Words:
-    """The text that rules will be matched with, and which patterns can match in it."""
+    """Texts that patterns are matched against."""
 
     def __init__(self, texts: pl.Series) -> None:
-        """Take ``texts`` as a whole."""
+        """Join and case-fold ``texts``."""
         short = texts.estimated_size() <= _LONGEST_TEXT
         self._text = "\n".join(texts.to_list()).casefold() if short else None
 
     def allow(self, pattern: str) -> bool:
-        """Return whether ``pattern`` can match; false is certain, true is not."""
+        """Return false if ``pattern`` cannot match any of the texts, else true."""
         if self._text is None:
             return True
         wanted = literals(pattern)
@@ -55,9 +55,9 @@ class Words:
 
 @functools.lru_cache(maxsize=4096)
 def literals(pattern: str) -> frozenset[str] | None:
-    """Return case-folded words: every match of ``pattern`` contains at least one of them.
+    """Return case-folded words such that every match of ``pattern`` contains one of them.
 
-    ``None`` where there are no such words.
+    ``None`` if there are no such words.
     """
     if _VERBOSE.search(pattern):
         return None
@@ -65,25 +65,28 @@ def literals(pattern: str) -> frozenset[str] | None:
 
 
 def _alternatives(tokens: Iterator[re.Match[str]]) -> frozenset[str] | None:
-    """Read up to the end of the group; every alternative must have words of its own."""
+    """Return the words of the alternatives up to the end of the group.
+
+    ``None`` if an alternative has no words.
+    """
     found: set[str] = set()
-    sure = True
+    complete = True
     branch = _Branch()
     for token in tokens:
         kind = token.lastgroup
         if kind == "close":
             break
         if kind == "or":
-            sure = branch.add_to(found) and sure
+            complete = branch.add_to(found) and complete
             branch = _Branch()
         else:
             branch.read(kind, token.group(), tokens)
-    sure = branch.add_to(found) and sure
-    return frozenset(found) if sure else None
+    complete = branch.add_to(found) and complete
+    return frozenset(found) if complete else None
 
 
 class _Branch:
-    """One alternative as it is read: the letters that follow each other, and the best words."""
+    """Parser of one alternative: the current run of letters, and the best words so far."""
 
     def __init__(self) -> None:
         self._run = ""
@@ -107,14 +110,14 @@ class _Branch:
             self._end_run()
 
     def add_to(self, found: set[str]) -> bool:
-        """Add the words of this alternative to ``found``; false where it has none."""
+        """Add the words of this alternative to ``found``; return whether it has any."""
         self._settle()
         self._end_run()
         found.update(self._best or ())
         return self._best is not None
 
     def _repeat(self, text: str) -> None:
-        """What may be missing counts for nothing; what may come again ends the run of letters."""
+        """Drop the last letter or group if it is optional, and end the run of letters."""
         optional = text[0] in "*?" or text.startswith("{0")
         if optional:
             self._group = None
@@ -123,7 +126,7 @@ class _Branch:
         self._end_run()
 
     def _settle(self) -> None:
-        """Weigh the words of a group that turned out not to be optional."""
+        """Compare the words of a group that is not optional."""
         if self._group is not None:
             self._weigh(self._group)
             self._group = None
@@ -134,7 +137,7 @@ class _Branch:
         self._run = ""
 
     def _weigh(self, words: Iterable[str]) -> None:
-        """Keep the words whose shortest is longest: they are the rarest."""
+        """Keep the set of words whose shortest word is longest, because it is the rarest."""
         words = frozenset(words)
         if self._best is None or min(map(len, words)) > min(map(len, self._best)):
             self._best = words

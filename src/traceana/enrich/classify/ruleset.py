@@ -1,6 +1,6 @@
-"""The rules of classification: read from TOML files, checked, typed, in the order of trial.
+"""The classification rules: read from TOML files, validated, typed, in order.
 
-A file that cannot be used is refused with the file and the rule or line that is wrong.
+Errors name the file, the line and the rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ClassValue = str | bool
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A name that a rule must decide, with the columns that the row must then hold."""
+    """A name that a rule must decide, with the expected columns of its class."""
 
     name: str
     columns: Mapping[str, ClassValue | None] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern of names, and the class of those that match it.
+    """A pattern of names, and the class of the names that match it.
 
     ``head`` is matched against the name's head (:func:`.spelling.heads_of`), ``name`` against the
-    whole name. Both must match where both are given, and ``unless`` must not match the whole name.
+    whole name. If both are given, both must match. ``unless`` must not match the whole name.
     """
 
     id: str
@@ -56,11 +56,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A column that is read from names of some categories, where no rule has set it.
+    """A pattern that sets a column from the name, for names of some categories.
 
-    Of the attributes of a column the first that matches wins. ``value`` may hold ``$1``, ``$2`` …
-    for the groups of ``pattern``; with ``values`` the outcome is looked up there, and what is not
-    found there counts as no match. ``name_part`` is ``name`` or ``head``.
+    It applies if no rule and no earlier attribute has set the column. ``value`` may contain ``$1``,
+    ``$2`` … for the groups of ``pattern``. With ``values`` the result is looked up there, and a
+    missing key is no match. ``name_part`` is ``name`` or ``head``.
     """
 
     column: str
@@ -75,9 +75,9 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in the order in which they are tried, and the attributes that complete a class.
+    """Rules in the order in which they are checked, and the attributes that complete a class.
 
-    The last rule matches every name, so every name is decided.
+    The last rule matches every name.
     """
 
     rules: tuple[Rule, ...]
@@ -90,19 +90,19 @@ _ATTRIBUTE_KEYS: Final = {
 }
 
 
-def rules_in_use(given: Path | None) -> RuleSet:
-    """Return the rules of ``given``, then those of the configuration directory, then our own.
+def rules_in_use(extra: Path | None) -> RuleSet:
+    """Return the rules of ``extra``, then those of the configuration directory, then traceana's.
 
     Raises the errors of :func:`load_rules`.
     """
-    return load_rules(*(file for file in (given, _configured_rules()) if file is not None))
+    return load_rules(*(file for file in (extra, _configured_rules()) if file is not None))
 
 
 def _configured_rules() -> Path | None:
-    """Return the user's rule file, where there is one: ``traceana/rules.toml``.
+    """Return the user's rule file ``traceana/rules.toml``, or ``None`` if it does not exist.
 
-    It is looked for in ``$XDG_CONFIG_HOME``, or ``~/.config`` where that is unset, empty or, by
-    the XDG Base Directory Specification, not an absolute path.
+    Its directory is ``$XDG_CONFIG_HOME``, or ``~/.config`` if that is unset, empty or, by the XDG
+    Base Directory Specification, not an absolute path.
     """
     home = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
@@ -113,14 +113,14 @@ def _configured_rules() -> Path | None:
 def load_rules(*files: Path) -> RuleSet:
     """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
-    Raises :class:`BadRulesError` where a file is not TOML, a key or value is unknown, a pattern
-    is invalid, or a rule's id is taken; :class:`NotFoundError` where the file is missing.
+    Raises :class:`BadRulesError` if a file is not TOML, a key or value is unknown, a pattern is
+    invalid, or two rules have one id, and :class:`NotFoundError` if a file does not exist.
     """
-    theirs = [_rules_of(file) for file in files]
-    whole = _joined([*theirs, _own_rules()])
+    of_users = [_rules_of(file) for file in files]
+    whole = _joined([*of_users, _own_rules()])
     if files:
-        # Our own first: an id that is taken is the user's to rename.
-        _check_ids((*_own_rules().rules, *(rule for part in theirs for rule in part.rules)))
+        # traceana's rules come first, so that the error names the user's file for a duplicate id.
+        _check_ids((*_own_rules().rules, *(rule for part in of_users for rule in part.rules)))
     return whole
 
 
@@ -129,7 +129,7 @@ def _own_rules() -> RuleSet:
     folder = resources.files("traceana.enrich.classify") / "rules"
     order = tomllib.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
     texts = ((file, (folder / file).read_text(encoding="utf-8")) for file in order)
-    # The tests check our own patterns; compiling them here again costs as much as classifying.
+    # The tests check traceana's patterns. Compiling them here takes as long as classification.
     return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
 
 
@@ -139,7 +139,7 @@ def _rules_of(file: Path) -> RuleSet:
     except FileNotFoundError:
         raise NotFoundError(f"{file}: no such file; give a TOML file of rules") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRulesError(f"{file}: cannot be read as text ({error})") from None
+        raise BadRulesError(f"{file}: cannot be read ({error}); give a UTF-8 TOML file") from None
     return parse_rules(text, str(file))
 
 
@@ -151,14 +151,17 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
         raise BadRulesError(f"{file}: not valid TOML: {error}") from None
     unknown = set(content) - {"library", "rule", "attribute"}
     if unknown:
-        raise BadRulesError(f"{file}: unknown key {sorted(unknown)[0]!r} at the top of the file")
+        raise BadRulesError(
+            f"{file}: unknown key {sorted(unknown)[0]!r} at the top level; keys: library, rule, "
+            "attribute"
+        )
     library = content.get("library")
     rules = [
-        _rule(table, _Place(file, text, "rule", number, check_patterns), library)
+        _rule(table, _Location(file, text, "rule", number, check_patterns), library)
         for number, table in enumerate(_tables(content, "rule", file), start=1)
     ]
     attributes = [
-        _attribute(table, _Place(file, text, "attribute", number, check_patterns))
+        _attribute(table, _Location(file, text, "attribute", number, check_patterns))
         for number, table in enumerate(_tables(content, "attribute", file), start=1)
     ]
     return RuleSet(tuple(rules), tuple(attributes))
@@ -176,13 +179,15 @@ def _check_ids(rules: Iterable[Rule]) -> None:
     seen: dict[str, str] = {}
     for rule in rules:
         if rule.id in seen:
-            where = seen[rule.id]
-            raise BadRulesError(f"{rule.file}: rule id {rule.id!r} is taken by {where}; rename it")
+            other = seen[rule.id]
+            raise BadRulesError(
+                f"{rule.file}: rule id {rule.id!r} is already used in {other}; rename it"
+            )
         seen[rule.id] = rule.file
 
 
-class _Place:
-    """Where in a file something stands, for messages."""
+class _Location:
+    """The location of a table in a file, for error messages."""
 
     def __init__(self, file: str, text: str, kind: str, number: int, check_patterns: bool) -> None:
         self._file, self._text, self._kind, self._number = file, text, kind, number
@@ -195,7 +200,7 @@ class _Place:
     def error(
         self, table: Mapping[str, Any], problem: str, key: str | None = None
     ) -> BadRulesError:
-        """Return the error to raise; it names the line of ``key``, or of the whole table."""
+        """Return the error to raise, with the line of ``key``, or of the table."""
         label = table.get("id") or table.get("column") or f"number {self._number}"
         return BadRulesError(f"{self._file}:{self._line(key)}: {self._kind} {label}: {problem}")
 
@@ -218,49 +223,51 @@ def _tables(content: Mapping[str, Any], key: str, file: str) -> list[dict[str, A
     return tables
 
 
-def _rule(table: dict[str, Any], place: _Place, library: str | None) -> Rule:
-    _check_keys(table, _RULE_KEYS, ("id", "reason", "category"), place)
+def _rule(table: dict[str, Any], location: _Location, library: str | None) -> Rule:
+    _check_keys(table, _RULE_KEYS, ("id", "reason", "category"), location)
     if "head" not in table and "name" not in table:
-        raise place.error(table, "needs a pattern: head, name or both")
+        raise location.error(table, "needs a pattern: head, name or both")
     for key in ("id", "reason"):
-        _text(table, key, place)
+        _text(table, key, location)
     columns = {key: table[key] for key in SETTABLE_COLUMNS if key in table}
     if library is not None:
         columns.setdefault("library", library)
     for column, value in columns.items():
-        _check_value(column, value, table, place)
+        _check_value(column, value, table, location)
     if ("algorithm" in columns) != (columns["category"] == "conv"):
-        raise place.error(table, "algorithm belongs to category conv, and conv needs one")
+        raise location.error(
+            table, "category conv requires an algorithm; other categories must not have one"
+        )
     return Rule(
         id=table["id"],
         reason=table["reason"],
-        file=place.file,
+        file=location.file,
         columns=columns,
-        head=_pattern(table, "head", place),
-        name=_pattern(table, "name", place),
-        unless=_pattern(table, "unless", place),
-        examples=tuple(_example(item, table, place) for item in table.get("examples", [])),
+        head=_pattern(table, "head", location),
+        name=_pattern(table, "name", location),
+        unless=_pattern(table, "unless", location),
+        examples=tuple(_example(item, table, location) for item in table.get("examples", [])),
     )
 
 
-def _attribute(table: dict[str, Any], place: _Place) -> Attribute:
-    _check_keys(table, _ATTRIBUTE_KEYS, ("column", "pattern", "value"), place)
-    column = _text(table, "column", place)
+def _attribute(table: dict[str, Any], location: _Location) -> Attribute:
+    _check_keys(table, _ATTRIBUTE_KEYS, ("column", "pattern", "value"), location)
+    column = _text(table, "column", location)
     if column not in SETTABLE_COLUMNS or column == "category":
-        raise place.error(table, f"no column {column!r} to read from a name")
+        raise location.error(table, f"an attribute cannot set column {column!r}")
     values = table.get("values", {})
     outcomes = list(values.values()) if values else [table["value"]]
     if values or "$" not in str(table["value"]):
         for value in outcomes:
-            _check_value(column, value, table, place)
+            _check_value(column, value, table, location)
     part = table.get("part", "name")
     if part not in ("name", "head"):
-        raise place.error(table, f"part is {part!r}; it can be name or head")
+        raise location.error(table, f"part must be name or head, not {part!r}")
     return Attribute(
         column=column,
-        pattern=_needed_pattern(table, "pattern", place),
+        pattern=_needed_pattern(table, "pattern", location),
         value=table["value"],
-        file=place.file,
+        file=location.file,
         name_part=part,
         categories=tuple(table.get("categories", ())),
         libraries=tuple(table.get("libraries", ())),
@@ -268,67 +275,69 @@ def _attribute(table: dict[str, Any], place: _Place) -> Attribute:
     )
 
 
-def _example(item: Any, table: dict[str, Any], place: _Place) -> Example:
+def _example(item: Any, table: dict[str, Any], location: _Location) -> Example:
     if isinstance(item, str):
         return Example(item)
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-        raise place.error(table, "an example is a name, or a table with a name and columns")
+        raise location.error(table, "an example must be a name, or a table with a name and columns")
     columns = {key: value for key, value in item.items() if key != "name"}
     unknown = set(columns) - set(CLASS_COLUMNS)
     if unknown:
-        raise place.error(table, f"example names an unknown column {sorted(unknown)[0]!r}")
+        raise location.error(table, f"example has an unknown column {sorted(unknown)[0]!r}")
     return Example(item["name"], columns)
 
 
 def _check_keys(
-    table: dict[str, Any], known: set[str], needed: tuple[str, ...], place: _Place
+    table: dict[str, Any], known: set[str], needed: tuple[str, ...], location: _Location
 ) -> None:
     for key in table:
         if key not in known:
-            raise place.error(table, f"unknown key {key!r}", key)
+            raise location.error(table, f"unknown key {key!r}", key)
     for key in needed:
         if key not in table:
-            raise place.error(table, f"needs {key}")
+            raise location.error(table, f"needs {key}")
 
 
-def _text(table: dict[str, Any], key: str, place: _Place) -> str:
+def _text(table: dict[str, Any], key: str, location: _Location) -> str:
     value = table[key]
     if not isinstance(value, str) or not value:
-        raise place.error(table, f"{key} must be text", key)
+        raise location.error(table, f"{key} must be text", key)
     return value
 
 
-def _pattern(table: dict[str, Any], key: str, place: _Place) -> str | None:
-    return _needed_pattern(table, key, place) if key in table else None
+def _pattern(table: dict[str, Any], key: str, location: _Location) -> str | None:
+    return _needed_pattern(table, key, location) if key in table else None
 
 
-def _needed_pattern(table: dict[str, Any], key: str, place: _Place) -> str:
-    pattern = ascii_classes(_text(table, key, place))
-    if place.check_patterns:
+def _needed_pattern(table: dict[str, Any], key: str, location: _Location) -> str:
+    pattern = ascii_classes(_text(table, key, location))
+    if location.check_patterns:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            raise place.error(table, f"{key}: invalid pattern: {_problem(error)}", key) from None
+            raise location.error(table, f"{key}: invalid pattern: {_problem(error)}", key) from None
     return pattern
 
 
 def _problem(error: pl.exceptions.ComputeError) -> str:
-    """Return what is wrong with a pattern: one of the several lines of polars' message."""
+    """Return the cause from polars' message of several lines."""
     lines = str(error).splitlines()
     errors = [line for line in lines if line.startswith("error: ")] or lines
     return errors[0].removeprefix("regex ").removeprefix("error: ").rstrip(".")
 
 
-def _check_value(column: str, value: ClassValue, table: dict[str, Any], place: _Place) -> None:
+def _check_value(
+    column: str, value: ClassValue, table: dict[str, Any], location: _Location
+) -> None:
     if column in BOOLEAN_COLUMNS:
         if not isinstance(value, bool):
-            raise place.error(table, f"{column} is true or false, not {value!r}", column)
+            raise location.error(table, f"{column} must be true or false, not {value!r}", column)
         return
     if not isinstance(value, str):
-        raise place.error(table, f"{column} must be text, not {value!r}", column)
+        raise location.error(table, f"{column} must be text, not {value!r}", column)
     allowed = CLOSED_SETS.get(column)
     if allowed is not None and value not in allowed:
-        raise place.error(
+        raise location.error(
             table, f"{column} cannot be {value!r}; one of {', '.join(allowed)}", column
         )
 
@@ -340,10 +349,10 @@ _INSIDE: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9"}
 
 
 def ascii_classes(pattern: str) -> str:
-    """Return ``pattern`` with ``\\w``, ``\\d`` and ``\\b`` of ASCII.
+    """Return ``pattern`` with ``\\w``, ``\\d`` and ``\\b`` limited to ASCII.
 
-    ``\\w`` of Unicode is a table of seven hundred ranges, and building the tables of every rule
-    costs more than running it. Kernels' names are identifiers, in which both match alike.
+    Unicode's ``\\w`` is a table of seven hundred ranges, and building it for every rule takes
+    longer than running the rule. Kernel names are ASCII identifiers, so the matches are the same.
     """
     return _TOKEN.sub(_rewritten, pattern)
 

@@ -1,6 +1,6 @@
-"""One spelling for a kernel's name, and its head: the two texts that rules are matched against.
+"""The canonical spelling and the head of a kernel's name; rules are matched against these texts.
 
-Only matching sees the result: tables keep names as the profiler printed them.
+They are used for matching only. Tables keep names as recorded by the profiler.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def canonical(names: pl.Series) -> pl.Series:
     """Return ``names`` as CUPTI's demangler prints them, in the same order.
 
     CUPTI prints ``kernel<2, (Op)0, true>``, nsys ``kernel<(int)2, (Op)0, (bool)1>``, nvprof
-    ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. Eigen's expressions are
-    types within types, each const, which CUPTI prints behind a type and nsys before it: they lose
-    it. A node of PyTorch's backward graph loses the words that the engine puts before its name.
+    ``kernel<int=2, Op=0, bool=1>``, and c++filt ``kernel<Other<2> >``. In names of Eigen, CUPTI
+    prints ``const`` after a type and nsys before it, so ``const`` is removed. The prefix that the
+    autograd engine adds to the names of its nodes is removed too.
     """
     marked = names.str.contains_any(_MARKS)
     if marked.any():
@@ -63,12 +63,11 @@ _SOURCE_NAME: Final = re.compile(r"([1-9]\d{0,3})|(S[at])|(12_GLOBAL__N_)")
 
 
 def heads_of(names: pl.Series) -> pl.Series:
-    """Return the head of each of ``names``: its qualified function, without what surrounds it.
+    """Return the head of each of ``names``: its qualified function name.
 
     ``void at::native::(anonymous namespace)::elementwise_kernel<128, 4, …>(int, …)`` has the head
-    ``at::native::{anon}::elementwise_kernel``. Names differ in their template arguments far more
-    often than in their heads, and an argument's type must not be mistaken for the kernel's own
-    name, so most rules look at heads only.
+    ``at::native::{anon}::elementwise_kernel``. Most rules match heads only: there are far fewer
+    heads than names, and the type of a template argument must not match as the kernel's own name.
     """
     heads = (
         names.str.replace_all(_ANONYMOUS, "{anon}")
@@ -86,10 +85,10 @@ def heads_of(names: pl.Series) -> pl.Series:
 
 
 def mangled_head(name: str) -> str:
-    """Return the qualified function of an Itanium-mangled name; the name itself where it has none.
+    """Return the qualified function of an Itanium-mangled name, or ``name`` if it is not mangled.
 
-    Reads the leading source names only (``_ZN2at6native3fooI…`` is ``at::native::foo``); template
-    arguments of an enclosing class end it early.
+    Only the leading source names are decoded (``_ZN2at6native3fooI…`` is ``at::native::foo``), up
+    to the first template arguments.
     """
     start = _MANGLED.match(name)
     if start is None:

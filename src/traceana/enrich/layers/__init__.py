@@ -1,1 +1,1 @@
-"""Which layer of the model every operator and every activity belongs to."""
+"""Attribution of operators and activities to the layers of the model."""

@@ -1,7 +1,7 @@
-"""Layers from the order of operators alone: the third conv2d of a step is ``conv2d_2``.
+"""Layers from the order of operators: the third conv2d of a step is ``conv2d_2``.
 
-:func:`position_layers` names them; :func:`_numbered` counts operators, once for all forward passes
-of one network in a step: micro-batches and evaluation call the layers of training again.
+:func:`position_layers` names the layers. :func:`_numbered` counts operators, once for all forward
+passes of a network in a step, because micro-batches and evaluation call the same layers again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
-from traceana.enrich.layers.places import Layer
+from traceana.enrich.layers.intervals import Layer
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.enrich.nesting import NONE, Ints
 from traceana.flops.call import Call
@@ -24,15 +24,15 @@ _SHORT: Final = (
 )
 _ROLES: Final = {
     **dict.fromkeys(("to", "_to_copy", "copy_", "cuda", "pin_memory"), "data"),
-    # PyTorch's autograd node of module hooks: work of no layer.
+    # PyTorch's autograd node of module hooks, outside layers.
     "BackwardHookFunction": "hooks",
     # MXNet's engine frees memory.
     "DeleteVariable": "unattributed",
 }
-"""Outermost operators that are never a layer, and their role."""
+"""Roles of outermost operators that are not layers."""
 
 _SCALAR: Final = r"^\[\s*\[\s*\]"
-"""Of recorded shapes: a first input without dimensions."""
+"""Recorded shapes in which the first input is a scalar."""
 
 
 def short_name(names: pl.Series) -> pl.Series:
@@ -41,17 +41,16 @@ def short_name(names: pl.Series) -> pl.Series:
 
 
 def position_layers(
-    ops: pl.DataFrame, root: Ints, step: Ints, settled: Ints, forward: Ints
+    ops: pl.DataFrame, root: Ints, step: Ints, resolved: Ints, forward: Ints
 ) -> tuple[Ints, list[Layer]]:
-    """Return, for every operator, a layer by the position of its outermost operator in the step.
+    """Return a layer of each operator, by the position of its outermost operator in the step.
 
-    ``root`` holds the row of the outermost operator around each, ``step`` the step of each row,
-    ``settled`` its layer where that is known otherwise, ``forward`` the forward operator of each
-    backward one. A network that does not change runs its operators in the same order each step, so
-    equal positions are the same layer; a step may run it several times
-    (:func:`_numbered`). The counting of batches belongs to
-    the normalization behind it. A backward operator has no position: its layer is its forward
-    operator's.
+    ``root`` is the row of each operator's outermost operator, ``step`` its step, ``resolved`` its
+    layer if known otherwise, ``forward`` the forward operator of each backward operator. A network
+    runs its operators in the same order in each step, so equal positions are the same layer. A step
+    may run the network several times (:func:`_numbered`). The update of ``num_batches_tracked``
+    belongs to the normalization after it. A backward operator has no position: it has the layer of
+    its forward operator.
     """
     is_root = root == np.arange(len(root))
     if not len(root):
@@ -66,7 +65,7 @@ def position_layers(
         .with_columns(
             pl.Series("step", step),
             pl.int_range(pl.len()).alias("row"),
-            pl.Series("settled", settled != NONE),
+            pl.Series("resolved", resolved != NONE),
             pl.Series("linked", linked),
         )
         .filter(pl.Series(is_root))
@@ -76,14 +75,16 @@ def position_layers(
         .sort("start", maintain_order=True)
         .with_columns(_counts_batches().alias("counting"))
     )
-    passing = ~(pl.col("settled") | pl.col("backward") | pl.col("counting"))
+    passing = ~(pl.col("resolved") | pl.col("backward") | pl.col("counting"))
     passing = passing & ~pl.col("short").is_in(list(_ROLES))
     backward = outermost.filter("backward")
-    through = outermost.filter(passing).with_columns(pl.lit(0, dtype=pl.Int64).alias("bursts"))
+    through = outermost.filter(passing).with_columns(
+        pl.lit(0, dtype=pl.Int64).alias("backward_before")
+    )
     through = through.with_columns(
         pl.Series(
-            "bursts",
-            _bursts_before(
+            "backward_before",
+            _backward_before(
                 through["process"],
                 through["start"].to_numpy(),
                 backward["process"],
@@ -94,11 +95,11 @@ def position_layers(
     outermost = (
         outermost.with_columns(
             pl.int_range(pl.len())
-            .over("process", "thread", "step", "short", passing, "settled")
+            .over("process", "thread", "step", "short", passing, "resolved")
             .alias("nth")
         )
         .join(_numbered(through), on="row", how="left", maintain_order="left")
-        # What is of no forward pass and of no layer known otherwise is numbered behind the passes.
+        # Operators outside forward passes are numbered after those of the passes.
         .with_columns(
             pl.coalesce(
                 "position",
@@ -133,10 +134,10 @@ def position_layers(
 
 
 def _counts_batches() -> pl.Expr:
-    """Return whether operators, in order of time, add one to a normalization's count.
+    """Return which operators, in order of time, increment ``num_batches_tracked``.
 
-    It is an addition to an integer without dimensions. Where no types were recorded it is one if
-    an addition stands before every normalization.
+    They are in-place additions to an integer scalar before a normalization. Without recorded types,
+    they are recognized if such an addition precedes every normalization.
     """
     adds = pl.col("short") == "add_"
     follows = (pl.col("short").shift(-1) == "batch_norm").over("process", "thread").fill_null(False)
@@ -159,18 +160,19 @@ _UNIT: Final = " | "
 
 
 def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``position`` of forward operators: how many of its name stand before it.
+    """Return ``row`` and ``position`` of forward operators: their number among those of the name.
 
-    ``forward`` has a row an outermost operator in order of time: ``row``, ``process``, ``thread``,
-    ``step``, ``name``, ``short``, ``input_shapes``, ``bursts`` (operators of the backward pass that
-    began before it) and ``linked`` (it has a backward pass). Operators are counted through the
-    step, but passes of one network are counted once. A pass ends where its backward pass begins.
-    Two passes are of one network if their weighted operators have the same names and weights in
-    the same order; their other operators meet by name and order behind the same weighted operator.
+    ``forward`` has a row per outermost operator in order of time: ``row``, ``process``, ``thread``,
+    ``step``, ``name``, ``short``, ``input_shapes``, ``backward_before`` (number of operators of the
+    backward pass that started before it) and ``linked`` (whether it has a backward operator).
+    Operators are counted through the step, but the passes of a network are counted once. A pass
+    ends where its backward pass starts. Two passes belong to one network if their weighted
+    operators have the same names and weights in the same order. Their other operators correspond by
+    name and order after the same weighted operator.
 
-    Where several passes stand before one backward pass, or behind the last, they are separated by
-    a pass that stands alone elsewhere. Repetition alone does not separate passes, so repeated
-    blocks within a pass stay apart.
+    Several passes before one backward pass, or after the last one, are separated by comparison with
+    a pass that occurs alone elsewhere. Repetition alone does not separate passes, so repeated
+    blocks within a pass keep separate numbers.
     """
     cut = _cut(_described(forward))
     slots = cut.with_columns(
@@ -186,7 +188,7 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
             pl.len().alias("size"),
             pl.col("row").first().alias("first"),
         )
-        # Work without a weighted operator is what it is in its step: it is never met again there.
+        # A pass without a weighted operator corresponds to no other pass of its step.
         .with_columns(
             pl.coalesce(
                 "network",
@@ -204,13 +206,14 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
         .with_row_index("order")
     )
     passes = passes.join(networks, on="network", maintain_order="left")
-    # The fullest pass of a training counts a network's operators; others add what it lacks.
+    # The longest training pass numbers a network's operators first; other passes add the operators
+    # that it lacks.
     fullest = (
         passes.sort(["trained", "size", "first"], descending=[True, True, False])
         .unique("order", keep="first", maintain_order=True)
         .select(*_PASS, pl.lit(True).alias("fullest"))
     )
-    placed = slots.join(
+    with_pass = slots.join(
         passes.select(*_PASS, "order").join(
             fullest, on=_PASS, how="left", maintain_order="left", nulls_equal=True
         ),
@@ -219,17 +222,17 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
         maintain_order="left",
         nulls_equal=True,
     )
-    place = ["order", "slot", "short", "nth"]
+    slot_key = ["order", "slot", "short", "nth"]
     counted = (
-        placed.with_columns(pl.int_range(pl.len()).alias("when"))
-        .group_by(place)
+        with_pass.with_columns(pl.int_range(pl.len()).alias("when"))
+        .group_by(slot_key)
         .agg(pl.col("fullest").fill_null(False).any(), pl.col("when").min())
         .sort(["order", "fullest", "when"], descending=[False, True, False])
         .with_columns(pl.int_range(pl.len()).over("order", "short").alias("number"))
     )
     sizes = counted.group_by("order", "short").agg(pl.len().cast(pl.Int64).alias("count"))
     before = (
-        placed.select(*_THREAD, "order")
+        with_pass.select(*_THREAD, "order")
         .unique()
         .join(sizes, on="order")
         .sort("order")
@@ -239,7 +242,9 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
         .select(*_THREAD, "order", "short", "before")
     )
     return (
-        placed.join(counted.select(*place, "number"), on=place, how="left", maintain_order="left")
+        with_pass.join(
+            counted.select(*slot_key, "number"), on=slot_key, how="left", maintain_order="left"
+        )
         .join(
             before,
             on=[*_THREAD, "order", "short"],
@@ -252,8 +257,8 @@ def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
 
 
 def _described(forward: pl.DataFrame) -> pl.DataFrame:
-    """Return ``forward`` with ``weighted``, ``key`` (name and weight) and ``taken``, ``made``: how
-    many features a weighted operator takes and gives, null where that is not known."""
+    """Return ``forward`` with ``weighted``, ``key`` (name and weight), and ``in_features`` and
+    ``out_features`` of weighted operators, null where unknown."""
     kinds = (
         forward.select("name", "input_shapes")
         .unique()
@@ -267,8 +272,8 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
             "input_shapes": pl.String,
             "weighted": pl.Boolean,
             "key": pl.String,
-            "taken": pl.Int64,
-            "made": pl.Int64,
+            "in_features": pl.Int64,
+            "out_features": pl.Int64,
         },
         orient="row",
     )
@@ -277,8 +282,8 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(
         pl.col("weighted").fill_null(False),
         pl.coalesce("key", "short").alias("key"),
-        # Bursts that began between two operators of the thread end a pass.
-        (pl.col("bursts") != pl.col("bursts").shift(1))
+        # Backward operators that started between two operators of the thread end a pass.
+        (pl.col("backward_before") != pl.col("backward_before").shift(1))
         .fill_null(False)
         .cast(pl.Int64)
         .over(_THREAD)
@@ -289,7 +294,7 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
-    """Return the name with its weight's shape, and the features taken and made."""
+    """Return the name with its weight's shape, and the numbers of input and output features."""
     short = name.rpartition("::")[2]
     if _OF_ACTIVATIONS.search(name):
         return short, None, None
@@ -299,22 +304,23 @@ def _of_call(name: str, text: str | None) -> tuple[str, int | None, int | None]:
         weight = call.shape(weight_at)
     except UncountableError:
         return short, None, None
-    taken = _shape(call, at)
+    input_shape = _shape(call, at)
     key = f"{short} {list(weight)}"
     if short == "embedding":
-        # Its input is integers, which no layer makes.
+        # Its input is integer indices, which are not the output of a layer.
         return key, -1, weight[-1]
-    if taken is None:
+    if input_shape is None:
         return key, None, None
     if "norm" in short:
-        features = taken[1] if "batch" in short or "group" in short else taken[-1]
+        features = input_shape[1] if "batch" in short or "group" in short else input_shape[-1]
         return key, features, features
     if short.startswith("conv"):
         transposed = "transpose" in short
-        return key, taken[1] if len(taken) > 1 else None, None if transposed else weight[0]
+        in_features = input_shape[1] if len(input_shape) > 1 else None
+        return key, in_features, None if transposed else weight[0]
     if short == "linear":
-        return key, taken[-1], weight[0]
-    return key, taken[-1], weight[-1]
+        return key, input_shape[-1], weight[0]
+    return key, input_shape[-1], weight[-1]
 
 
 def _shape(call: Call, at: int) -> Shape | None:
@@ -325,10 +331,7 @@ def _shape(call: Call, at: int) -> Shape | None:
 
 
 def _cut(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ops`` with ``copy``: which pass of its segment each operator is in.
-
-    Only distinct sequences are looked at one by one.
-    """
+    """Return ``ops`` with ``copy``, the number of each operator's pass within its segment."""
     at = [*_THREAD, "segment"]
     segments = (
         ops.group_by(at, maintain_order=True)
@@ -337,8 +340,8 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
             pl.col("linked").filter("weighted").alias("links"),
             pl.col("key").str.join(_UNIT).alias("all"),
             pl.col("weighted").arg_max().alias("prefix"),
-            pl.col("taken").filter("weighted").first(),
-            pl.col("made").filter("weighted").last(),
+            pl.col("in_features").filter("weighted").first(),
+            pl.col("out_features").filter("weighted").last(),
             pl.col("weighted").sum().alias("count"),
         )
         .filter(pl.col("count") > 0)
@@ -346,8 +349,8 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
     alone = set(segments.filter(pl.col("links").list.last())["weights"])
     cuts: dict[str, int] = {}
     units: list[int] = []
-    for step, weights, links, whole, taken, made, count in segments.select(
-        "step", "weights", "links", "all", "taken", "made", "count"
+    for step, weights, links, whole, in_features, out_features, count in segments.select(
+        "step", "weights", "links", "all", "in_features", "out_features", "count"
     ).iter_rows():
         if weights not in cuts:
             cuts[weights] = _unit(weights, alone)
@@ -355,7 +358,12 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         if any(links[: count - unit]):
             unit = count
         unmarked = step == NONE and not any(links) and unit == count
-        if unmarked and taken is not None and made is not None and taken != made:
+        if (
+            unmarked
+            and in_features is not None
+            and out_features is not None
+            and in_features != out_features
+        ):
             unit = count // _repeats(whole.split(_UNIT))
         units.append(unit)
     known = segments.select(*at, "prefix", pl.Series("unit", units, dtype=pl.Int64))
@@ -365,8 +373,8 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         ops.join(known, on=at, how="left", maintain_order="left", nulls_equal=True)
         .with_columns(seen.alias("seen"))
         .with_columns(
-            # What stands behind the last weighted operator of a copy is of that copy, but for as
-            # much as stands before the first of the segment.
+            # Operators after the last weighted operator of a copy belong to that copy, except as
+            # many as precede the first weighted operator of the segment.
             pl.int_range(pl.len(), 0, -1).over(*at, "seen").alias("left"),
             pl.col("seen").max().over(at).alias("most"),
         )
@@ -388,7 +396,7 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unit(weights: str, alone: set[str]) -> int:
-    """Return how many weighted operators a pass has, of a segment that may be several passes."""
+    """Return the number of weighted operators per pass of a segment of one or several passes."""
     keys = weights.split(_UNIT)
     for other in sorted(alone, key=len):
         unit = other.split(_UNIT)
@@ -399,7 +407,7 @@ def _unit(weights: str, alone: set[str]) -> int:
 
 
 def _repeats(keys: list[str]) -> int:
-    """Return how often the shortest sequence stands in ``keys`` that is all of it, repeated."""
+    """Return how often the shortest period of ``keys`` repeats; 1 if ``keys`` is not periodic."""
     codes = np.unique(np.array(keys), return_inverse=True)[1]
     for period in range(1, len(keys) // 2 + 1):
         if len(keys) % period == 0 and bool((codes[period:] == codes[:-period]).all()):
@@ -407,13 +415,13 @@ def _repeats(keys: list[str]) -> int:
     return 1
 
 
-def _bursts_before(
+def _backward_before(
     process: pl.Series, start: Ints, backward_process: pl.Series, backward_start: Ints
 ) -> Ints:
-    """Return how many operators of the backward pass of its process began before each start."""
+    """Return the number of backward operators of the same process before each start."""
     found = np.zeros(len(start), dtype=np.int64)
     for one in process.unique().to_list():
-        mine = process.eq_missing(one).to_numpy()
-        theirs = np.sort(backward_start[backward_process.eq_missing(one).to_numpy()])
-        found[mine] = np.searchsorted(theirs, start[mine])
+        here = process.eq_missing(one).to_numpy()
+        backward = np.sort(backward_start[backward_process.eq_missing(one).to_numpy()])
+        found[here] = np.searchsorted(backward, start[here])
     return found

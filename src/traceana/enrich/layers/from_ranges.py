@@ -1,8 +1,8 @@
-"""Layers from what the program marks: nn.Module calls, Module Hierarchy, NVTX and record_function.
+"""Layers from annotations: nn.Module calls, Module Hierarchy, NVTX and record_function.
 
-:func:`module_places` reads Kineto's Python events (``with_stack=True``), :func:`hierarchy_layers`
-the ``Module Hierarchy`` that TorchScript's operators carry, :func:`annotation_places` the ranges
-that the program itself sets.
+:func:`module_intervals` reads Kineto's Python events (``with_stack=True``),
+:func:`hierarchy_layers` the ``Module Hierarchy`` of TorchScript's operators, and
+:func:`annotation_intervals` the program's own ranges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.places import SEPARATOR, Layer, PathTree, Places, codes, nest, tree_of
+from traceana.enrich.layers.intervals import (
+    SEPARATOR,
+    Layer,
+    LayerIntervals,
+    PathTree,
+    codes,
+    nest,
+    tree_of,
+)
 from traceana.enrich.layers.roles import WEIGHTED, role_of
 from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, matching
 from traceana.enrich.operators import OPERATOR_TEXT
@@ -24,12 +32,12 @@ _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
 
 
-def module_places(ranges: pl.DataFrame, key: Ints) -> Places:
+def module_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
     """Return the module calls among ``ranges`` as layers.
 
-    Kineto numbers the instances of a class (``Conv2d_3``), so a text names one module wherever it
-    is called from. Its path is the longest under which it was seen: a recomputed forward pass
-    begins in the middle of the model.
+    Kineto numbers the instances of a class (``Conv2d_3``), so a text identifies one module. Its
+    path is the longest one recorded, because a recomputed forward pass starts in the middle of the
+    model.
     """
     wanted = (ranges["kind"] == "module").to_numpy()
     nesting, tree, texts = tree_of(ranges.filter(wanted), key[wanted])
@@ -43,7 +51,7 @@ def module_places(ranges: pl.DataFrame, key: Ints) -> Places:
         (longest[code][1], _INSTANCE.sub("", name), "layer") for code, name in enumerate(names)
     ]
     layer = tree.code[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return Places(nesting, layer, layers)
+    return LayerIntervals(nesting, layer, layers)
 
 
 # "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
@@ -51,10 +59,10 @@ _CALL: Final = r"[^.():<>]+\([^()]*\)::"
 
 
 def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
-    """Return, for every operator, the module that its Module Hierarchy ends in, NONE without one.
+    """Return the innermost module of each operator's Module Hierarchy (NONE without), and layers.
 
-    An operator without one inherits that of the enclosing operator. The outermost call, the model
-    itself, is not part of the path.
+    An operator without a Module Hierarchy inherits the module of the enclosing operator. The
+    outermost call, the model itself, is not part of the path.
     """
     code, texts = codes(ops["module"].cast(pl.String).fill_null(""))
     calls = pl.Series(texts, dtype=pl.String).str.extract_all(_CALL)
@@ -72,15 +80,15 @@ def hierarchy_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[La
 _DIRECTION: Final = re.compile(
     rf"(?i){DIRECTION_ALONE}|^{DIRECTION_WORD} ?[:/.] ?|[ ._:/-]{DIRECTION_WORD}$"
 )
-"""A direction alone, before or behind a layer: ``forward``, ``backward: conv1``, ``conv1.bwd``."""
+"""A direction alone, or before or after a layer: ``forward``, ``bwd: conv1``, ``conv1.bwd``."""
 
 _LIBRARIES: Final = ("NCCL", "cuDNN", "cuBLAS")
-"""NVTX domains in which a library draws its own calls."""
+"""NVTX domains in which libraries mark their own calls."""
 
 OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
     "aten::embedding": (1, 0),
     **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm"), (0, 2)),
-    # A bias, or what else is added to the product, stands in front.
+    # The first input is the addend, such as a bias.
     **dict.fromkeys(
         [
             f"aten::{name}{in_place}"
@@ -91,24 +99,26 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
     ),
     "aten::_addmm_activation": (1, 2),
 }
-"""Where PyTorch's operators have their input and their weight, if not first and second."""
+"""Positions of the input and the weight among an operator's inputs, if not 0 and 1."""
 
 
-def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints) -> Places:
-    """Return as layers the innermost named ranges, by the path of the ranges around them.
+def annotation_intervals(
+    ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints
+) -> LayerIntervals:
+    """Return the innermost named ranges as layers, by the path of the ranges around them.
 
-    Left out are ranges that mark steps, roles or single operators. A word for the direction is not
-    part of the path, so that both directions of a layer meet in one row. Where the trace has
-    operators, a range counts only if it never holds more than one weighted operator of its own:
-    ``## forward ##`` around a whole network is not a layer.
+    Ranges that mark steps, roles or single operators are excluded. A word for the direction is not
+    part of the path, so that both directions of a layer have one row. In a trace with operators, a
+    range that directly contains more than one weighted operator is not a layer, such as
+    ``## forward ##`` around a whole network.
     """
     texts = ranges.select("text").unique().with_columns(_names_a_layer())
-    judged = ranges.select("text", "kind", "domain", "start", "duration").join(
+    described = ranges.select("text", "kind", "domain", "start", "duration").join(
         texts, on="text", how="left", maintain_order="left"
     )
     by_library = pl.col("domain").cast(pl.String).is_in(_LIBRARIES).fill_null(False)
     wanted = (
-        judged.select(
+        described.select(
             pl.col("named").fill_null(False)
             & pl.col("kind").is_in(["annotation", "nvtx"])
             & ~by_library
@@ -116,7 +126,7 @@ def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key
         .to_series()
         .to_numpy()
     )
-    chosen = judged.filter(wanted)
+    chosen = described.filter(wanted)
     nesting = nest(chosen, key[wanted])
     code, names = codes(chosen["text"])
     tree = PathTree.of(nesting, code)
@@ -129,7 +139,7 @@ def annotation_places(ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key
             layer_of_node[node] = layers.setdefault(path, len(layers))
     rows: list[Layer] = [(path, None, "layer") for path in layers]
     layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return Places(nesting, layer, rows)
+    return LayerIntervals(nesting, layer, rows)
 
 
 def _names_a_layer() -> pl.Expr:
@@ -149,7 +159,7 @@ def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) 
     crowded = np.zeros(len(tree.parent), dtype=np.bool_)
     forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
     weighted = matching(ops["name"], WEIGHTED) & forward
-    # Of nested spellings of one operator (conv2d > convolution) the outermost counts.
+    # Of nested weighted operators (conv2d > convolution), the outermost counts.
     parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
     outermost = weighted & ~((parent != NONE) & weighted[parent])
     around = nesting.innermost(op_key[outermost], ops["start"].to_numpy()[outermost])

@@ -1,7 +1,7 @@
-"""Layers of device work whose launch is not in the trace, from the same work elsewhere in it.
+"""Layers of device work whose launch is not in the trace, inferred from repetitions of it.
 
-A network that is trained repeats its sequence of kernels. Where a recording began too late to see
-some launches, the kernel in the same place of another repetition has the layer.
+Training repeats a sequence of kernels. If the recording started after a kernel's launch, the
+kernel at the same position of another repetition has the layer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _KINDS: Final = ("kernel", "memcpy", "memset")
 
 
 def repeated(activities: pl.DataFrame, known: Ints, wanted: pl.Series) -> Ints:
-    """Return, for every activity, the row of one whose place in the sequence is the same, or NONE.
+    """Return the row of an activity at the same position of the sequence for each, or NONE.
 
-    ``known`` holds the known layer of each activity (NONE: unknown), ``wanted`` the activities to
-    find. A context is a run of 2^n activities of one stream (n = 3 … 12; the name of each,
-    and grid and bytes where they are on record without the launch, as ROCm's are not) that begins
-    with, ends with or surrounds the activity. The longest context that an activity with ``known``
-    has too decides, if all those that have it agree; if they do not, there is none, for
-    shorter contexts are less certain still.
+    ``known`` is the known layer of each activity (NONE: unknown), ``wanted`` selects the activities
+    to infer. A context is a run of 2^n activities of one stream (n = 3 … 12) that begins with, ends
+    with or surrounds the activity. Activities are compared by name, and by grid and bytes if these
+    are recorded without the launch (not on ROCm). The longest context that occurs at activities
+    with a known layer decides, if all of these agree. If they differ, the result is NONE, because
+    shorter contexts are less certain.
     """
     answer = np.full(activities.height, NONE, dtype=np.int64)
     if not wanted.any():
@@ -57,12 +57,12 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
     lambda length: length - 1,
     lambda length: length // 2,
 )
-"""How far before the activity a context of a length begins: behind it, before it, around it."""
+"""Offset of the activity from the start of its context: first, last, in the middle."""
 
 
 @dataclass(slots=True)
 class _View:
-    """One position of a context relative to the activity, and the facts that it left open."""
+    """One position of the activity in its context, and the range of layers that are possible."""
 
     shift: Callable[[int], int]
     fact: Ints
@@ -78,10 +78,10 @@ class _View:
         )
 
     def find(self, shorter: Ints, run: Ints, length: int) -> Ints:
-        """Return where else the context of ``length`` is; NONE: nowhere, _DISPUTED: no agreement.
+        """Return the first position with the same context of ``length``, NONE, or _DISPUTED.
 
-        An activity whose context the stream's end cuts short, and which is alike as far as it
-        goes, may be the same place: it must agree too, also with all longer contexts.
+        An activity whose context is truncated by the end of the stream, and equal up to there, may
+        be at the same position. It must agree too, also for all longer contexts.
         """
         before, now = _shifted(shorter, self.shift(length // 2)), _shifted(run, self.shift(length))
         sources = self.fact != NONE
@@ -95,7 +95,7 @@ class _View:
         )
 
     def _facts(self, context: Ints, sources: Flags) -> _Facts:
-        """Return the first source of each activity's context, and the range of their facts."""
+        """Return the first source of each activity's context, and the range of known layers."""
         queries = self.wanted_ & (context != NONE)
         sources = sources & (context != NONE)
         sources &= np.isin(context, np.unique(context[queries]))
@@ -123,7 +123,7 @@ class _View:
 
 
 class _Facts(NamedTuple):
-    """For every activity, NONE where there is no source."""
+    """For each activity: the first source, and least and greatest layer; NONE without a source."""
 
     position: Ints
     least: Ints
@@ -131,7 +131,7 @@ class _Facts(NamedTuple):
 
 
 def _agreed(answers: list[Ints], fact: Ints) -> Ints:
-    """Return the answer on which all views agree, _DISPUTED where they differ."""
+    """Return the common answer of all views, _DISPUTED where they differ."""
     found = answers[0]
     for other in answers[1:]:
         conflict = (found >= 0) & (other >= 0) & (fact[found] != fact[other])
@@ -144,14 +144,14 @@ def _agreed(answers: list[Ints], fact: Ints) -> Ints:
 
 
 def _signature(wanted: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns that distinguish activities, as far as the wanted ones have them."""
+    """Return the columns that distinguish activities and that the wanted ones have."""
     kernels = wanted.filter(pl.col("kind") == "kernel")
     return ("name_id",) if kernels["grid_x"].null_count() else ("name_id", *_SIZES)
 
 
 def _sequence(activities: pl.DataFrame, signature: tuple[str, ...]) -> tuple[Ints, Ints, Ints]:
-    """Return the rows of device work by stream and time, a number for each's signature, and for
-    each the position behind the last of its stream."""
+    """Return the rows of device work by stream and time, the number of each row's signature, and
+    the position after the last row of its stream."""
     frame = (
         activities.lazy()
         .with_row_index("row")
@@ -185,9 +185,9 @@ def _doubled(run: Ints, length: int, stream_end: Ints) -> Ints:
 
 
 def _shifted(run: Ints, by: int) -> Ints:
-    """Return the run that began ``by`` positions earlier; NONE where it is of another stream.
+    """Return the run that began ``by`` positions earlier, NONE before the first position.
 
-    A run is whole within its stream, so one that reaches the position is of the same stream.
+    A run ends within its stream, so a run that reaches the position is of the same stream.
     """
     shifted = np.full(len(run), NONE, dtype=np.int64)
     if by < len(run):

@@ -8,41 +8,45 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.layers.from_order import position_layers, short_name
-from traceana.enrich.layers.from_ranges import annotation_places, hierarchy_layers, module_places
+from traceana.enrich.layers.from_ranges import (
+    annotation_intervals,
+    hierarchy_layers,
+    module_intervals,
+)
 from traceana.enrich.layers.from_scopes import ScopeLayers
-from traceana.enrich.layers.places import SEPARATOR, Layer, Places
-from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_places
+from traceana.enrich.layers.intervals import SEPARATOR, Layer, LayerIntervals
+from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_intervals
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots
 from traceana.trace.schema import empty
 
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
 NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
-"""Rows for what is on no layer, by the reason."""
+"""Rows for work outside all layers, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerResolution:
-    """The layers found, and the layer at a scope, or at a thread and time.
+    """The layers, and lookups of the layer by scope, or by thread and time.
 
-    ``of_op`` indexes ``layers`` for every operator, NONE for none.
+    ``of_op`` is the index into ``layers`` of every operator, NONE without a layer.
     """
 
     layers: list[Layer]
     of_op: Ints
-    _places: list[tuple[Places, int]]
+    _intervals: list[tuple[LayerIntervals, int]]
     _scopes: tuple[ScopeLayers, int]
 
     def of_scope(self, scopes: pl.Series) -> Ints:
-        """Return the layer that each name scope names, NONE where it names none."""
+        """Return the layer of each name scope, NONE without a layer."""
         scopes_, base = self._scopes
         found = scopes_.layer_of(scopes)
         return np.where(found == NONE, NONE, found + base)
 
     def at(self, key: Ints, time: Ints) -> Ints:
-        """Return the layer in which each thread was at a moment, by ranges alone."""
+        """Return the layer at each (thread, time), by ranges only."""
         found = np.full(len(time), NONE, dtype=np.int64)
-        for places, base in self._places:
-            here = places.at(key, time)
+        for intervals, base in self._intervals:
+            here = intervals.at(key, time)
             found = _first(found, np.where(here == NONE, NONE, here + base))
         return found
 
@@ -59,21 +63,19 @@ def resolve(
     *,
     compiled: bool,
 ) -> LayerResolution:
-    """Find the layer of every operator.
+    """Return the layer of every operator, from the first source that has one.
 
-    The first source that has a layer decides: a role (optimizer, collective), the module being
-    called on the thread or named by the operator, the operator's name scope, a named range that a
-    checkpoint opened again in the backward pass, for backward operators
-    the layer of their forward operator, the operators of an optimizer, the program's own named
-    ranges, and the position in the step of what is not backward. Where a framework has name scopes,
-    an operator without one has no layer, whatever its position; nor is an instruction of a
-    ``compiled`` program. ``nesting`` is of the operators,
-    ``forward`` of :func:`traceana.enrich.backward.forward_of`.
+    The sources, in order: a role (optimizer, collective); the module call around the operator, or
+    its Module Hierarchy; its name scope; a named range that a checkpoint opens in the backward
+    pass; for a backward operator, the layer of its forward operator; the operators of an optimizer;
+    the program's own named ranges; for other than backward operators, the position in the step.
+    Position is not used in a trace with name scopes, nor for a ``compiled`` program. ``nesting`` is
+    that of the operators, ``forward`` that of :func:`traceana.enrich.backward.forward_of`.
     """
     start = ops["start"].to_numpy()
-    roles = role_places(ranges, range_key)
-    modules = module_places(ranges, range_key)
-    named = annotation_places(ranges, range_key, ops, op_key)
+    roles = role_intervals(ranges, range_key)
+    modules = module_intervals(ranges, range_key)
+    named = annotation_intervals(ranges, range_key, ops, op_key)
     layers: list[Layer] = []
     bases: list[int] = []
 
@@ -89,8 +91,8 @@ def resolve(
     by_hierarchy = number(*hierarchy_layers(ops, nesting))
     by_scope = inherit(nesting, number(scopes.layer_of(ops["scope"]), scopes.layers))
     scope_base = bases[-1]
-    again = _computed_again(ops, op_key, nesting, named, by_name)
-    by_recomputation = np.where(again, by_name, NONE)
+    recomputed = _recomputed(ops, op_key, nesting, named, by_name)
+    by_recomputation = np.where(recomputed, by_name, NONE)
     own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope, by_recomputation)
     by_optimizer = number(*optimizer_layers(ops, nesting, forward, op_step, ranges))
     by_position = np.full(ops.height, NONE, dtype=np.int64)
@@ -109,31 +111,32 @@ def resolve(
     )
 
 
-def _computed_again(
-    ops: pl.DataFrame, op_key: Ints, nesting: Nesting, named: Places, by_name: Ints
+def _recomputed(
+    ops: pl.DataFrame, op_key: Ints, nesting: Nesting, named: LayerIntervals, by_name: Ints
 ) -> Flags:
-    """Return whether an operator runs a forward pass again within a node of the backward graph.
+    """Return which operators recompute a forward pass within a node of the backward graph.
 
-    A checkpoint opens the ranges of its layers within the node that needs them; a range that only
-    nodes open is none of a layer's forward pass.
+    A checkpoint opens the ranges of its layers within the node that needs them. A range that only
+    occurs within nodes is not part of a layer's forward pass.
     """
     start = ops["start"].to_numpy()
-    around = named.nesting.innermost(op_key, start)
+    enclosing = named.nesting.innermost(op_key, start)
     if not len(named.layer) or not len(start):
         return np.zeros(len(start), dtype=np.bool_)
-    opened = np.where(around == NONE, NONE, named.nesting.start[around])
+    opened = np.where(enclosing == NONE, NONE, named.nesting.start[enclosing])
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()
     of_layers = np.isin(by_name, np.unique(by_name[~backward]))
     inside = opened > start[roots(nesting)]
-    again: Flags = inside & backward & (by_name != NONE) & of_layers
-    return again
+    recomputed: Flags = inside & backward & (by_name != NONE) & of_layers
+    return recomputed
 
 
 def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLayers) -> list[Layer]:
-    """Give layers that have no type the name of the operator that takes most of their forward.
+    """Return ``layers`` with missing types set to the operator with most of the forward time.
 
-    The operator that a scope names goes before: XLA names instructions by its own transformations
-    (``fusion.3``), and a normalization that TensorFlow writes out is not one of its operators.
+    The operator in the name scope takes precedence, because XLA names instructions by its own
+    transformations (``fusion.3``), and an unfused normalization of TensorFlow has no operator of
+    that name.
     """
     by_scope = scopes.operator_of(ops["scope"])
     heaviest = (
@@ -149,7 +152,8 @@ def _typed(layers: list[Layer], ops: pl.DataFrame, of_op: Ints, scopes: ScopeLay
         .filter((pl.col("layer") != NONE) & pl.col("forward"))
         .group_by("layer", "name", "by_scope")
         .agg(pl.col("duration").sum())
-        # Of nested operators the outermost takes most, and of equals any will do, but always one.
+        # Of nested operators the outermost takes most time. Equal times are sorted by name, so that
+        # the choice is deterministic.
         .sort("by_scope", "duration", "name", descending=[True, True, False])
         .unique("layer", keep="first", maintain_order=True)
     )
@@ -168,10 +172,10 @@ def _first(*sources: Ints) -> Ints:
 
 
 def merge_like(layers: list[Layer]) -> tuple[Ints, Ints]:
-    """Return for each layer the first of its path and role, and that or the first of its role.
+    """Return, for each layer, the first of the same path and role, and the first of the same role.
 
-    The former are one row of the table; the latter differ in nothing that a report shows, which
-    adds up what is not a layer by its role.
+    Layers of the same path and role are one row of the table. The second result distinguishes
+    layers by path and other work by role only, as reports do.
     """
     rows: dict[_Row, int] = {}
     roles: dict[_Row, int] = {}
@@ -193,10 +197,11 @@ def layer_table(
     """Return the ``layers`` table of the layers in use, the row of each entry of ``used``, and
     the row of each of ``layers`` (NONE: not in use).
 
-    ``used`` indexes ``layers`` (NONE: on none), ``time`` is that of each entry, ``lost`` whether
-    its launch is missing. Layers of one path and role are one row; the modules around a layer get
-    rows too. Rows are in order of first use. Those used ``backward`` alone come last: a compiled
-    program may begin a step with what is left of the backward pass.
+    ``used`` indexes ``layers`` (NONE: outside all layers). ``time`` is the time of each entry, and
+    ``lost`` whether its launch is missing. Layers of one path and role are one row. The enclosing
+    modules of a layer get rows too. Rows are in order of first use. Layers that are used in the
+    ``backward`` pass only come last, because a compiled program may start a step with the rest of
+    the backward pass.
     """
     if not len(used):
         return empty("layers"), used, np.full(len(layers), NONE, dtype=np.int64)

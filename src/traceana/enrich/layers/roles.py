@@ -1,4 +1,4 @@
-"""Roles: work that is not a layer (optimizer, data, collectives), by its ranges and operators."""
+"""Roles of work outside layers (optimizer, data, collectives), by its ranges and operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.layers.places import Layer, Places, codes, nest
+from traceana.enrich.layers.intervals import Layer, LayerIntervals, codes, nest
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, matching, roots
 
 ROLE_OF_TEXT: Final = {
@@ -15,25 +15,25 @@ ROLE_OF_TEXT: Final = {
     "data": r"(?i)^enumerate\(DataLoader\)|^(?:load[._ ]?data|data[._ ]?load(?:er|ing)?)$",
     "collective": r"^(?:nccl|gloo|mpi|ucc):|^nccl[A-Z]|^c10d::",
 }
-"""Role -> pattern of the texts of its ranges."""
+"""Pattern of the range texts, by role."""
 
 
 def role_of(text: pl.Expr) -> pl.Expr:
-    """Return the role that a range's text names, null where it names none."""
+    """Return the role in a range's text, null without one."""
     return pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(role))
         for role, pattern in ROLE_OF_TEXT.items()
     )
 
 
-def role_places(ranges: pl.DataFrame, key: Ints) -> Places:
-    """Return the ranges that name a role; each text is a row of its own."""
+def role_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
+    """Return the ranges with a role; each text is a row of its own."""
     roles = (
         ranges.select("text")
         .unique()
         .with_columns(role_of(pl.col("text").cast(pl.String)).alias("role"))
     )
-    judged = (
+    described = (
         ranges.select("text", "kind", "start", "duration")
         .join(roles, on="text", how="left", maintain_order="left")
         .with_columns(
@@ -42,12 +42,12 @@ def role_places(ranges: pl.DataFrame, key: Ints) -> Places:
             )
         )
     )
-    wanted = judged["wanted"].to_numpy()
-    chosen = judged.filter(wanted)
+    wanted = described["wanted"].to_numpy()
+    chosen = described.filter(wanted)
     code, texts = codes(chosen["text"])
     role = dict(chosen.select(pl.col("text").cast(pl.String), "role").unique().iter_rows())
     layers: list[Layer] = [(text, None, role[text]) for text in texts]
-    return Places(nest(chosen, key[wanted]), code, layers)
+    return LayerIntervals(nest(chosen, key[wanted]), code, layers)
 
 
 _COLLECTIVE_OP: Final = (
@@ -57,10 +57,10 @@ _COLLECTIVE_OP: Final = (
 
 
 def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[Layer]]:
-    """Return, for every operator inside a communication operator, a row of that one's name.
+    """Return the row of the enclosing communication operator's name for each operator, and rows.
 
-    The index is NONE for all others. DDP's hooks run inside a node of the backward graph, whose
-    layer did not ask for the reduction.
+    The row is NONE outside communication operators. The hooks of DDP run inside a node of the
+    backward graph, but their reduction does not belong to that node's layer.
     """
     names = ops.select(pl.col("name").unique(maintain_order=True)).filter(
         pl.col("name").cast(pl.String).str.contains(_COLLECTIVE_OP)
@@ -76,16 +76,16 @@ def collective_layers(ops: pl.DataFrame, nesting: Nesting) -> tuple[Ints, list[L
 
 
 OPTIMIZER: Layer = ("optimizer", None, "optimizer")
-"""The row of parameter updates outside any range of an optimizer."""
+"""The row of parameter updates outside all ranges of an optimizer."""
 
 MULTI_TENSOR: Final = "multi_tensor_apply"
-"""In the names of kernels that Apex and DeepSpeed launch outside any operator."""
+"""Part of the names of kernels that Apex and DeepSpeed launch outside operators."""
 
 WEIGHTED: Final = (
     r"(?:^|::|\.)_?(?:conv(?:olution|_transpose)?(?:[123]d)?|linear|addmm(?:_activation)?|mm|bmm|matmul|"
     r"(?:native_|cudnn_|miopen_)?(?:batch|layer|group)_norm(?:_impl_index)?|embedding|scaled_dot_product_attention|lstm|gru)$"
 )
-"""Operators that a layer has one of: a range around several is not a layer."""
+"""Operators with weights; a layer has one, so a range around several is not a layer."""
 
 _OPTIMIZER_OP: Final = (
     r"(?:^|::|\.)(?:_fused_\w+_|_foreach_\w+|_amp_(?:foreach|update)_\w+|multi_tensor_\w+)(?:\.\w+)?$|"
@@ -99,13 +99,13 @@ _ZERO_GRAD: Final = "zero_grad"
 def optimizer_layers(
     ops: pl.DataFrame, nesting: Nesting, forward: Ints, step: Ints, ranges: pl.DataFrame
 ) -> tuple[Ints, list[Layer]]:
-    """Return, for every operator that updates parameters or is inside one, its row, and the rows.
+    """Return the row of each operator that updates parameters or is inside one, and the rows.
 
-    These are the operators of fused and foreach optimizers, a row a name. Where a process has
-    neither these nor a range of an optimizer's step, it is what runs in a step behind the backward
-    pass, up to the last operator that works in place, and before any operator that a backward node
-    belongs to or that has weights: an update written by hand.
-    ``forward`` is of :func:`traceana.enrich.backward.forward_of`.
+    These are the operators of fused and foreach optimizers, one row per name. In a process without
+    them and without a range of an optimizer's step, they are the operators after the backward pass
+    of a step, up to the last in-place operator, and before the first operator that has weights or
+    a backward node: an update without an optimizer class.
+    ``forward`` is that of :func:`traceana.enrich.backward.forward_of`.
     """
     named = matching(ops["name"], _OPTIMIZER_OP)
     names = ops["name"].filter(pl.Series(named)).unique(maintain_order=True)
@@ -117,12 +117,12 @@ def optimizer_layers(
     )
     own = from_rows(numbered["layer"]).copy()
     if len(own):
-        own[_by_hand(ops, nesting, forward, step, named, ranges)] = 0
+        own[_manual_updates(ops, nesting, forward, step, named, ranges)] = 0
     layers: list[Layer] = [(name, None, "optimizer") for name in names.cast(pl.String).to_list()]
     return inherit(nesting, own), [OPTIMIZER, *layers]
 
 
-def _by_hand(
+def _manual_updates(
     ops: pl.DataFrame,
     nesting: Nesting,
     forward: Ints,
@@ -163,6 +163,6 @@ def _by_hand(
         .filter(pl.col("marker").is_null() & (pl.col("behind") == 1))
         .filter(pl.col("updates").cum_max(reverse=True).over(*run, "thread"))
     )
-    by_hand = np.zeros(ops.height, dtype=np.bool_)
-    by_hand[found["row"].to_numpy()] = True
-    return by_hand
+    manual = np.zeros(ops.height, dtype=np.bool_)
+    manual[found["row"].to_numpy()] = True
+    return manual

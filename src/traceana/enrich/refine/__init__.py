@@ -1,4 +1,4 @@
-"""From the class of an activity's name to the class of the activity, by its context."""
+"""Refinement of the classes of activities by their context."""
 
 from traceana.enrich.refine.refinement import refine
 

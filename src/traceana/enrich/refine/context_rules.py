@@ -1,4 +1,4 @@
-"""The rules of context, read from ``context.toml``: typed, immutable."""
+"""The context rules, read from ``context.toml``: typed, immutable."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Phase = Literal["before", "main", "after"]
 
 
 class PhasePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Kernels whose name matches ``name`` are of ``phase`` within their convolution."""
+    """The ``phase`` within a convolution of the kernels that match ``name``."""
 
     phase: Phase
     name: str
 
 
 class ContextRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Conditions on the name and context of an activity, and the class of those that meet them.
+    """Conditions on the name and context of an activity, and the class if they are met.
 
-    ``context.toml`` explains the conditions; one that is left out holds always. Columns that are
-    neither in ``set`` nor taken from the episode or the purpose keep the value of the name.
+    ``context.toml`` explains the conditions; an omitted condition always holds. Columns that are
+    neither in ``set`` nor in ``from_episode`` or ``from_purpose`` keep the value of the name.
     """
 
     id: str
@@ -58,6 +58,6 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def context() -> Context:
-    """Return traceana's rules of context."""
+    """Return traceana's context rules."""
     text = (resources.files("traceana.enrich.refine") / "context.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Context)

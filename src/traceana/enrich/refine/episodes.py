@@ -1,8 +1,7 @@
-"""Episodes: convolutions of several kernels.
+"""Episodes: convolutions of one or several kernels.
 
-Three passes: which activities can be part of a convolution, where runs of them are cut into
-episodes (transforms, products, what completes them), and the direction of each: forward, or the
-gradient of the input or of the weight.
+Three passes find the activities that can be part of a convolution, cut runs of them into episodes
+(preparation, products, completion), and find the direction of each episode: fprop, dgrad or wgrad.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from traceana.enrich.refine.situations import Operators
 
 PRODUCTS: Final = ("conv", "gemm")
 _PARTS: Final = (*PRODUCTS, "layout")
-_PLACE: Final = ("rank", "process", "device", "stream")
+_QUEUE: Final = ("rank", "process", "device", "stream")
 
 
 def possible_parts(
@@ -26,11 +25,11 @@ def possible_parts(
 ) -> pl.DataFrame:
     """Return the activities that can be part of a convolution, run by run in order of time.
 
-    A run holds what one convolution operator launched; without such an operator, the neighbours on
-    a stream that could be parts of a convolution. Columns: ``row`` (of ``activities``), ``run``,
-    ``start``, ``convolution`` (row of the operator; null without), ``scoped`` (its name scope is
-    a convolution's), ``direction_by_name`` (that the scope names), ``direction`` (of the activity),
-    and of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``, ``function``,
+    A run is the launches of one convolution operator, or, without such an operator, consecutive
+    possible parts on a stream. Columns: ``row`` (of ``activities``), ``run``, ``start``,
+    ``convolution`` (row of the operator, or null), ``scoped`` (whether its name scope is a
+    convolution's), ``direction_by_name`` (of the scope), ``direction`` (of the activity), and those
+    of the name: ``name_id``, ``category``, ``algorithm``, ``named_direction``, ``function``,
     ``precision``, ``phase`` and ``phase_by_name``.
     """
     by_name = _names(names, context)
@@ -38,7 +37,7 @@ def possible_parts(
     convolution = _of(operators.convolution_of, op)
     rows = (
         activities.lazy()
-        .select("name_id", "kind", "start", "op", "scope", "direction", *_PLACE)
+        .select("name_id", "kind", "start", "op", "scope", "direction", *_QUEUE)
         .with_row_index("row")
         .with_columns(
             pl.Series("convolution", convolution),
@@ -77,17 +76,17 @@ def possible_parts(
 
 
 def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFrame:
-    """Return the runs of possible parts among ``rows``, which no convolution operator launched."""
+    """Return the runs of possible parts among ``rows`` without a convolution operator."""
     possible = (part | pl.col("phase_by_name")).fill_null(False)
     certain = (pl.col("category") == "conv") | pl.col("scoped").fill_null(False)
     if not rows.select(certain.any()).item():
         return rows.clear().with_columns(pl.lit(0, pl.Int64).alias("run"))
     runs = (
-        rows.sort(*_PLACE, "start", "row")
+        rows.sort(*_QUEUE, "start", "row")
         .with_columns(possible.alias("possible"))
         .with_columns(
             (
-                pl.struct("possible", "op", "scope", *_PLACE).rle_id().cast(pl.Int64) + first_run
+                pl.struct("possible", "op", "scope", *_QUEUE).rle_id().cast(pl.Int64) + first_run
             ).alias("run")
         )
     )
@@ -95,22 +94,23 @@ def _neighbours(rows: pl.DataFrame, part: pl.Expr, first_run: int) -> pl.DataFra
 
 
 def _with_complex_products(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return ``runs`` with complex products between transforms of a device in the run before them.
+    """Return ``runs``, with complex products between transforms assigned to the preceding run.
 
-    An FFT convolution computes its tiles on several streams: the product may be alone on its own.
+    An FFT convolution computes its tiles on several streams, so a product may run on a stream
+    without transforms.
     """
     transform = (pl.col("category") == "conv") & (pl.col("algorithm") == "fft")
     product = (pl.col("category") == "gemm") & pl.col("precision").is_in(["c64", "c128"])
     if not runs.select(product.any()).item():
         return runs
-    place = [part for part in _PLACE if part != "stream"]
+    device_queue = [part for part in _QUEUE if part != "stream"]
     near = pl.when(transform | pl.col("phase_by_name")).then("run")
-    # -1 for what is neither: it stands between a product and the transforms of something else.
+    # Other work gets -1: it separates a product from the transforms of another convolution.
     seen = pl.when(product).then(None).otherwise(near.fill_null(-1))
-    before, behind = seen.forward_fill().over(place), seen.backward_fill().over(place)
+    before, behind = seen.forward_fill().over(device_queue), seen.backward_fill().over(device_queue)
     alone = ~(transform.any().over("run"))
     return (
-        runs.sort(*place, "start", "row")
+        runs.sort(*device_queue, "start", "row")
         .with_columns(
             pl.when(product & alone & (before >= 0) & (behind >= 0)).then(before).alias("its_run")
         )
@@ -157,15 +157,16 @@ def _of(values: Ints, rows: Ints) -> Ints:
 
 
 _RANK: Final = {"before": 0, "main": 1, "after": 2}
-_LAYOUT_WAYS: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
+_LAYOUT_CHANGES: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
 
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """``table`` has one row an episode: ``op``, ``algorithm``, ``direction``.
+    """Episodes and the activities in them.
 
-    ``members`` has one row an activity of an episode: ``row`` (of the activities), ``episode`` and
-    ``main`` (it is neither a preparation nor a completion).
+    ``table`` has one row per episode: ``op``, ``algorithm``, ``direction``. ``members`` has one row
+    per activity of an episode: ``row`` (of the activities), ``episode`` and ``main`` (whether it is
+    neither preparation nor completion).
     """
 
     table: pl.DataFrame
@@ -175,14 +176,14 @@ class Episodes:
 def find_episodes(
     possible: pl.DataFrame, ops: pl.DataFrame, direction_by_name: pl.Series
 ) -> Episodes:
-    """Return the episodes into which the runs of ``possible`` parts are cut.
+    """Return the episodes of the runs of ``possible`` parts.
 
-    Within a run preparations, products and completions follow each other; a part that would go
-    back begins another segment, and so does a product of another kind. Neighbouring segments of
-    one algorithm and direction are one episode: a convolution that is computed piece by piece.
-    ``direction_by_name`` is the direction that the name of each of ``ops`` names.
+    Within a run, preparation, products and completion follow each other. A part of an earlier phase
+    starts a new segment, and so does a product of another kind. Consecutive segments of one
+    algorithm and direction are one episode: a convolution that is computed in pieces.
+    ``direction_by_name`` is the direction in the name of each of ``ops``.
     """
-    parts = _with_segments(_with_layouts_placed(possible))
+    parts = _with_segments(_with_phase_ranks(possible))
     segments = _segments(parts)
     segments = _with_directions(segments, ops, direction_by_name)
     same = pl.struct("run", "algorithm", "direction").rle_id().cast(pl.Int64)
@@ -204,26 +205,28 @@ def find_episodes(
     )
 
 
-def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return ``parts`` with ``rank``, the place of their phase; layout changes by their order.
+def _with_phase_ranks(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return ``parts`` with ``rank``, the number of their phase; layout changes by their order.
 
-    What turns the tensors the way the first change of the run did prepares, the opposite completes.
-    Of changes whose name does not name their way, the first behind a product completes it and the
-    others prepare the next.
+    A layout change like the first one of the run prepares, the inverse one completes. Of changes
+    whose name does not have the layouts, the first one after a product completes it, and the others
+    prepare the next product.
     """
     layout = pl.col("phase") == "layout"
-    way = pl.when(layout & pl.col("function").is_in(_LAYOUT_WAYS)).then("function")
+    change = pl.when(layout & pl.col("function").is_in(_LAYOUT_CHANGES)).then("function")
     main = pl.col("phase") == "main"
     begins = (pl.col("run") != pl.col("run").shift()).fill_null(True)
-    ways = parts.select("run", way.alias("first_way")).drop_nulls().unique("run", keep="first")
-    placed = parts.join(ways, on="run", how="left", maintain_order="left").with_columns(
-        way.alias("way"),
+    changes = (
+        parts.select("run", change.alias("first_change")).drop_nulls().unique("run", keep="first")
+    )
+    with_changes = parts.join(changes, on="run", how="left", maintain_order="left").with_columns(
+        change.alias("change"),
         _since(begins, main).alias("after_main"),
-        _since(begins | main, layout & way.is_null()).alias("nth"),
+        _since(begins | main, layout & change.is_null()).alias("nth"),
     )
     completes = (
-        pl.when(pl.col("way").is_not_null())
-        .then(pl.col("way") != pl.col("first_way"))
+        pl.when(pl.col("change").is_not_null())
+        .then(pl.col("change") != pl.col("first_change"))
         .otherwise((pl.col("after_main") > 0) & (pl.col("nth") == 1))
     )
     rank = (
@@ -231,11 +234,13 @@ def _with_layouts_placed(parts: pl.DataFrame) -> pl.DataFrame:
         .then(pl.when(completes).then(2).otherwise(0))
         .otherwise(pl.col("phase").replace_strict(_RANK, default=None, return_dtype=pl.Int32))
     )
-    return placed.with_columns(rank.alias("rank")).drop("way", "after_main", "first_way", "nth")
+    return with_changes.with_columns(rank.alias("rank")).drop(
+        "change", "after_main", "first_change", "nth"
+    )
 
 
 def _since(begins: pl.Expr, counted: pl.Expr) -> pl.Expr:
-    """Count the rows that are ``counted`` since the last that ``begins``, both included."""
+    """Return the number of ``counted`` rows since the last row that ``begins``, both included."""
     total = counted.cast(pl.Int64).cum_sum()
     return total - pl.when(begins).then(total - counted.cast(pl.Int64)).forward_fill()
 
@@ -255,7 +260,7 @@ def _with_segments(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _segments(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a segment that belongs to a convolution, with its algorithm."""
+    """Return one row per segment of a convolution, with its algorithm."""
     convolution, product = pl.col("category") == "conv", pl.col("category") == "gemm"
     known = pl.col("algorithm").filter(convolution & (pl.col("algorithm") != "unknown"))
     of_main = pl.col("algorithm").filter(
@@ -272,7 +277,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("direction").first().cast(pl.String).alias("activity_direction"),
             *(
                 (convolution & (pl.col("named_direction") == way)).any().alias(f"names_{way}")
-                for way in ("fprop", "dgrad", "wgrad")
+                for way in _DIRECTIONS
             ),
             convolution.any().alias("certain"),
             pl.coalesce(
@@ -285,7 +290,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("convolution").is_not_null() | pl.col("scoped") | pl.col("certain"))
     )
-    # What only clears or repacks belongs to the convolution before it, or to the one to come.
+    # A segment without a product belongs to the convolution before it, else to the next one.
     algorithm = pl.col("algorithm")
     its_run = pl.when(algorithm.is_not_null()).then("run")
     return segments.with_columns(
@@ -296,7 +301,7 @@ def _segments(parts: pl.DataFrame) -> pl.DataFrame:
     ).filter(algorithm.is_not_null())
 
 
-_WAYS: Final = ("fprop", "dgrad", "wgrad")
+_DIRECTIONS: Final = ("fprop", "dgrad", "wgrad")
 # The last input of aten::convolution_backward: [gradient of input, of weight, of bias].
 _MASK: Final = r"\[(True|False), (True|False), (?:True|False)\]\"?\]$"
 
@@ -306,15 +311,15 @@ def _with_directions(
 ) -> pl.DataFrame:
     """Return ``segments`` with ``direction``: fprop, dgrad, wgrad, or null where undecided.
 
-    The operator decides (its name, or the mask of its outputs); where it computes both gradients,
-    the kernels' names do; and the rest follows from the order: all of PyTorch's libraries compute
-    the gradient of the input first. Without an operator only names decide.
+    The operator decides (its name, or the mask of its outputs). If it computes both gradients, the
+    kernels' names decide, then the order: all of PyTorch's libraries compute the gradient of the
+    input first. Without an operator only names decide.
     """
     by_op = pl.DataFrame(
         {
             "named": direction_by_name,
             "inputs": ops["inputs"],
-            "way": ops["direction"].cast(pl.String),
+            "pass": ops["direction"].cast(pl.String),
         }
     ).with_row_index("convolution")
     mask = pl.col("inputs").str.extract_groups(_MASK).struct
@@ -327,8 +332,8 @@ def _with_directions(
         .select(
             pl.col("convolution").cast(pl.Int64),
             pl.coalesce(
-                pl.when(pl.col("named").is_in(_WAYS)).then("named"),
-                pl.when(pl.col("named").is_null() & (pl.col("way") == "forward")).then(
+                pl.when(pl.col("named").is_in(_DIRECTIONS)).then("named"),
+                pl.when(pl.col("named").is_null() & (pl.col("pass") == "forward")).then(
                     pl.lit("fprop")
                 ),
                 pl.when(pl.col("input") & ~pl.col("weight")).then(pl.lit("dgrad")),
@@ -344,12 +349,12 @@ def _with_directions(
         .when("names_dgrad")
         .then(pl.lit("dgrad"))
         .when("names_fprop")
-        # A backward convolution that runs kernels of the forward one computes the input's gradient.
+        # A backward convolution with forward kernels computes the gradient of the input.
         .then(pl.when(owned).then(pl.lit("dgrad")).otherwise(pl.lit("fprop")))
     )
     by_scope = pl.coalesce(
-        pl.when(pl.col("direction_by_name").is_in(_WAYS)).then("direction_by_name"),
-        # Unless either is backward: JAX marks what it transposes.
+        pl.when(pl.col("direction_by_name").is_in(_DIRECTIONS)).then("direction_by_name"),
+        # JAX marks transposed operators as backward; all others are forward.
         pl.when(pl.col("activity_direction").fill_null("forward") == "forward").then(
             pl.lit("fprop")
         ),
@@ -362,7 +367,7 @@ def _with_directions(
     by_order = pl.coalesce(
         pl.when(behind_wgrad).then(pl.lit("wgrad")),
         pl.when(before_dgrad).then(pl.lit("dgrad")),
-        # Between a gradient of the input and one of the weight nothing is certain.
+        # Only the first and the last segment are certain.
         pl.when(first & ~last).then(pl.lit("dgrad")),
         pl.when(last & ~first).then(pl.lit("wgrad")),
     )

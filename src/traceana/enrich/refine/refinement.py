@@ -1,8 +1,8 @@
-"""The refinement pass: what an activity's name leaves open, its context decides.
+"""The refinement pass: classes of activities by name, completed by context.
 
-The context: the operator that launched it, the operators around that, the kernels beside it and its
-launch. Contexts are numbered, and the rules (``context.toml``, data as those of
-:mod:`traceana.enrich.classify`) run on the distinct ones.
+The context of an activity is its launching operator, the operators around that, the neighbouring
+kernels and the launch configuration. Contexts are numbered, and the rules of ``context.toml`` run
+on the distinct ones.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE
 def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     """Return ``trace``, attributed and classified by name, with its classes refined by context.
 
-    Filled in: ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities; algorithm
-    search is marked (:func:`traceana.enrich.refine.searches.with_searches`). ``class``
-    stays null where the context adds nothing to the name's class. ``rules`` classify the names of
-    operators, as they did those of activities.
+    Filled in are ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities.
+    Algorithm search is marked (:func:`traceana.enrich.refine.searches.with_searches`). ``class`` is
+    null where the class by name applies. ``rules`` are the rules that classified the activities'
+    names; they classify the operators' names too.
     """
     activities, names, ops = trace.activities, trace.names, trace.ops
     known = context()
@@ -41,7 +41,7 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
     operators = Operators.of(ops, scopes, known, rules)
     parts = possible_parts(activities, names, operators, known)
     episodes = find_episodes(parts, ops, operators.direction_by_name)
-    # Text costs more than numbers: the kinds of episodes are few.
+    # Joins on numbers are faster than on text, and there are few kinds of episodes.
     kinds = episodes.table.select("algorithm", "direction").unique(maintain_order=True)
     per_activity = _contexts(trace, operators, episodes, kinds)
     keys = ["name_id", "situation", "kind", "main", "many", "operand"]
@@ -68,7 +68,7 @@ def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
 def _contexts(
     trace: Trace, operators: Operators, episodes: Episodes, kinds: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return, for each activity, its context in numbers: what the rules look at."""
+    """Return the context of each activity as numbers."""
     activities, names = trace.activities, trace.names
     op = pl.Series(from_rows(activities["op"]))
     of_op = pl.Series(operators.of_op, dtype=pl.Int64)
@@ -104,11 +104,11 @@ def _apply(
     names: pl.DataFrame,
     operators: Operators,
 ) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the distinct refined classes and, for each of ``contexts``, the row among them.
+    """Return the distinct refined classes, and the row of each of ``contexts`` among them.
 
-    ``contexts`` has ``name_id``, ``situation``, ``algorithm``, ``direction`` and ``main`` (of the
-    episode and the place in it), ``many`` and ``operand``. The row is null where no rule applies.
-    Classes have the class columns and ``context_rule``.
+    ``contexts`` has ``name_id``, ``situation``, ``algorithm`` and ``direction`` of the episode,
+    ``main``, ``many`` and ``operand``. The row is null if no rule applies. Classes have the class
+    columns and ``context_rule``.
     """
     facts = _facts(contexts, names, operators)
     holds = [_holds(rule, operators.withins) for rule in rules]
@@ -142,11 +142,12 @@ def _apply(
 
 
 def _facts(contexts: pl.DataFrame, names: pl.DataFrame, operators: Operators) -> pl.DataFrame:
-    """Return what the numbers of ``contexts`` stand for, one row each.
+    """Return the values of the numbers of ``contexts``, one row each.
 
-    The class columns of the name, ``operator`` (text), ``within`` (bits), ``channel``, ``many``,
-    ``purpose_category`` and ``purpose_function``, ``own_purpose`` (the purpose is the launching
-    operator's), ``episode_algorithm``, ``episode_direction`` and ``main``.
+    The columns are the class columns of the name, ``operator`` (text), ``within`` (bits),
+    ``channel``, ``many``, ``purpose_category`` and ``purpose_function``, ``own_purpose`` (whether
+    the purpose is that of the launching operator), ``episode_algorithm``, ``episode_direction`` and
+    ``main``.
     """
     classes = names.select(*CLASS_COLUMNS).with_row_index("name_id")
     texts = operators.names.select("text", "category", "function").with_row_index("number")
@@ -221,7 +222,7 @@ def _outcome(rule: ContextRule, column: str) -> pl.Expr:
     if column not in rule.from_episode:
         return named
     if column == "algorithm":
-        # The name of a product decides its algorithm; the episode decides that of its other parts.
+        # The name of a product decides its algorithm; the episode decides that of other parts.
         known = pl.col("main") & named.is_not_null() & (named != "unknown")
         return pl.when(known).then(named).otherwise(pl.col("episode_algorithm"))
     return pl.coalesce(pl.col(f"episode_{column}"), named)

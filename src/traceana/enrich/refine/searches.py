@@ -1,9 +1,9 @@
-"""Algorithm search: what an autotuner runs to choose, kept apart from the model's own work.
+"""Algorithm search: trial runs of autotuners, separated from the model's own work.
 
-Three things belong to a search: the kernels that autotuners run beside their trials, classified by
-name (function ``autotune``); the trials of XLA's and TensorFlow's autotuners, which stand on a
-stream between those; and the trials of ``cudnn.benchmark``, where one call of an operator computes
-its convolution by several algorithms. All of them get one class and one row of layers.
+A search consists of the auxiliary kernels of autotuners, classified by name (function
+``autotune``); the trials of XLA's and TensorFlow's autotuners, which run on a stream between these;
+and the trials of ``cudnn.benchmark``, where one call of an operator computes its convolution by
+several algorithms. All of them get one class and one row of layers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ RULE: Final = "context.algorithm_search"
 _FILLS: Final = r"(?i)repeat_?buffer"
 _COMPUTES: Final = ("conv", "gemm", "attention", "fused")
 _BESIDE: Final = ("layout", "reduction", "other")
-"""What a convolution or a product launches beside itself: packing, sums of split products."""
+"""Categories of a convolution's or GEMM's auxiliary kernels: packing, split-K reduction."""
 
 
 def with_searches(trace: Trace) -> Trace:
-    """Return ``trace``, refined, with its algorithm search marked.
+    """Return the refined ``trace`` with its algorithm search marked.
 
-    The class of such an activity has the category ``other`` and the function :data:`FUNCTION`, all
-    else of it as it was; its layer is the row of ``layers`` whose role is :data:`ROLE`.
+    The class of such an activity gets the category ``other`` and the function :data:`FUNCTION`; its
+    other columns are unchanged. Its layer is the row of ``layers`` with the role :data:`ROLE`.
     """
     trace = _without(trace)
     beside, trial = _beside(trace), _trials_on_streams(trace) | _trials_of_calls(trace)
@@ -54,7 +54,7 @@ def with_searches(trace: Trace) -> Trace:
 
 
 def _without(trace: Trace) -> Trace:
-    """Return ``trace``, which a bundle may hold marked, with its work on the operators' layers."""
+    """Return ``trace`` without the marks of an earlier search: with the operators' layers."""
     if not (trace.layers["role"] == ROLE).any():
         return trace
     kept = trace.layers.height - 1
@@ -68,42 +68,42 @@ def _without(trace: Trace) -> Trace:
 
 
 def _beside(trace: Trace) -> pl.Series:
-    """Return whether each activity is known by its name to be of an autotuner."""
+    """Return which activities are auxiliary kernels of autotuners, by name."""
     named = trace.names["function"].fill_null("") == FUNCTION
     return named.gather(trace.activities["name_id"]) & (trace.activities["kind"] == "kernel")
 
 
 def _trials_on_streams(trace: Trace) -> pl.Series:
-    """Return whether each activity stands between two kernels of one search, and is its trial.
+    """Return which activities are trials between two auxiliary kernels of one search.
 
-    The kernels of a gap are trials where the one behind it checks what they wrote, all of them are
-    of the thread, range, operator and scope of both, and they compute one thing. Work of the model
-    between two searches is of other scopes, or computes several.
+    Kernels between two auxiliary kernels are trials if the second one checks their result, all
+    have the same thread, range, operator and scope, and they compute one convolution or GEMM. Work
+    of the model between two searches has other scopes, or computes several.
     """
     activities, names = trace.activities, trace.names
     none = pl.repeat(False, activities.height, dtype=pl.Boolean, eager=True)
     fills = names.select((pl.col("function") == FUNCTION) & pl.col("name").str.contains(_FILLS))
     if not (names["function"] == FUNCTION).any():
         return none
-    place = ["rank", "process", "device", "stream"]
-    whose = ["thread", "op", "scope", "range", "instruction"]
+    queue = ["rank", "process", "device", "stream"]
+    launch = ["thread", "op", "scope", "range", "instruction"]
     by_name = names.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
         "category",
         (pl.col("function") == FUNCTION).fill_null(value=False).alias("beside"),
         fills.to_series().fill_null(value=False).alias("fills"),
     )
-    on = [*place, "gap"]
+    on = [*queue, "gap"]
     rows = (
         activities.with_row_index("row")
         .with_columns(trace.calls["thread"].gather(activities["call"]).alias("thread"))
         .filter(pl.col("kind") == "kernel")
-        .select("row", "name_id", "episode", "start", *place, *whose)
+        .select("row", "name_id", "episode", "start", *queue, *launch)
         .join(by_name, on="name_id", how="left", maintain_order="left")
-        .sort(*place, "start", "row")
+        .sort(*queue, "start", "row")
         .with_columns(
-            pl.col("beside").cum_sum().over(place).alias("gap"),
-            pl.struct(*place, *whose).rle_id().alias("whose"),
+            pl.col("beside").cum_sum().over(queue).alias("gap"),
+            pl.struct(*queue, *launch).rle_id().alias("launch"),
         )
     )
     computes = pl.col("category").is_in(_COMPUTES)
@@ -112,8 +112,8 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
         .agg(
             pl.col("beside").first().alias("begun"),
             (~pl.col("beside")).any().alias("holds"),
-            pl.col("whose").first(),
-            (pl.col("whose").n_unique() == 1).alias("alike"),
+            pl.col("launch").first(),
+            (pl.col("launch").n_unique() == 1).alias("alike"),
             pl.struct("episode", pl.when(pl.col("episode").is_null()).then("name_id"))
             .filter(computes)
             .n_unique()
@@ -122,8 +122,8 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
             pl.col("fills").first().alias("fills"),
         )
         .with_columns(
-            pl.col("whose").shift(-1).over(place).alias("next"),
-            pl.col("fills").shift(-1).over(place).alias("next_fills"),
+            pl.col("launch").shift(-1).over(queue).alias("next"),
+            pl.col("fills").shift(-1).over(queue).alias("next_fills"),
         )
     )
     is_trial = (
@@ -132,7 +132,7 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
         & pl.col("alike")
         & pl.col("parts")
         & (pl.col("things") == 1)
-        & (pl.col("whose") == pl.col("next"))
+        & (pl.col("launch") == pl.col("next"))
         & ~pl.col("next_fills")
     ).fill_null(value=False)
     trials = (
@@ -144,9 +144,10 @@ def _trials_on_streams(trace: Trace) -> pl.Series:
 
 
 def _trials_of_calls(trace: Trace) -> pl.Series:
-    """Return whether each activity is of a convolution that its operator's call computed again.
+    """Return which activities belong to a convolution that its operator computed again.
 
-    Of the algorithms that one call runs in one direction, three or more, the last is the choice.
+    If one call runs three or more algorithms in one direction, the last one is the choice and the
+    others are trials.
     """
     call = ["op", "direction"]
     ran = trace.activities.select("episode", "start").drop_nulls("episode")

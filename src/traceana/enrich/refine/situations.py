@@ -1,7 +1,8 @@
-"""The situation of each activity: what its context contributes to its class.
+"""The situation of each activity: the parts of its context that determine its class.
 
-The operators around the launch (:class:`Operators`), an addition along channels by the recorded
-shapes, the precision by the recorded types, and a batch by the launch's grid.
+They are the operators around the launch (:class:`Operators`), whether an addition is along channels
+(by the recorded shapes), the precision (by the recorded types), and whether a GEMM is batched (by
+the launch's grid).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators of a trace, their names classified and their situations numbered.
+    """The operators of a trace, with classified names and numbered situations.
 
-    ``names`` has one row a distinct name of an operator, or last part of a name scope: ``text``,
-    the class columns and ``within``, a bit for each pattern of ``withins``. ``situations`` has one
-    row a distinct situation: ``operator`` and ``purpose`` (rows of ``names``; purpose -1 where
-    none), ``within`` and ``channel``. ``of_op`` and ``of_scope`` give the row of ``situations`` of
-    an operator and of an activity by its scope; ``convolution_of`` the row of the nearest
-    operator that is a convolution, -1 where none. ``scopes`` has a row a distinct scope: ``scope``,
-    ``situation``, ``convolution`` (its last part is one) and ``direction_by_name``.
+    ``names`` has one row per distinct operator name or last part of a name scope: ``text``, the
+    class columns and ``within``, a bit for each pattern of ``withins``. ``situations`` has one row
+    per distinct situation: ``operator`` and ``purpose`` (rows of ``names``; purpose -1 without),
+    ``within`` and ``channel``. ``of_op`` is the row of ``situations`` of each operator,
+    ``convolution_of`` the row of the nearest enclosing convolution, or -1. ``scopes`` has one row
+    per distinct scope: ``scope``, ``situation``, ``convolution`` (whether its last part is one) and
+    ``direction_by_name``.
     """
 
     names: pl.DataFrame
@@ -95,7 +96,7 @@ class Operators:
 
     @property
     def direction_by_name(self) -> pl.Series:
-        """The direction that the name of each operator names."""
+        """The direction in the name of each operator."""
         operator = self.situations["operator"].gather(self.of_op)
         return self.names["direction"].gather(operator)
 
@@ -114,7 +115,7 @@ def _named(
 
 
 def _codes(column: pl.Series, names: pl.DataFrame) -> Ints:
-    """Return, for each value of ``column``, its row in ``names``."""
+    """Return the row in ``names`` of each value of ``column``."""
     distinct = column.unique(maintain_order=True)
     rows = pl.DataFrame({"key": distinct, "text": distinct.cast(pl.String)}).join(
         names.select("text").with_row_index("row"), on="text", how="left", maintain_order="left"
@@ -148,7 +149,7 @@ def _scoped(scopes: pl.Series, tails: pl.Series, names: pl.DataFrame) -> pl.Data
 
 
 def _levels(depth: pl.Series) -> list[Ints]:
-    """Return the rows of every depth from 1 on, the outer before the inner."""
+    """Return the rows of each depth from 1 on, outermost first."""
     depths = depth.fill_null(0).to_numpy()
     order = np.argsort(depths, kind="stable")
     bounds = np.searchsorted(depths[order], np.arange(1, int(depths.max(initial=0)) + 1))
@@ -156,7 +157,7 @@ def _levels(depth: pl.Series) -> list[Ints]:
 
 
 def _nearest(value: Ints, parent: Ints, levels: Sequence[Ints]) -> Ints:
-    """Return ``value`` with NONE replaced by that of the nearest operator around."""
+    """Return ``value`` with NONE replaced by the value of the nearest enclosing operator."""
     result = value.copy()
     for rows in levels:
         lacking = rows[result[rows] == NONE]
@@ -165,7 +166,7 @@ def _nearest(value: Ints, parent: Ints, levels: Sequence[Ints]) -> Ints:
 
 
 def _united(bits: npt.NDArray[np.int64], parent: Ints, levels: Sequence[Ints]) -> Ints:
-    """Return ``bits`` of each operator together with those of all around it."""
+    """Return ``bits`` of each operator combined with those of all enclosing operators."""
     result = bits.copy()
     for rows in levels:
         result[rows] |= result[parent[rows]]
@@ -178,10 +179,11 @@ _ADDS: Final = r"^aten::add_?$"
 
 
 def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
-    """Return true where the second input is one number a channel of the first, null where unknown.
+    """Return whether the second input has one number per channel of the first; null if unknown.
 
     ``names`` are the operators' names as text. The channels are the second dimension of three or
-    more (NCL, NCHW, NCDHW) or the last of any. Only additions whose shapes are recorded are judged.
+    more (NCL, NCHW, NCDHW) or the last of any. The result is null except for additions with
+    recorded shapes.
     """
     adds = pl.DataFrame({"shapes": ops["input_shapes"], "name": names}).select(
         pl.when(pl.col("name").str.contains(_ADDS) & pl.col("shapes").str.contains(_OPERANDS))
@@ -190,12 +192,12 @@ def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
     )
     operands = pl.col("shapes").str.extract_groups(_TWO_OPERANDS).struct
     added = pl.col("added").list.eval(pl.element().filter(pl.element() != 1))
-    # Of a tensor of one channel the bias is a single number.
+    # The bias of a tensor with one channel is a single number.
     size = (
         pl.when(added.list.len() == 0).then(1).when(added.list.len() == 1).then(added.list.first())
     )
     second = pl.when(pl.col("to").list.len() >= 3).then(pl.col("to").list.get(1, null_on_oob=True))
-    judged = (
+    along = (
         adds.unique()
         .drop_nulls()
         .with_columns(
@@ -209,7 +211,7 @@ def _along_channels(ops: pl.DataFrame, names: pl.Series) -> pl.Series:
             .alias("channel"),
         )
     )
-    return adds.join(judged, on="shapes", how="left", maintain_order="left")["channel"]
+    return adds.join(along, on="shapes", how="left", maintain_order="left")["channel"]
 
 
 def _dimensions(text: pl.Expr) -> pl.Expr:
@@ -220,7 +222,7 @@ MULTIPLIED: Final = ("attention", "conv", "gemm", "rnn")
 """Categories of kernels that multiply the operator's inputs."""
 
 _FIRST_TYPE: Final = r'"(?:struct |class )?(?:c10::|at::)?(\w[\w<>: ]*)"'
-# PyTorch's names and HLO's. Nothing follows from single precision: it may be computed as TF32.
+# PyTorch's names and HLO's. Single precision is omitted, because it may be computed as TF32.
 _PRECISIONS: Final = {
     **dict.fromkeys(("Half", "half", "float16", "f16"), "fp16"),
     **dict.fromkeys(("BFloat16", "bfloat16", "bf16"), "bf16"),
@@ -234,10 +236,10 @@ _PRECISIONS: Final = {
 
 
 def operand_precision(trace: Trace) -> pl.Series:
-    """Return, for each activity, the precision of its operator's first typed input.
+    """Return the precision of the first typed input of each activity's operator.
 
-    Of a compiled program's kernel it is that of its instruction. Null where no type is recorded
-    or it does not decide the precision.
+    For kernels of a compiled program, the input is that of the instruction. Null if no type is
+    recorded, or if the type does not determine the precision.
     """
     activities = trace.activities
     of_op = _precisions(trace.ops["input_types"]).gather(activities["op"])
@@ -248,7 +250,7 @@ def operand_precision(trace: Trace) -> pl.Series:
 
 
 def _precisions(types: pl.Series) -> pl.Series:
-    """Return the precision of each JSON list of types; each distinct list once."""
+    """Return the precision of each JSON list of types."""
     lists = types.alias("types").to_frame()
     first = pl.col("types").str.extract(_FIRST_TYPE)
     precision = first.replace_strict(_PRECISIONS, default=None, return_dtype=pl.String)
@@ -261,11 +263,11 @@ _QUEUE: Final = ("rank", "process", "device", "stream")
 
 
 def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
-    """Return true where the grid of a product has several layers, false where it has one.
+    """Return whether the grid of a GEMM has several blocks along z.
 
-    Null for all but products whose name serves both, where the grid is not recorded, and where the
-    layers are slices of one sum: by the kernel's name, or where the next product on the stream adds
-    them up.
+    Null except for GEMMs whose name does not show whether they are batched. Null too if the grid is
+    not recorded, and for split-K GEMMs: by name, or because the next kernel on the stream adds up
+    the slices.
     """
     splits = names["name"].str.contains(_SPLITS)
     product = names["category"] == "gemm"
@@ -286,8 +288,8 @@ def counts_a_batch(activities: pl.DataFrame, names: pl.DataFrame) -> pl.Series:
         .with_columns(pl.struct(*_QUEUE).rle_id().alias("queue"))
     )
     sliced = pl.col("splits").shift(-1).over("queue").fill_null(False)
-    judged = products.select(
+    counted = products.select(
         "row",
         pl.when(pl.col("undecided") & ~sliced).then(pl.col("grid_z") > 1).alias("many"),
     )
-    return result.scatter(judged["row"], judged["many"])
+    return result.scatter(counted["row"], counted["many"])

@@ -1,4 +1,4 @@
-"""Intervals of threads that are layers, and the paths that nested names make."""
+"""Intervals on threads that are layers, and the paths of nested ranges."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Layer = tuple[str, str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LayerIntervals:
     """Intervals on threads, each of them a layer.
 
-    ``layer[i]`` indexes ``layers`` for interval ``i``. Intervals of no interest have been left out
-    before nesting.
+    ``layer[i]`` is the index into ``layers`` of interval ``i``. Other ranges are excluded before
+    nesting.
     """
 
     nesting: Nesting
@@ -30,7 +30,7 @@ class Places:
     layers: list[Layer]
 
     def at(self, key: Ints, time: Ints) -> Ints:
-        """Return the index into ``layers`` of where each thread was, NONE where nowhere."""
+        """Return the index into ``layers`` at each (thread, time), NONE outside all layers."""
         row = self.nesting.innermost(key, time)
         return take(self.layer, row)
 
@@ -60,15 +60,15 @@ def tree_of(frame: pl.DataFrame, key: Ints) -> tuple[Nesting, PathTree, list[str
 
 
 DEEPEST_PATH: Final = 256
-"""Nested ranges that a path is made of; deeper ones have the path of the last."""
+"""Most nested ranges in a path; deeper ranges have the path of their parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathTree:
     """The distinct paths of nested, named intervals.
 
-    ``node[i]`` is the node of interval ``i``; ``parent`` and ``code`` have one entry a node, the
-    parent before the child.
+    ``node[i]`` is the node of interval ``i``. ``parent`` and ``code`` have one entry per node,
+    parents before children.
     """
 
     node: Ints
@@ -97,11 +97,11 @@ class PathTree:
     def paths(self, texts: Sequence[str], separator: str) -> list[str]:
         """Return the path of every node; an empty text adds nothing to its parent's path.
 
-        Nodes with :data:`DEEPEST_PATH` others around them have the path of their parent: paths of
-        every depth together would take the square of the depth.
+        Nodes deeper than :data:`DEEPEST_PATH` have the path of their parent, because the memory of
+        all paths grows with the square of the depth.
 
         A text that already begins with its parent's path (``features.0`` within ``features``)
-        takes its place.
+        replaces it.
         """
         paths: list[str] = []
         nodes = zip(self.parent.tolist(), self.code.tolist(), self.depths().tolist(), strict=True)
@@ -118,7 +118,7 @@ class PathTree:
         return paths
 
     def depths(self) -> Ints:
-        """Return how many nodes are above each node."""
+        """Return the number of ancestors of each node."""
         depth = np.zeros(len(self.parent), dtype=np.int64)
         for i, parent in enumerate(self.parent.tolist()):
             depth[i] = 0 if parent == NONE else depth[parent] + 1
