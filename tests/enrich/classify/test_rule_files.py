@@ -62,12 +62,12 @@ def rule(**changes: str) -> str:
         (rule(category=""), "needs category"),
         (rule(reason=""), "needs reason"),
         (rule(algorithm='"fft"'), "other categories must not have one"),
-        (rule(category='"conv"'), "conv needs one"),
+        (rule(category='"conv"'), "conv requires an algorithm"),
         (rule(precision='"fp3"'), "precision cannot be 'fp3'"),
-        (rule(batched='"yes"'), "batched is true or false"),
+        (rule(batched='"yes"'), "batched must be true or false"),
         (rule(family='"fft"'), "unknown key 'family'"),
         (rule(colour='"red"'), "unknown key 'colour'"),
-        (rule(examples="[3]"), "an example is a name"),
+        (rule(examples="[3]"), "an example must be a name"),
         (rule(examples='[{ name = "x", colour = "red" }]'), "unknown column 'colour'"),
         (rule(id='"cublas.gemm_arch"'), "is already used in assembled.toml"),
         (rule() + rule(), "'mine.x' is already used"),
@@ -153,5 +153,5 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_binary_file(tmp_path: Path) -> None:
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadRulesError, match="cannot be read as text"):
+    with pytest.raises(BadRulesError, match="give a UTF-8 TOML file"):
         load_rules(path)
