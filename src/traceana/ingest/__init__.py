@@ -54,7 +54,7 @@ def read(path: Path, progress: Progress = silent) -> Trace:
 
 
 def _read_sqlite(path: Path, progress: Progress) -> Trace:
-    """Read an SQLite database of nsys or nvprof; it is opened read-only and immutable.
+    """Return the tables of an SQLite database of nsys or nvprof, opened read-only and immutable.
 
     Raises ``ForeignDatabaseError`` when another program wrote it, ``CorruptError`` and
     ``UnreadableError``.

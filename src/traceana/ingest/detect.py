@@ -112,8 +112,8 @@ def detect(path: Path) -> Format:
 def _is_xspace(head: bytes) -> bool:
     """Return whether ``head`` begins an XSpace: a plane that begins with its id, if any, and name.
 
-    Other messages whose first field is a message too (GraphDef, pprof's profiles) have another
-    type there, and JSON that begins with an empty line has a letter.
+    In other messages (GraphDef, pprof's profiles) the field after this tag is not a plane with a
+    name. JSON that begins with an empty line has a letter after the first byte.
     """
     if not head.startswith(b"\x0a"):
         return False
@@ -147,7 +147,7 @@ def _chrome(head: bytes) -> Format:
 
 
 def is_nsys_export(path: Path) -> bool:
-    """Return whether the directory ``path`` is an export of nsys: one that describes the export."""
+    """Return whether the directory ``path`` holds nsys's description of an export."""
     return any(
         (path / f"{table}{suffix}").is_file()
         for table in NSYS_EXPORT_TABLES
@@ -195,7 +195,9 @@ def _head(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} does not exist: check the path") from error
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+        raise UnreadableError(
+            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+        ) from error
     if not head:
         raise EmptyFileError(f"{path} is empty: record it again, or check the copy")
     return head

@@ -44,12 +44,12 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     )
     # Nearly every trace is valid, and is not copied.
     if frame.select(reason.is_not_null().any()).item():
-        judged = frame.with_columns(reason.alias("_reason"))
-        for why, refused in judged.filter(pl.col("_reason").is_not_null()).group_by(
+        reasoned = frame.with_columns(reason.alias("_reason"))
+        for why, dropped in reasoned.filter(pl.col("_reason").is_not_null()).group_by(
             "_reason", maintain_order=True
         ):
-            _count(str(why[0]), refused, table, ledger)
-        frame = judged.filter(pl.col("_reason").is_null()).drop("_reason")
+            _count(str(why[0]), dropped, table, ledger)
+        frame = reasoned.filter(pl.col("_reason").is_null()).drop("_reason")
     return _without_duplicates(frame, table, ledger)
 
 
@@ -66,23 +66,23 @@ def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.D
         return frame
     numbered = frame.with_row_index("_row")
     suspects = numbered.filter(pl.col("start").is_in(shared.implode()))
-    again = suspects.filter(~pl.struct(frame.columns).is_first_distinct())
-    if again.is_empty():
+    repeated = suspects.filter(~pl.struct(frame.columns).is_first_distinct())
+    if repeated.is_empty():
         return frame
-    _count("duplicate", again, table, ledger)
-    return numbered.join(again.select("_row"), on="_row", how="anti", maintain_order="left").drop(
-        "_row"
-    )
+    _count("duplicate", repeated, table, ledger)
+    return numbered.join(
+        repeated.select("_row"), on="_row", how="anti", maintain_order="left"
+    ).drop("_row")
 
 
-def _count(reason: str, refused: pl.DataFrame, table: str, ledger: Ledger) -> None:
+def _count(reason: str, dropped: pl.DataFrame, table: str, ledger: Ledger) -> None:
     # Lost or invalid times have no sum.
     known = reason in ("duplicate", "negative_duration")
     ledger.add(
         reason,
-        refused.height,
+        dropped.height,
         table=table,
-        time_ns=int(refused["duration"].sum()) if known else None,
+        time_ns=int(dropped["duration"].sum()) if known else None,
     )
 
 

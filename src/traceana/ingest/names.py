@@ -112,7 +112,7 @@ def demangle(names: Iterable[str]) -> Demangled:
 
 
 def _command() -> tuple[list[str], str | None]:
-    """Return the command of the helper process, and why there is none."""
+    """Return the command of the helper process, and the reason where it is empty."""
     library = find_spec("pycxxfilt")
     if library is None or library.origin is None:
         return [], "pycxxfilt is not installed"
@@ -121,7 +121,7 @@ def _command() -> tuple[list[str], str | None]:
 
 
 def _run(command: list[str], names: list[str], seconds: float) -> tuple[list[str], str | None]:
-    """Return the answers for the first of ``names``, in order, and why no more can be had.
+    """Return the answers for the first of ``names``, in order, and the error that ended them.
 
     Without an error, the name after the last answer ended the process.
     """
@@ -136,11 +136,11 @@ def _run(command: list[str], names: list[str], seconds: float) -> tuple[list[str
         output, error = done.stdout, None
     except subprocess.TimeoutExpired as timeout:
         output, error = timeout.stdout or b"", _OUT_OF_TIME
-    except OSError as refused:
-        return [], f"{command[0]} cannot be run: {refused.strerror}"
+    except OSError as failure:
+        return [], f"{command[0]} cannot be run: {failure.strerror}"
     ready, *lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     if ready != _READY and error is None:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        last = said[-1][:_LONGEST_ERROR] if said else f"exit status {done.returncode}"
+        messages = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        last = messages[-1][:_LONGEST_ERROR] if messages else f"exit status {done.returncode}"
         return [], f"the demangler does not start: {last}"
     return lines[:-1], error

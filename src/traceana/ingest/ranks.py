@@ -41,7 +41,7 @@ _PREFERRED: Final = (
 )
 
 _RUNS: Final = ("plugins", "profile")
-"""TensorFlow's and JAX's profilers write a folder per run here, with a file per host."""
+"""The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
 _ENDINGS: Final = (
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
     ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
@@ -81,7 +81,7 @@ def read_ranks(
             traces.append(open_one(file, report))
             read.append(file)
         except NotATraceError as error:
-            # A folder may hold other JSON files; a file in a list is meant to be a trace.
+            # A folder may hold other JSON files; every file of a list should be a trace.
             if not found_in_folder:
                 ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
             first_error = first_error or error
@@ -136,7 +136,9 @@ def find(folder: Path) -> list[Path]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
-        raise UnreadableError(f"{folder} cannot be listed: {error.strerror}") from error
+        raise UnreadableError(
+            f"{folder} cannot be listed ({error.strerror}): check its permissions"
+        ) from error
 
     for root, folders, files in os.walk(folder, onerror=fail):
         here = Path(root)
@@ -174,9 +176,9 @@ def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[i
     names decide (``rank3``, ``worker0``), else the order of the files. Raises
     ``AmbiguousRanksError`` where two files have one rank: they are from two runs.
     """
-    said = [(file, rank) for file, rank in zip(files, recorded, strict=True) if rank is not None]
-    numbers = _distinct([file for file, _ in said], [rank for _, rank in said])
-    if len(said) == len(files):
+    known = [(file, rank) for file, rank in zip(files, recorded, strict=True) if rank is not None]
+    numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
+    if len(known) == len(files):
         return numbers, "recorded in the files"
     named = [_rank_in(file) for file in files]
     by_name = [rank for rank in named if rank is not None]

@@ -12,7 +12,7 @@ Progress = Callable[[int, int], None]
 """Called with (units done, units in all); units are bytes of the file or rows of the database."""
 _GZIP: Final = b"\x1f\x8b"
 _COMPRESSED_BLOCK: Final = 256 << 10
-"""Inflates to some megabytes as a rule, and to 256 MiB at worst."""
+"""Inflates to some megabytes as a rule, to 256 MiB at most."""
 _BLOCK: Final = 4 << 20
 
 
@@ -23,8 +23,8 @@ def silent(done: int, total: int) -> None:
 class ByteSource:
     """Reads a file once, front to back.
 
-    After :meth:`blocks` is exhausted, ``truncated`` is whether a gzip stream ended early, and
-    ``damaged`` whether it could not be inflated or failed its checksum, in which case it was not
+    After :meth:`blocks` is exhausted, ``truncated`` is whether a gzip stream ended early.
+    ``damaged`` is whether it could not be inflated or failed its checksum; a damaged stream is not
     read to its end. ``bytes_read`` counts bytes on disk; ``compressed`` is whether they are gzip.
     """
 
@@ -38,7 +38,9 @@ class ByteSource:
         try:
             self.bytes_total = path.stat().st_size
         except OSError as error:
-            raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+            raise UnreadableError(
+                f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+            ) from error
         self._progress = progress
 
     def blocks(self) -> Iterator[bytes]:
@@ -51,7 +53,9 @@ class ByteSource:
                 raw = self._raw(iter(lambda: file.read(size), b""))
                 yield from self._inflated(raw) if self.compressed else raw
         except OSError as error:
-            raise UnreadableError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UnreadableError(
+                f"{self.path} cannot be read ({error.strerror}): check the file and its permissions"
+            ) from error
 
     def _raw(self, parts: Iterator[bytes]) -> Iterator[bytes]:
         for part in parts:

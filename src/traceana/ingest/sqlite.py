@@ -52,7 +52,9 @@ class Database:
         try:
             self._connection = sqlite3.connect(self.uri, uri=True)
         except sqlite3.Error as error:
-            raise UnreadableError(f"{path} cannot be opened: {error}") from error
+            raise UnreadableError(
+                f"{path} cannot be opened ({error}): check the file and its permissions"
+            ) from error
         # Text in a trace may hold any bytes.
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
@@ -79,7 +81,7 @@ class Database:
             raise damaged(self.path, error) from error
 
     def records(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a small table as dictionaries; none when the table is missing."""
+        """Return the rows of a small table as dictionaries, empty when the table is missing."""
         if table not in self.tables:
             return []
         columns = self.tables[table]
@@ -140,7 +142,9 @@ def _whole_size(path: Path) -> int:
         with path.open("rb") as file:
             header = file.read(_HEADER)
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+        raise UnreadableError(
+            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+        ) from error
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
     # The header's page count is valid only where the same version of SQLite wrote both.
@@ -228,7 +232,7 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
     listed = ", ".join(
         f"{_sql(column, present)} AS {identifier(name)}" for name, column in query.columns.items()
     )
-    # A page of nulls has no type of its own.
+    # A page that holds only nulls has no type.
     typed = [
         pl.col(name).cast(pl.Int64 if isinstance(column, Integer) else pl.Binary)
         for name, column in query.columns.items()
@@ -270,7 +274,7 @@ def _fetch(connection: object, sql: str) -> pl.DataFrame:
 def _sql(column: Integer | Bytes, present: Collection[str]) -> str:
     """Return the SQL of ``column`` over a table that has the columns ``present``.
 
-    SQLite types its cells by row: the casts give a column one type.
+    Each cell of SQLite has its own type: the casts give a column one type.
     """
     if isinstance(column, Bytes):
         known = column.column in present

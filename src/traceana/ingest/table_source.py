@@ -1,4 +1,4 @@
-"""Tables that a profiler exported: queries over them, whatever store holds them."""
+"""Queries over the tables that a profiler exported, for any store (SQLite, Parquet, Arrow)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceana.ingest.source import Progress
 class Integer:
     """The first of ``columns`` that exists and is not null in the row, as int64, else null.
 
-    SQLite types its cells by row: there, text that begins with a number is that number.
+    In SQLite, where each cell has its own type, text that begins with a number is that number.
     """
 
     columns: tuple[str, ...]
@@ -74,13 +74,13 @@ class TableSource(Protocol):
         """The size of the store."""
 
     def records(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a small table as dictionaries; none when the table is missing."""
+        """Return the rows of a small table as dictionaries, empty when the table is missing."""
 
     def count(self, table: str) -> int:
         """Return how many rows ``table`` has, 0 when it is missing."""
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
-        """Return one frame per query, rows in the order of the store; each table must be there."""
+        """Return one frame per query, rows in the order of the store; each table must exist."""
 
 
 def decoded(raw: pl.Series) -> pl.Series:

@@ -64,10 +64,10 @@ def decoded(buffer: Buffer, records: Iterable[Records], wanted: Known) -> list[D
     for part in records:
         for block, stats in events(buffer, part, wanted):
             keyed: list[dict[int, object]] = [{} for _ in block.run]
-            for owner, place, kind, value, length in zip(
-                stats.owner, stats.place, stats.kind, stats.value, stats.length, strict=True
+            for owner, index, kind, value, length in zip(
+                stats.owner, stats.index, stats.kind, stats.value, stats.length, strict=True
             ):
-                key = int(wanted.numbers[place])
+                key = int(wanted.numbers[index])
                 keyed[owner][key] = (int(kind), int(value), int(length))
             found += [
                 (int(metadata), int(offset), int(duration), bool(several), own) if sound else None
@@ -149,7 +149,7 @@ def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) 
     found = any_events(buffer, starts, ends)
     stats = any_stats(buffer, found.start, found.end)
     # A stat is told by the id that it begins with; who is not wanted is not looked into.
-    leading = wanted.places(buffer.varints(found.start + 1)[0].view(np.int64)) < len(wanted)
+    leading = wanted.indices(buffer.varints(found.start + 1)[0].view(np.int64)) < len(wanted)
     judged = leading | (buffer.data[found.start] != METADATA_ID) | (found.start == found.end)
     sound = found.sound.copy()
     sound[found.owner[judged & ~stats.sound]] = False
@@ -196,8 +196,8 @@ def test_any_bytes_are_survived(content: bytes) -> None:
 
 @given(st.sets(st.integers(-3, 2**40)), st.lists(st.integers(-5, 2**41)))
 def test_numbers_are_found_among_those_known(numbers: set[int], sought: list[int]) -> None:
-    places = Known(numbers).places(np.array(sought, dtype=np.int64))
+    indices = Known(numbers).indices(np.array(sought, dtype=np.int64))
     ordered = sorted(numbers)
-    assert places.tolist() == [
+    assert indices.tolist() == [
         ordered.index(each) if each in numbers else len(ordered) for each in sought
     ]

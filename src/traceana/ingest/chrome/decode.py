@@ -22,10 +22,10 @@ STATS: Final = tuple(dict.fromkeys((*DEVICE_STATS, *HOST_STATS)))
 
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
 _TEXT: Final = pl.Categorical()
-_PLACE: Final[_Schema] = {"pid": _TEXT, "tid": _TEXT, "name": _TEXT, "start": pl.Int64}
-COMPLETE: Final[_Schema] = {**_PLACE, "duration": pl.Int64, **dict.fromkeys(STATS, _TEXT)}
+_COMMON: Final[_Schema] = {"pid": _TEXT, "tid": _TEXT, "name": _TEXT, "start": pl.Int64}
+COMPLETE: Final[_Schema] = {**_COMMON, "duration": pl.Int64, **dict.fromkeys(STATS, _TEXT)}
 """Columns of complete events; times are nanoseconds on the file's clock."""
-HALVES: Final[_Schema] = {**_PLACE, "category": _TEXT, "phase": _TEXT, "ends": pl.Boolean}
+BEGINS_AND_ENDS: Final[_Schema] = {**_COMMON, "category": _TEXT, "phase": _TEXT, "ends": pl.Boolean}
 """Columns of begin and end events, in the order of the file; ``phase`` is that of the begin."""
 _LEFT_OUT: Final = {
     "M": "metadata",
@@ -61,7 +61,7 @@ class Columns(Counted):
     """The events of one stretch of the file."""
 
     complete: list[pl.DataFrame] = field(default_factory=list)
-    halves: list[pl.DataFrame] = field(default_factory=list)
+    begins_and_ends: list[pl.DataFrame] = field(default_factory=list)
     labels: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """(process_name or thread_name, pid, tid) -> the name."""
 
@@ -69,7 +69,7 @@ class Columns(Counted):
         """Append another stretch."""
         self.add(other)
         self.complete += other.complete
-        self.halves += other.halves
+        self.begins_and_ends += other.begins_and_ends
         self.labels |= other.labels
 
 
@@ -98,11 +98,11 @@ def _columns(events: list[Event], ends: Mapping[str, str]) -> Columns:
     by_phase: dict[str, list[Event]] = {}
     for event in events:
         by_phase.setdefault(event.ph, []).append(event)
-    halves = [event for event in events if event.ph in begin_of]
+    begins_and_ends = [event for event in events if event.ph in begin_of]
     if complete := by_phase.pop("X", None):
         columns.complete.append(_complete(complete))
-    if halves:
-        columns.halves.append(_halves(halves, begin_of))
+    if begins_and_ends:
+        columns.begins_and_ends.append(_begins_and_ends(begins_and_ends, begin_of))
     for event in by_phase.get("M", ()):
         if isinstance(event.args, dict) and isinstance(name := event.args.get("name"), str):
             columns.labels[str(event.name), _text(event.pid) or "", _text(event.tid) or ""] = name
@@ -117,7 +117,7 @@ def _complete(events: list[Event]) -> pl.DataFrame:
     args = [event.args if isinstance(event.args, dict) else {} for event in events]
     return pl.DataFrame(
         {
-            **_places(events),
+            **_common(events),
             # XPlane's long name is among the arguments where the event has a display name.
             "name": [
                 _text(arg.get("long_name")) or _text(event.name)
@@ -130,19 +130,19 @@ def _complete(events: list[Event]) -> pl.DataFrame:
     )
 
 
-def _halves(events: list[Event], begin_of: Mapping[str, str]) -> pl.DataFrame:
+def _begins_and_ends(events: list[Event], begin_of: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            **_places(events),
+            **_common(events),
             "category": [_text(event.cat) for event in events],
             "phase": [begin_of[event.ph] for event in events],
             "ends": [event.ph != begin_of[event.ph] for event in events],
         },
-        schema=HALVES,
+        schema=BEGINS_AND_ENDS,
     )
 
 
-def _places(events: list[Event]) -> dict[str, Any]:
+def _common(events: list[Event]) -> dict[str, Any]:
     return {
         "pid": [_text(event.pid) for event in events],
         "tid": [_text(event.tid) for event in events],
@@ -155,20 +155,22 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None if value is None else str(value)
 
 
-def spans(halves: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of begin and end events: ``halves`` with ``duration`` in place of ``ends``.
+def spans(begins_and_ends: pl.DataFrame) -> pl.DataFrame:
+    """Return the spans of begin and end events, with ``duration`` instead of ``ends``.
 
-    ``halves`` is in the order of the file; its columns other than ``name``, ``start`` and ``ends``
-    identify a thread. On a thread whose ends have names, an end closes the latest begin of its
-    name; else begins and ends nest like brackets. Names matter where clocks are coarse: of two
-    spans that begin in one microsecond CNTK and MXNet write the inner one first.
+    The events are in the order of the file; their columns other than ``name``, ``start`` and
+    ``ends`` identify a thread. Where the ends of a thread have names, an end closes the latest
+    begin of its name; else begins and ends nest like brackets. Names matter where clocks are
+    coarse: CNTK and MXNet write the inner of two spans that begin in one microsecond first.
     """
-    thread = [column for column in halves.columns if column not in ("name", "start", "ends")]
+    thread = [
+        column for column in begins_and_ends.columns if column not in ("name", "start", "ends")
+    ]
     named = (pl.col("ends").not_() | pl.col("name").is_not_null()).all().over(thread)
     alike = [*thread, "_alike"]
     step = pl.when("ends").then(-1).otherwise(1)
     depth = (
-        halves.with_columns(pl.when(named).then("name").alias("_alike"))
+        begins_and_ends.with_columns(pl.when(named).then("name").alias("_alike"))
         .sort("start", maintain_order=True)
         .with_columns(step.cum_sum().over(alike).alias("open"))
         .with_columns((pl.col("open") + pl.col("ends").cast(pl.Int64)).alias("depth"))

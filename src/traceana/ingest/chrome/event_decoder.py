@@ -1,7 +1,7 @@
 """Decodes the events of a Chrome trace from JSON text, and converts their numbers to columns.
 
-A stretch of events is decoded at once, or event by event where that fails. What cannot be decoded
-is counted, for the ledger.
+A stretch of events is decoded at once, or event by event where that fails. Events that cannot be
+decoded are counted for the ledger.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EventDecoder(Generic[Event, Columns]):
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def decode(self, text: bytes) -> Columns:
-        """Decode whole events separated by commas; raises :class:`UndecodableError`."""
+        """Return the columns of whole events separated by commas; raises ``UndecodableError``."""
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -80,9 +80,10 @@ class EventDecoder(Generic[Event, Columns]):
         return self._columns(events)
 
     def decode_singly(self, texts: Sequence[bytes]) -> Columns:
-        """Decode events one by one; repair invalid JSON where possible, and count the rest.
+        """Return the columns of events decoded one by one.
 
-        Where a field has a type that no column takes, the event is kept without that field.
+        Invalid JSON is repaired where possible; other invalid events are counted. An event with a
+        field of an unexpected type is kept without that field.
         """
         events: list[Event] = []
         lost: list[str] = []
@@ -147,7 +148,7 @@ class EventDecoder(Generic[Event, Columns]):
 
 
 def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:
-    """Convert JSON numbers in microseconds to int64 nanoseconds; see :func:`parse`."""
+    """Return JSON numbers in microseconds as int64 nanoseconds; see :func:`parse`."""
     if not texts:
         return pl.Series(dtype=pl.Int64)
     joined = b"\n".join(texts).decode("ascii", "replace")
@@ -155,7 +156,7 @@ def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:
 
 
 def parse(text: pl.Series) -> pl.Series:
-    """Convert a series of decimal texts in microseconds to int64 nanoseconds.
+    """Return decimal texts in microseconds as int64 nanoseconds.
 
     Up to three decimals are converted exactly; a longer fraction is rounded to the nearest
     nanosecond. Any other value (``NaN``, ``"N/A"``, ``null``, an absent
@@ -163,7 +164,7 @@ def parse(text: pl.Series) -> pl.Series:
     """
     numbers = text.cast(_MICROSECONDS, strict=False)
     if numbers.null_count():
-        # Quoted numbers and stray blanks are rare, and looking for them costs as much as the rest.
+        # Quoted numbers and blanks are rare: removing them costs as much as the conversion.
         numbers = text.str.strip_chars(" \"'").cast(_MICROSECONDS, strict=False)
     return numbers.to_physical().cast(pl.Int64, strict=False)
 

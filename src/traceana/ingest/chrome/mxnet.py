@@ -1,8 +1,8 @@
 """MXNet's ``profile.json`` to the canonical tables.
 
-MXNet writes one process per device, on which operators ran (``cpu/0``), one per kind of event
-(``operator``, ``MXNET_C_API``), and one per domain of the program's own frames and tasks. Operators
-are there twice, on their device and among ``operator``. Thread numbers are hashes. Shapes and
+MXNet writes one process per device (``cpu/0``), one per kind of event (``operator``,
+``MXNET_C_API``), and one per domain of the program's own frames and tasks. Each operator has two
+events, in the process of its device and in ``operator``. Thread numbers are hashes. Shapes and
 layers are not recorded.
 """
 
@@ -14,7 +14,13 @@ from typing import Final
 
 import polars as pl
 
-from traceana.ingest.chrome.decode import HALVES, Columns, read_columns, spans, whole_numbers
+from traceana.ingest.chrome.decode import (
+    BEGINS_AND_ENDS,
+    Columns,
+    read_columns,
+    spans,
+    whole_numbers,
+)
 from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.source import ByteSource, Progress
@@ -30,7 +36,7 @@ _PROCESS: Final = 0
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read a profile of MXNet, plain or gzip.
+    """Return the Trace of a profile of MXNet, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
     JSON without events and ``CorruptError`` where the file ends before the first.
@@ -42,12 +48,12 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     ledger = ledger_of(columns, source, end)
     complete = sum(frame.height for frame in columns.complete)
     ledger.add("unknown_category", complete, table="-", detail="X")
-    halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves])
-    found = spans(halves)
+    begins_and_ends = pl.concat([pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends])
+    found = spans(begins_and_ends)
     ledger.add("range_end", found.height, table="ranges")
     ledger.add(
         "malformed",
-        halves.height - 2 * found.height,
+        begins_and_ends.height - 2 * found.height,
         table="ranges",
         detail="unpaired",
     )
@@ -58,22 +64,22 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     ]
     on_device = pl.col("pid").cast(pl.String).is_in(devices).fill_null(value=False)
     is_operator = pl.col("category") == _OPERATOR
-    placed = found.with_columns(
+    numbered = found.with_columns(
         pl.lit(_PROCESS, pl.Int64).alias("process"), whole_numbers(found["tid"]).alias("thread")
     )
-    again = placed.filter(is_operator & ~on_device)
+    repeated = numbered.filter(is_operator & ~on_device)
     ledger.add(
         "repeated",
-        again.height,
+        repeated.height,
         table="ops",
-        time_ns=int(again["duration"].sum()),
+        time_ns=int(repeated["duration"].sum()),
         detail="tasks that repeat operators",
     )
     timed = {
-        "ops": placed.filter(is_operator & on_device).select(
+        "ops": numbered.filter(is_operator & on_device).select(
             "name", "process", "thread", "start", "duration"
         ),
-        "ranges": placed.filter(~is_operator.fill_null(value=False)).select(
+        "ranges": numbered.filter(~is_operator.fill_null(value=False)).select(
             pl.col("name").alias("text"),
             pl.when(pl.col("category") == _API)
             .then(pl.lit("runtime"))

@@ -14,8 +14,8 @@ from typing import Final
 import polars as pl
 
 from traceana.ingest.chrome.decode import (
+    BEGINS_AND_ENDS,
     COMPLETE,
-    HALVES,
     Columns,
     read_columns,
     spans,
@@ -37,7 +37,7 @@ _PLANES: Final = ("/host:", "/device:")
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read a Chrome trace, plain or gzip.
+    """Return the Trace of a Chrome trace file, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
     JSON without events and ``CorruptError`` where the file ends before the first.
@@ -48,7 +48,9 @@ def read(path: Path, progress: Progress) -> Trace:
 def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     ledger = ledger_of(columns, source, end)
     complete = pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete])
-    halves = pl.concat([pl.DataFrame(schema=HALVES), *columns.halves]).drop("category", "phase")
+    begins_and_ends = pl.concat(
+        [pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends]
+    ).drop("category", "phase")
     names = {pid: name for (kind, pid, _), name in columns.labels.items() if kind == _PROCESS}
     planes = {pid: name for pid, name in names.items() if name.startswith(_PLANES)}
     tables = Tables(HloPrograms(Buffer.of([]), Space(), ledger), ledger)
@@ -57,11 +59,11 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     for pid, name in planes.items():
         events = complete.filter(pl.col("pid").cast(pl.String) == pid)
         space.planes.append(_add_plane(tables, name, pid, events, columns))
-    paired = spans(halves)
+    paired = spans(begins_and_ends)
     ledger.add("range_end", paired.height, table="ranges")
     ledger.add(
         "malformed",
-        halves.height - 2 * paired.height,
+        begins_and_ends.height - 2 * paired.height,
         table="ranges",
         detail="unpaired",
     )
@@ -90,10 +92,10 @@ def _add_plane(
         label = columns.labels.get((_THREAD, pid, tid or ""), "")
         plane.lines.append(Line(number=number or 0, name=label))
     numbered = pl.DataFrame({"tid": threads, "line": range(len(threads))})
-    placed = events.join(numbered, on="tid", how="left", nulls_equal=True, maintain_order="left")
+    of_lines = events.join(numbered, on="tid", how="left", nulls_equal=True, maintain_order="left")
     streams = [i for i, line in enumerate(plane.lines) if is_stream(plane, line)]
     on_stream = pl.col("line").is_in(streams)
-    for part in (placed.filter(on_stream), placed.filter(~on_stream)):
+    for part in (of_lines.filter(on_stream), of_lines.filter(~on_stream)):
         if part.height:
             used = part["line"].unique(maintain_order=True)
             again = pl.col("line").replace_strict(used, pl.Series(range(len(used))))

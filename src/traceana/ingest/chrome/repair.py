@@ -1,6 +1,6 @@
 """Repairs the invalid JSON that some exporters write; valid JSON stays as it is.
 
-Seen in the wild: ``NaN``, ``Infinity`` and ``N/A`` as bare values; raw control characters and
+Exporters write ``NaN``, ``Infinity`` and ``N/A`` as bare values; raw control characters and
 single backslashes (Windows paths, C++ literals) inside strings; bytes that are not UTF-8.
 """
 

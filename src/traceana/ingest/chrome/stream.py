@@ -3,8 +3,8 @@
 The events are decoded stretch by stretch. A stretch is cut at the last ``}, {"`` of a block, and
 the cut is proved by decoding: text that decodes as a sequence of events cannot end within one.
 Where that fails (a bracket within a name, invalid JSON, the end of the array) the events are
-separated by quotes and brackets alone. That needs no valid values, so one bad event does not
-take its neighbours along.
+separated by quotes and brackets alone. That needs no valid values, so an invalid event does not
+affect its neighbours.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StreamEnd:
 def read_stream(
     source: ByteSource, decoder: Decoder[Columns], take: Callable[[Columns], None]
 ) -> StreamEnd:
-    """Pass the columns of each stretch of ``traceEvents`` to ``take``; return what is around them.
+    """Pass the columns of each stretch of ``traceEvents`` to ``take``; return the rest of the file.
 
     ``source.truncated`` is set where the document does not end. Raises ``NotATraceError`` on JSON
     without events and ``CorruptError`` where the file ends before the first.
@@ -98,7 +98,7 @@ def _end(head: Head, stream: EventStream[Columns]) -> tuple[dict[str, Any], bool
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    # Millions of short-lived structs: the collector finds nothing and takes most of the time.
+    # The structs have no cycles: a collection frees nothing, and would take most of the time.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -126,7 +126,7 @@ def ledger_of(counted: Counted, source: ByteSource, end: StreamEnd) -> Ledger:
 
 
 class Extent(TypedDict):
-    """How much of a file there is, and how much of it was read: fields of ``TraceMeta``."""
+    """Events and bytes of a file, and how many were read: fields of ``TraceMeta``."""
 
     source: str
     truncated: bool
@@ -293,7 +293,7 @@ class EventStream(Generic[Columns]):
 
 
 def _last_seam(text: bytes) -> int:
-    """Return the position of the comma of the last ``}, {"``, 0 when there is none near the end."""
+    """Return the position of the comma of the last ``}, {"`` near the end, 0 without one."""
     seams = list(_SEAM.finditer(text, max(0, len(text) - _SEAM_SEARCH)))
     return text.index(b",", seams[-1].start()) if seams else 0
 

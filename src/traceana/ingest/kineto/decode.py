@@ -38,8 +38,8 @@ _COMPLETE: Final = {
 
 _LAUNCH_FLOWS: Final = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu"})
 _BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
-"""c10d's backends whose collectives run on host threads. NCCL's are kernels; ``nccl:all_reduce`` on
-the host is their launch."""
+"""c10d's backends that run collectives on host threads. NCCL's collectives are kernels;
+``nccl:all_reduce`` on the host is their launch."""
 
 # c10::ScalarType's names.
 _ELEMENT_BYTES: Final = {
@@ -98,8 +98,8 @@ def _frame_of(phase: str, category: str) -> str | None:
 def _split_annotations(events: list[Event]) -> tuple[list[Event], list[Event]]:
     """Return (annotations, host collectives), each in the order of the file.
 
-    c10d records a host collective with its tensors' shapes while a backend thread runs it and waits
-    for the other ranks; Kineto writes it as a ``user_annotation``.
+    c10d records a host collective, with its tensors' shapes, from the time at which a backend
+    thread starts it to its completion on all ranks; Kineto writes it as a ``user_annotation``.
     """
     kept: list[Event] = []
     collectives: list[Event] = []
@@ -135,7 +135,7 @@ def _instants(columns: Columns, events: list[Event]) -> None:
 
 
 def _complete(events: list[Event]) -> _Columns:
-    # One conversion for both columns: a polars call costs as much as some thousand numbers.
+    # One conversion for both columns: a polars call takes as long as some thousand numbers.
     times = to_nanoseconds([event.ts for event in events] + [event.dur for event in events])
     return {
         "category": pl.Series([event.cat for event in events], dtype=pl.Categorical),

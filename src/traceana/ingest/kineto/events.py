@@ -2,12 +2,12 @@
 
 Every generation of the format is covered by one struct: torch 1.7 wrote ``external id`` and
 ``Input dims`` where later ones write ``External id`` and ``Input Dims``. Numbers may come as text
-(``"tid": "stream 7"``, AMD's ``"bytes": "800"``), so they are typed loosely here and made integers
-column by column. Times stay raw text: a float64 of microseconds since the epoch has a step of
-0.25 µs.
+(``"tid": "stream 7"``, AMD's ``"bytes": "800"``): their fields here accept both, and each column
+is converted to integers at once. Times stay raw text: a float64 of microseconds since the epoch has
+a step of 0.25 µs.
 
 A decoder makes :class:`Columns` of JSON text: int64 nanoseconds on the file's clock, categories in
-the file's spelling, rows in the order of the file. A faster decoder fills the same frames.
+the file's spelling, rows in the order of the file.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from traceana.trace import Trace, TraceMeta
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read a Kineto trace, plain or gzip.
+    """Return the Trace of a Kineto file, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError`` on
     JSON without ``traceEvents`` and ``CorruptError`` where the file ends before the first event.

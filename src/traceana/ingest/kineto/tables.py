@@ -105,8 +105,8 @@ def _memory(word: pl.Expr, side: pl.Expr) -> pl.Expr:
 
 
 def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    lacking = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
-    if not frame.select(lacking.any()).item():
+    without_bytes = (pl.col("kind").is_in(["memcpy", "memset"])) & pl.col("bytes").is_null()
+    if not frame.select(without_bytes.any()).item():
         return frame
     sizes = (
         calls.lazy()
@@ -117,7 +117,7 @@ def _with_bytes_of_calls(frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
     joined = frame.join(sizes, on="correlation", how="left", maintain_order="left")
     return joined.with_columns(
-        pl.when(lacking).then("call_bytes").otherwise("bytes").alias("bytes")
+        pl.when(without_bytes).then("call_bytes").otherwise("bytes").alias("bytes")
     ).drop("call_bytes")
 
 

@@ -52,11 +52,11 @@ _FACTS: Final = frozenset(
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read the output of ``ncu --csv``, page ``raw`` or ``details``.
+    """Return the Trace of the output of ``ncu --csv``, page ``raw`` or ``details``.
 
-    The trace holds counters only: Nsight Compute replays each kernel several times, alone, without
-    timestamps. ``meta.events`` counts launches. Values are as exact as they were printed:
-    ``--print-units base`` prints all digits. Raises ``CorruptError`` and ``UnreadableError``.
+    It holds counters only: Nsight Compute replays each kernel several times, serialized, without
+    timestamps. ``meta.events`` counts launches. Values have the printed digits;
+    ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``UnreadableError``.
     """
     source = ByteSource(path, progress)
     cells = parsed(path, b"".join(source.blocks()))
@@ -133,9 +133,9 @@ def parsed(path: Path, content: bytes) -> pl.DataFrame:
 
 
 def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
-    """Return one row per launch: facts as text, known metrics in base units as float64.
+    """Return (launches, metrics of each column of ``counters``, metrics without a column).
 
-    Also the metrics of each column of ``counters``, and the metrics without a column. The page
+    Launches have facts as text and known metrics in base units as float64. The page
     ``details`` has a row per metric, the page ``raw`` a column per metric and a first row of units.
     """
     if all(column in cells.columns for column in _METRIC):

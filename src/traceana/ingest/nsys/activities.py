@@ -1,6 +1,6 @@
 """Activities of an nsys export: kernels, copies, memsets, synchronizations, CUDA graphs.
 
-Also the records of CUDA events: the stream and the call that a wait depends on.
+And the records of CUDA events: the stream and the call that a wait depends on.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _SYNCS: Final = {
 def query(table: str) -> Query:
     """Return the query for one of :data:`KINDS`.
 
-    Its result has the columns of ``activities``, with times on the file's own clock, and ``code``
-    (and others, ``…_code``) in place of the name and of enumerated values.
+    Its result has the columns of ``activities``, with times on the file's own clock. Columns
+    ``code`` and ``…_code`` hold the numbers of the name and of enumerated values.
     """
 
     columns = {**ACTIVITY_COLUMNS, "process": Integer("globalPid")}

@@ -1,4 +1,4 @@
-"""The GPUs of an nsys export, and which GPU a synchronization belongs to."""
+"""The GPUs of an nsys export, and the GPU of each synchronization."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def _device(number: int | None, gpu: dict[str, Any]) -> dict[str, Any]:
 def devices_of_contexts(database: TableSource, work: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the device of each context: columns process, context, device.
 
-    ``work`` holds activities with a device, from which it is taken where they agree, else from the
-    file's list of contexts.
+    ``work`` holds activities with a device. Where the activities of a context have one device, that
+    is its device; else the file's list of contexts determines it.
     """
     columns = {name: ACTIVITIES[name] for name in ("process", "context", "device")}
     met = [frame.select(*columns).drop_nulls().unique() for frame in work]

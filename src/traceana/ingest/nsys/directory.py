@@ -52,7 +52,7 @@ class TableDirectory:
         return {table: tuple(self._frame(table, rows=0).columns) for table in self._files}
 
     def records(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a small table as dictionaries; none when the table is missing."""
+        """Return the rows of a small table as dictionaries, empty when the table is missing."""
         return self._frame(table).to_dicts() if table in self._files else []
 
     def count(self, table: str) -> int:
@@ -80,7 +80,7 @@ class TableDirectory:
             for name in (column.columns if isinstance(column, Integer) else [column.column])
         }
         known = [name for name in present if name in wanted]
-        # Without a column to read, the number of rows is still needed.
+        # Where the query has no column in the file, one is read for the number of rows.
         raw = self._frame(query.table, known or list(present[:1]))
         listed = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
         pages = [query.shape(page.select(listed)) for page in raw.iter_slices(PAGE_ROWS)]
@@ -121,7 +121,7 @@ def _int64(name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read the tables in ``path``, as the SQLite export of the same report is read.
+    """Return the Trace of the tables in ``path``, equal to that of the report's SQLite export.
 
     Raises ``CorruptError``.
     """

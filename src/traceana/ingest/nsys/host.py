@@ -12,7 +12,7 @@ from traceana.ingest.table_source import Bytes, Integer, Query, TableSource, Tex
 from traceana.trace import Ledger
 
 CALL_TABLES: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
-"""New exports hold driver calls with the runtime's; the first ones have a table for them."""
+"""New exports hold driver calls in the table of runtime calls; early ones in a separate table."""
 NVTX: Final = "NVTX_EVENTS"
 
 API_TABLES: Final = {
@@ -200,9 +200,9 @@ def _with_text(frame: pl.DataFrame, strings: Texts) -> pl.DataFrame:
     refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
     registered = strings.of(frame["text_id"])
     # 0 stands for no text; a string of id 0 need not exist.
-    lacking = pl.when(pl.col("text_id") == 0).then("text")
+    without_id = pl.when(pl.col("text_id") == 0).then("text")
     return frame.with_columns(
-        pl.when(refers).then(pl.coalesce(registered, lacking)).otherwise("text").alias("text")
+        pl.when(refers).then(pl.coalesce(registered, without_id)).otherwise("text").alias("text")
     ).drop("text_id")
 
 

@@ -17,7 +17,7 @@ def process_of(column: str) -> pl.Expr:
 
     A global id has, from its highest bits, 8 bits for hardware, 8 for the virtual machine, 24 for
     the process, 24 for the thread (Nsight Systems, "SQLite Schema Reference"). An export is from
-    one machine, so that the process alone identifies it.
+    one machine: its process ids are unique.
     """
     return (pl.col(column) // (1 << _PID_SHIFT)).cast(pl.Int64) & _MASK
 

@@ -22,10 +22,10 @@ from traceana.trace.schema import empty
 
 
 def read_tables(database: TableSource, progress: Progress) -> Trace:
-    """Read the tables of an nsys export.
+    """Return the Trace of the tables of an nsys export.
 
-    All tables and columns are optional: columns of a missing one are null, and the ledger counts
-    the tables that the calls require. Raises ``CorruptError``.
+    All tables and columns are optional: missing columns are null, and the ledger counts missing
+    tables that the calls require. Raises ``CorruptError``.
     """
     ledger = Ledger()
     frames = _frames(database, progress)

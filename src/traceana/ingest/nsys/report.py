@@ -1,4 +1,4 @@
-"""Reads reports of Nsight Systems (.nsys-rep, .qdrep, .qdstrm) by an export of the user's own nsys.
+"""Reads reports of Nsight Systems (.nsys-rep, .qdrep, .qdstrm), exported by the installed nsys.
 
 Exports are kept in a cache folder, so that each report is exported once.
 """
@@ -33,9 +33,9 @@ _LONGEST_LINE: Final = 300
 
 
 def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
-    """Read a report; ``stream``: a ``.qdstrm``, which is imported into a report first.
+    """Return the Trace of a report; ``stream``: a ``.qdstrm``, which is imported first.
 
-    ``progress`` runs from 0 to the end for each program, and once more for the reading. Raises
+    ``progress`` runs from 0 to the end for each program, and again for the reading. Raises
     ``MissingToolError``, ``ToolFailedError``, ``CannotWriteError`` and the errors of the reader of
     exports.
     """
@@ -53,7 +53,7 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
     try:
         trace = _read_export(export, progress)
     except CorruptError:
-        # A damaged export in the cache is made again.
+        # A damaged export in the cache is replaced.
         export.unlink(missing_ok=True)
         trace = _read_export(_cached(path, make), progress)
     size = path.stat().st_size
@@ -72,7 +72,7 @@ def _export(report: Path, target: Path, progress: Progress) -> None:
     if nsys is None:
         shown = shlex.join(["nsys", *options, str(report)])
         raise MissingToolError(
-            "Nsight Systems reports are exported by nsys, which is not on the PATH: install it, or "
+            f"{report} needs nsys to be exported, and nsys is not on the PATH: install it, or "
             f"run '{shown}' on a machine that has it, and pass the export"
         )
     command = [nsys, *options, "--output", str(target), str(report.resolve())]
@@ -81,16 +81,16 @@ def _export(report: Path, target: Path, progress: Progress) -> None:
 
 def _import(stream: Path, report: Path, progress: Progress) -> None:
     name = "QdstrmImporter"
-    places = [shutil.which(name)]
+    found = [shutil.which(name)]
     if nsys := shutil.which("nsys"):
         # nsys is in bin or target-…, its importer in host-…, of the same installation.
         home = Path(nsys).resolve().parents[1]
-        places += [str(place) for place in sorted(home.glob(f"host-*/{name}"))]
-    importer = next((place for place in places if place), None)
+        found += [str(path) for path in sorted(home.glob(f"host-*/{name}"))]
+    importer = next((path for path in found if path), None)
     if importer is None:
         shown = shlex.join([name, "--input-file", str(stream)])
         raise MissingToolError(
-            f".qdstrm files are imported by Nsight Systems' {name}, which is neither on the PATH "
+            f"{stream} needs Nsight Systems' {name} to be imported, which is neither on the PATH "
             f"nor beside nsys: run '{shown}' on a machine that has it, and pass the report"
         )
     command = [importer, "--input-file", str(stream.resolve()), "--output-file", str(report)]
@@ -124,7 +124,10 @@ def _run(command: list[str], source: Path, target: Path, progress: Progress) -> 
                 process.kill()
                 raise
     except OSError as error:
-        raise ToolFailedError(f"{command[0]} cannot be run: {error.strerror}") from error
+        raise ToolFailedError(
+            f"{command[0]} cannot be run ({error.strerror}): check the installation of Nsight "
+            "Systems"
+        ) from error
     if process.returncode or not target.is_file():
         printed = [line.decode("utf-8", "replace").strip()[:_LONGEST_LINE] for line in last]
         status = f"exit status {process.returncode}" if process.returncode else "no file written"
@@ -152,10 +155,10 @@ def cache_folder() -> Path:
 
 
 def _cached(source: Path, make: Callable[[Path], None]) -> Path:
-    """Return the export of ``source``; ``make`` writes it to the path that it is given.
+    """Return the export of ``source``; ``make`` writes it to the path that it gets.
 
-    The export is made where none has the path, size and modification time of ``source``. It is
-    complete or not there; exports of earlier versions of ``source`` are deleted. Raises
+    The export is made unless one for the path, size and modification time of ``source`` exists. It
+    is complete or absent; exports of earlier versions of ``source`` are deleted. Raises
     ``CannotWriteError``.
     """
     facts = source.stat()

@@ -1,4 +1,4 @@
-"""The session of an nsys export: versions, machine, epoch, command; events not read or lost."""
+"""The session of an nsys export: versions, machine, epoch, command; events unread or lost."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def producer(facts: dict[str, str]) -> str:
 
 
 def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int | None:
-    """Return the Unix time of the moment ``first_ns`` on the file's clock, None where not recorded.
+    """Return the Unix time of ``first_ns``, a time on the file's clock; None where not recorded.
 
-    That clock starts with the session, or is Unix time already where the export was normalized
-    (``nsys export --ts-normalize``); ``--ts-shift`` comes on top.
+    That clock starts with the session, or is Unix time where the export was normalized
+    (``nsys export --ts-normalize``). ``--ts-shift`` is subtracted.
     """
     shift = as_int(facts.get("EXPORT_PARAM_TIME_SHIFT", 0)) or 0
     starts = [row.get("utcEpochNs") for row in database.records("TARGET_INFO_SESSION_START_TIME")]
@@ -81,7 +81,7 @@ def epoch_ns(database: TableSource, facts: dict[str, str], first_ns: int) -> int
 def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
     """Return further facts: versions, machine, command, processes with events, warnings.
 
-    Environment variables are not read: they hold secrets.
+    Environment variables are not read, because they can hold secrets.
     """
     found: dict[str, Any] = {}
     for row in database.records("TARGET_INFO_SYSTEM_ENV"):
@@ -112,7 +112,7 @@ def properties(database: TableSource, processes: set[int]) -> dict[str, Any]:
 def count_lost(database: TableSource, ledger: Ledger) -> None:
     """Count in ``ledger`` the events that nsys lost, 1 for a message without a number.
 
-    They are not in the file, so the conservation law does not cover them: ``kept`` is true.
+    The conservation law does not cover events that are not in the file: ``kept`` is true.
     """
     for _, text in _messages(database):
         if _LOSS.search(text):
@@ -161,10 +161,9 @@ def count_missing(
 ) -> None:
     """Count in ``ledger`` the tables that are missing from the export.
 
-    nsys leaves out empty tables. A table of activities is missing only where calls started
-    such activities, the table of calls only where there are activities. The entries count tables,
-    not events: ``kept`` is true. A missing description of the GPUs loses no event: the devices then
-    have no name.
+    nsys leaves out empty tables. A table of activities counts as missing where calls started such
+    activities, the table of calls where there are activities. The entries count tables, not events:
+    ``kept`` is true. Where the description of the GPUs is missing, the devices have no name.
     """
     missing = [] if STRINGS in database.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)

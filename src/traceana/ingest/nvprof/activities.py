@@ -88,7 +88,7 @@ def migrations(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     ledger.add(
         "counter", frame.height - copies.height, table="-", detail=f"{UNIFIED}: faults and hints"
     )
-    # The host's side of a copy has no device.
+    # The record has two processors: that of the GPU is the device.
     device = pl.when(pl.col("code") == 1).then("to").otherwise("from")
     return copies.with_columns(device.cast(pl.Int32, strict=False).alias("device"))
 

@@ -75,7 +75,7 @@ def _call_names(api: str) -> pl.DataFrame:
 def calls(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """Return columns of ``calls`` for a result of :func:`call_query`.
 
-    The database stores numbers; one that CUDA 12.9 lacks becomes ``runtime call 9999``.
+    The database stores numbers; a number that is not in CUDA 12.9 becomes ``runtime call 9999``.
     """
     api = CALL_TABLES[table]
     by_number = frame.join(_call_names(api), on="code", how="left", maintain_order="left")
@@ -135,9 +135,9 @@ def _owner() -> tuple[pl.Expr, pl.Expr]:
 def markers(frame: pl.DataFrame, texts: Texts, ledger: Ledger) -> pl.DataFrame:
     """Return columns of ``ranges`` for a result of :func:`marker_query`.
 
-    nvprof does not store whether a range was pushed or started. A range that one thread began and
-    ended becomes a pushed one (``nvtx``), any other a started one. The duration of a range that was
-    never closed is null. ``ledger`` counts the ends: those of ranges, and those without a start.
+    nvprof does not store whether a range was pushed or started. A range that began and ended on one
+    thread becomes a pushed one (``nvtx``), any other a started one. The duration of a range that
+    was never closed is null. ``ledger`` counts the ends of ranges, and ends without a start.
     """
 
     def has(flag: int) -> pl.Expr:

@@ -55,7 +55,7 @@ Frames = dict[str, pl.DataFrame]
 
 
 def read_database(source: TableSource, progress: Progress) -> Trace:
-    """Read the tables of an nvprof database.
+    """Return the Trace of the tables of an nvprof database.
 
     All tables and columns are optional; schema versions 12 and 16 are tested. Raises
     ``CorruptError``.
@@ -224,10 +224,10 @@ def _reason(kind: str) -> str:
 def count_missing(
     source: TableSource, calls: pl.DataFrame, activities: pl.DataFrame, ledger: Ledger
 ) -> None:
-    """Count in ``ledger`` the tables that should have rows and are empty; they are not events.
+    """Count in ``ledger`` the tables that are empty although calls started such activities.
 
-    A database has all tables, if empty. Activities are missing where calls started some of a kind
-    and there are none, as with ``nvprof --profile-api-trace`` alone.
+    A database has all tables, also empty ones. ``nvprof --profile-api-trace`` alone records calls
+    without activities. The entries count tables, not events.
     """
     missing = [] if STRINGS in source.tables else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)

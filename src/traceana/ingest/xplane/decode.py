@@ -72,13 +72,13 @@ class Events:
 class Stats:
     """Stats of events.
 
-    ``owner`` is the event's row, ``place`` the index of the stat among the wanted ids. ``kind`` is
+    ``owner`` is the event's row, ``index`` that of the stat among the wanted ids. ``kind`` is
     the number of the value's field. ``value`` holds its bits; for a string, the position of its
     first byte, and ``length`` its number of bytes.
     """
 
     owner: Numbers
-    place: Numbers
+    index: Numbers
     kind: Bytes
     value: Words
     length: Numbers
@@ -87,7 +87,7 @@ class Stats:
         """Return some of the stats."""
         return Stats(
             self.owner[rows],
-            self.place[rows],
+            self.index[rows],
             self.kind[rows],
             self.value[rows],
             self.length[rows],
@@ -107,7 +107,7 @@ class Known:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def places(self, ids: Ints) -> Numbers:
+    def indices(self, ids: Ints) -> Numbers:
         """Return the index of each id among the numbers; their count for unknown ids."""
         if not len(self):
             return np.zeros(len(ids), dtype=np.uint32)
@@ -115,12 +115,12 @@ class Known:
             # A negative id is a huge unsigned one.
             most = np.uint64(len(self._table) - 1)
             return self._table[np.minimum(ids.view(np.uint64), most).view(np.int64)]
-        place = np.minimum(np.searchsorted(self.numbers, ids), len(self) - 1)
-        return np.where(self.numbers[place] == ids, place, len(self)).astype(np.uint32)
+        index = np.minimum(np.searchsorted(self.numbers, ids), len(self) - 1)
+        return np.where(self.numbers[index] == ids, index, len(self)).astype(np.uint32)
 
 
 def events(buffer: Buffer, records: Records, wanted: Known) -> Iterator[tuple[Events, Stats]]:
-    """Decode the events in ``records``, some ten thousands at a time.
+    """Yield the events in ``records`` and their stats, some ten thousands at a time.
 
     ``wanted`` are the metadata ids of the stats to decode; their owners are rows of the events of
     the same block.
@@ -160,9 +160,9 @@ def _number(buffer: Buffer, at: Ints, end: Ints, tag: int) -> tuple[Ints, Ints]:
 
 
 class _Nested:
-    """Where the stats of events lie, between ``at`` and ``end`` of each event.
+    """Positions of the events' stats, which lie between ``at`` and ``end`` of each event.
 
-    ``broken`` are the events with other fields there: some of their stats may be missing.
+    ``broken`` are the events with other fields among them: some of their stats may be missing.
     """
 
     def __init__(self, buffer: Buffer, at: Ints, end: Ints) -> None:
@@ -199,14 +199,14 @@ class _Nested:
 
 
 def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats:
-    """Decode the wanted stats; owners of damaged ones become false in ``sound``."""
+    """Return the wanted stats; owners of damaged ones become false in ``sound``."""
     owner, start, end = nested.owner, nested.start, nested.end
     metadata_id, at = _number(buffer, start, end, METADATA_ID)
-    place = wanted.places(metadata_id)
+    index = wanted.indices(metadata_id)
     # A stat that does not begin with its id may have any.
-    kept = np.flatnonzero((place < len(wanted)) | (at == start))
+    kept = np.flatnonzero((index < len(wanted)) | (at == start))
     if len(kept) < len(owner):
-        owner, start, end, at, place = owner[kept], start[kept], end[kept], at[kept], place[kept]
+        owner, start, end, at, index = owner[kept], start[kept], end[kept], at[kept], index[kept]
     tag, value, after = buffer.field(at)
     value, length, after = _content(buffer, at, tag, value, after)
     number, wire = tag >> np.uint64(3), tag & np.uint64(7)
@@ -216,13 +216,13 @@ def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats
     if not regular.all():
         odd = np.flatnonzero(~regular)
         found = any_stats(buffer, start[odd], end[odd])
-        place[odd] = wanted.places(found.metadata_id)
+        index[odd] = wanted.indices(found.metadata_id)
         kind[odd], value[odd], length[odd] = found.kind, found.value, found.length
         sound[owner[odd[~found.sound]]] = False
-        kept = np.flatnonzero(place < len(wanted))
-        owner, place, kind = owner[kept], place[kept], kind[kept]
+        kept = np.flatnonzero(index < len(wanted))
+        owner, index, kind = owner[kept], index[kept], kind[kept]
         value, length = value[kept], length[kept]
-    return Stats(owner, place, kind, value, length)
+    return Stats(owner, index, kind, value, length)
 
 
 def _content(
@@ -248,7 +248,7 @@ def _content(
 
 @dataclass(frozen=True, slots=True)
 class AnyEvents:
-    """Numbers of events by tag, which events are sound, and where their stats lie."""
+    """Numbers of events by tag, the sound events, and the positions of their stats."""
 
     numbers: dict[int, Ints]
     sound: Mask
@@ -269,7 +269,7 @@ class AnyStats:
 
 
 def any_events(buffer: Buffer, start: Ints, end: Ints) -> AnyEvents:
-    """Decode the events whose contents lie between ``start`` and ``end``."""
+    """Return the events whose contents lie between ``start`` and ``end``."""
     numbers = {
         tag: np.zeros(len(start), dtype=np.int64)
         for tag in (METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES)
@@ -291,7 +291,7 @@ def any_events(buffer: Buffer, start: Ints, end: Ints) -> AnyEvents:
 
 
 def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
-    """Decode the stats whose contents lie between ``start`` and ``end``."""
+    """Return the stats whose contents lie between ``start`` and ``end``."""
     count = len(start)
     metadata_id, length = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     kind, value = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.uint64)
@@ -312,7 +312,7 @@ def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One field of each message: the message's row, the tag, the value, where its content lies."""
+    """One field of each message: the message's row, the tag, the value, the content's position."""
 
     rows: Ints
     tag: Ints

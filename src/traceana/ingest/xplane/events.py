@@ -71,7 +71,7 @@ class PlaneEvents(Protocol):
     def duration(self) -> Numbers: ...
 
     def pick(self, rows: Mask) -> Self:
-        """Return some rows; not repeatable on the result."""
+        """Return some rows; the result cannot be narrowed again."""
         ...
 
     def has(self, stat: str) -> Mask:
@@ -160,7 +160,7 @@ class LineEvents:
         for found, stats in events(self._buffer, records, self._wanted):
             here = slice(begin, begin + len(found.run))
             start[here], duration[here], kept[here] = self._times(found)
-            name[here] = self._known_names.places(found.metadata_id)
+            name[here] = self._known_names.indices(found.metadata_id)
             parts.append((begin, stats))
             begin = here.stop
         start += self._timestamps[line]
@@ -193,7 +193,7 @@ def _joined(parts: Sequence[tuple[int, Stats]]) -> Stats:
     """Return the stats of all blocks, each given with the number of events before it."""
     return Stats(
         np.concatenate([(stats.owner + before).astype(np.uint32) for before, stats in parts]),
-        np.concatenate([stats.place for _, stats in parts]),
+        np.concatenate([stats.index for _, stats in parts]),
         np.concatenate([stats.kind for _, stats in parts]),
         np.concatenate([stats.value for _, stats in parts]),
         np.concatenate([stats.length.astype(np.uint32) for _, stats in parts]),
@@ -221,7 +221,7 @@ class EventColumns:
     picked: Mask | None = None
 
     def pick(self, rows: Mask) -> EventColumns:
-        """Return some rows; not repeatable on the result."""
+        """Return some rows; the result cannot be narrowed again."""
         if rows.all():
             return self
         return EventColumns(
@@ -251,7 +251,7 @@ class EventColumns:
         labels = self.stats.referenced.texts
         refers, spelt = found.kind == REFERENCE, found.kind == STRING
         code = np.zeros(len(row), dtype=np.int64)
-        code[refers] = self.stats.referenced.known.places(found.value[refers].view(np.int64))
+        code[refers] = self.stats.referenced.known.indices(found.value[refers].view(np.int64))
         if spelt.any():
             start, length = found.value[spelt].view(np.int64), found.length[spelt]
             written = _strings(self.stats.buffer, start, length)
@@ -282,16 +282,16 @@ class EventColumns:
 
 @dataclass(frozen=True, slots=True)
 class StatColumns:
-    """Stats of some events; ``places`` maps a name to its ``stats.place``."""
+    """Stats of some events; ``indices`` maps a name to its ``stats.index``."""
 
     buffer: Buffer
-    places: Mapping[str, int]
+    indices: Mapping[str, int]
     referenced: Labels
     stats: Stats
 
     def of(self, name: str) -> Stats:
         """Return the stats of one name."""
-        return self.stats.take(np.flatnonzero(self.stats.place == self.places.get(name, -1)))
+        return self.stats.take(np.flatnonzero(self.stats.index == self.indices.get(name, -1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ def _codes(labels: pl.Series, distinct: pl.Series) -> Ints:
 
 
 def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
-    """Return the strings at some places of the file as Categorical."""
+    """Return the strings at some positions of the file as Categorical."""
     parts = [
         _split(buffer, start[i : i + _STRINGS_AT_ONCE], length[i : i + _STRINGS_AT_ONCE])
         for i in range(0, len(start), _STRINGS_AT_ONCE)
@@ -333,8 +333,8 @@ def _strings(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
 def _split(buffer: Buffer, start: Ints, length: Numbers) -> pl.Series:
     """Concatenate the strings with a separator, and let polars split them."""
     ends = np.cumsum(length + 1, dtype=np.int64)
-    place = np.arange(int(ends[-1]))
-    text = buffer.data[place + np.repeat(start - (ends - length - 1), length + 1)]
+    index = np.arange(int(ends[-1]))
+    text = buffer.data[index + np.repeat(start - (ends - length - 1), length + 1)]
     # A string that contains the separator must not become two.
     text[text == _SEPARATOR] = ord("?")
     text[ends - 1] = _SEPARATOR

@@ -49,7 +49,7 @@ def framework(space: Space) -> str | None:
         if not plane.name.startswith("/device:")
         for name in plane.event_names.values()
     ]
-    # TensorFlow may run XLA too; JAX never runs TensorFlow's executor.
+    # TensorFlow can run XLA; JAX never runs TensorFlow's executor.
     if any(map(_TENSORFLOW.match, names)):
         return "TensorFlow"
     return "JAX" if any(map(_JAX.match, names)) else None

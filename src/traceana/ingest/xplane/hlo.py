@@ -1,4 +1,4 @@
-"""The instructions of XLA's compiled programs, and which of them an event ran.
+"""The instructions of XLA's compiled programs, and the instruction of each event.
 
 An event has the name of its instruction (``hlo_op``) and module. The instruction's scope
 (``jit(step)/jvp(conv1)/conv_general_dilated``), shapes and window are in the module, an HloProto in
@@ -36,9 +36,9 @@ _PROTO: Final = "Hlo Proto"
 _LABEL: Final = re.compile(r"^(?P<module>.*)\((?P<program>\d{1,18})\)$", re.DOTALL)
 _TEXT_PER_BYTE: Final = 64
 """Limit of the text of shapes: characters in the table per byte of the program."""
-_PLUMBING: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
+_WITHOUT_WORK: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
 """Instructions that name or bundle values and compute nothing."""
-_HOLDERS: Final = frozenset(
+_RUN_ONCE: Final = frozenset(
     {"fusion", "call", "while", "conditional", "custom-call", "async-start", "async-update"}
 )
 """Instructions that run their computation once; others (reduce, sort, scatter …) apply it to each
@@ -150,8 +150,8 @@ class HloPrograms:
 
 def _modules(plane: Plane) -> dict[str, Field]:
     return {
-        plane.event_names[event]: place
-        for (event, stat), place in plane.kept_bytes.items()
+        plane.event_names[event]: content
+        for (event, stat), content in plane.kept_bytes.items()
         if plane.stat_names.get(stat) == _PROTO and event in plane.event_names
     }
 
@@ -177,7 +177,7 @@ def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
     by_number = {each.number: each for part in module.computations for each in part.instructions}
     complete_scopes(module, by_number)
     found: list[Row] = []
-    for each, parent in _placed(module):
+    for each, parent in _with_parents(module):
         operands = [by_number[n].shape if n in by_number else UNKNOWN for n in each.operands]
         text_budget -= sum(len(shape.sizes) + len(shape.types) for shape in (*operands, each.shape))
         try:
@@ -198,7 +198,7 @@ def rows(module: Module, text_budget: int) -> tuple[list[Row], int]:
     return found, lost
 
 
-def _placed(module: Module) -> Iterator[tuple[Instruction, int | None]]:
+def _with_parents(module: Module) -> Iterator[tuple[Instruction, int | None]]:
     """Yield the instructions of the table and the index of their parent in this order.
 
     The entry computation comes first, then those that no instruction calls. A computation is
@@ -210,19 +210,19 @@ def _placed(module: Module) -> Iterator[tuple[Instruction, int | None]]:
     begin.sort(key=lambda n: n != module.entry)
     waiting: deque[tuple[int, int | None]] = deque((n, None) for n in begin)
     seen = set(begin)
-    place = 0
+    row = 0
     while waiting:
         number, parent = waiting.popleft()
         for each in computations[number].instructions:
-            if each.opcode in _PLUMBING:
+            if each.opcode in _WITHOUT_WORK:
                 continue
             yield each, parent
-            if each.opcode in _HOLDERS:
+            if each.opcode in _RUN_ONCE:
                 for inner in each.called:
                     if inner in computations and inner not in seen:
                         seen.add(inner)
-                        waiting.append((inner, place))
-            place += 1
+                        waiting.append((inner, row))
+            row += 1
 
 
 def _shapes(operands: list[Shape], output: Shape) -> tuple[str, str, str | None, str | None]:

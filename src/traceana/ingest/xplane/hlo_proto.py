@@ -1,8 +1,8 @@
 """Compiled programs of XLA: HLO protocol buffers as plain records.
 
 Only the fields in :data:`_MESSAGES` are read; names and numbers are those of ``hlo.proto`` and
-``xla_data.proto`` in openxla/xla. What few instructions have is kept as bytes until it is asked
-for, as is a shape, which many instructions share.
+``xla_data.proto`` in openxla/xla. Rare fields of instructions stay bytes until they are used, as do
+shapes, which many instructions share.
 """
 
 from __future__ import annotations

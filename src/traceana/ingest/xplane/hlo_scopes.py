@@ -1,8 +1,8 @@
 """Infers the scopes of instructions that lost theirs when XLA optimized the program.
 
 Instructions that XLA creates (layouts, windows of a gradient, parts of an operation that it splits)
-have no ``op_name``. Where the program determines the operation that one belongs to, it gets that
-scope.
+have no ``op_name``. Where the program determines the operation of such an instruction, it gets the
+operation's scope.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def complete_scopes(module: Module, by_number: Mapping[int, Instruction]) -> Non
 def _name_gradients(instructions: Mapping[int, Instruction]) -> None:
     """Give each convolution without a scope that of its layer's gradient, where exactly one fits.
 
-    A convolution and its gradients have the same three tensors (input, weight, output) in different
-    places, so that the element counts match them; layers with tensors of equal sizes are ambiguous
-    and get none. Only JAX records what it differentiated:
+    A convolution and its gradients have the same three tensors (input, weight, output) as operands
+    and result in a different order: they match by their element counts. Layers with tensors of
+    equal sizes are ambiguous, and their gradients get no scope. Only JAX records differentiation:
     ``jvp(net)/conv1/…`` is forward, ``transpose(jvp(net))/conv1/…`` its gradient.
     """
     scopes: defaultdict[Tensors, set[str]] = defaultdict(set)

@@ -149,7 +149,7 @@ class HostName:
 
 
 def parse_name(name: str | None) -> HostName:
-    """Return what a name stands for on the program's own thread."""
+    """Return the parts of the name of an event on the program's own thread."""
     if name is None:
         return HostName(None, None, "runtime")
     if found := _OPERATOR.fullmatch(name):
@@ -190,8 +190,8 @@ def derived_ranges(
 ) -> pl.DataFrame:
     """Return the events of derived lines (XLA Ops, Steps, TensorFlow Name Scope …) as ranges.
 
-    They repeat the streams' events, so their kind is "device", which counts as no time. The line's
-    name is the ``domain``.
+    They repeat the streams' events, so their kind is "device", whose time is not counted. The
+    line's name is the ``domain``.
     """
     return pl.DataFrame(
         {

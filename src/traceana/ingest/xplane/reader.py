@@ -42,12 +42,12 @@ from traceana.trace.schema import ACTIVITIES, LABEL, TABLES, TIME_COLUMNS, confo
 
 _STREAM: Final = re.compile(STREAM)
 _OFF_ZERO: Final = 1
-"""Added to all times until they are rebased: these clocks may begin at 0, a lost time elsewhere."""
+"""Added to all times until they are rebased: 0 is a valid time here, and a lost one elsewhere."""
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Read an XPlane file, plain or gzip.
+    """Return the Trace of an XPlane file, plain or gzip.
 
     A truncated file is read up to its end; ``meta.truncated`` is set. Raises ``NotATraceError``
     on a file without planes and ``CorruptError`` on an invalid message.
@@ -212,7 +212,7 @@ class Tables:
         if table != "ranges":
             return screen(frame, table, self._ledger)
         # Nested scopes of one name may begin and end together: they are not duplicates.
-        return screen(frame.with_row_index("_place"), table, self._ledger).drop("_place")
+        return screen(frame.with_row_index("_row"), table, self._ledger).drop("_row")
 
     def _stacked(self, table: str) -> pl.DataFrame:
         """Return the parts of a table concatenated, without the columns that no part has.
@@ -239,7 +239,7 @@ class Tables:
 
 
 def _schema(table: str) -> dict[str, pl.DataType | type[pl.DataType]]:
-    """Return the columns of a table; activities have their name in place of ``name_id``."""
+    """Return the columns of a table; activities have ``name`` instead of ``name_id``."""
     if table != "activities":
         return TABLES[table]
     return {"name": LABEL} | {name: kind for name, kind in ACTIVITIES.items() if name != "name_id"}

@@ -1,4 +1,4 @@
-"""Finds the events of a line: a chain of lengths, followed in many places at once.
+"""Finds the events of a line: a chain of lengths, followed in many stretches at once.
 
 The position of an event follows from the length of the one before it. A run of events is therefore
 cut into stretches of some kilobytes; in each, the chain is followed from a byte that looks like a
@@ -24,7 +24,7 @@ _ID_TAG: Final = 0x08
 _STRETCH: Final = 8192
 _AT_ONCE: Final = 4096
 """Stretches followed in lockstep: 32 MiB of the file."""
-_GLANCE: Final = 256
+_SCANNED_BYTES: Final = 256
 """Bytes of a stretch that are searched for a record."""
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
@@ -79,7 +79,7 @@ class Runs:
         came = np.where(exact, first, np.concatenate(([reached], landing[:-1])))
         sound = exact | ((came < limit) & _among(came, at))
         if not sound.all():
-            at, came, landing = self._mended(at, came, landing, sound, lanes)
+            at, came, landing = self._corrected(at, came, landing, sound, lanes)
             count = np.diff(np.searchsorted(at, first), append=len(at))
         np.maximum.at(self.stop, self._run[lanes], landing)
         # Records visited before the stretch's first event are not events.
@@ -87,17 +87,20 @@ class Runs:
         kept = np.diff(np.concatenate(([0], np.cumsum(visited)))[np.cumsum(count)], prepend=0)
         return at[visited], kept, int(landing[-1])
 
-    def _mended(
+    def _corrected(
         self, at: Ints, came: Ints, landing: Ints, sound: Mask, lanes: slice
     ) -> tuple[Ints, Ints, Ints]:
-        """Follow the stretches again whose guess was wrong; records lie at ``came`` or after it."""
+        """Return the records, entries and ends of all stretches, those of a wrong guess corrected.
+
+        A stretch with a wrong guess is followed again from ``came``.
+        """
         first, limit, last = self._first[lanes], self._limit[lanes], self._last[lanes]
         exact, again = self._exact[lanes], np.zeros(len(first), dtype=np.bool_)
         found = [_NOTHING]
-        doubted = set(np.flatnonzero(~sound).tolist())
-        while doubted:
-            lane = min(doubted)
-            doubted.remove(lane)
+        unverified = set(np.flatnonzero(~sound).tolist())
+        while unverified:
+            lane = min(unverified)
+            unverified.remove(lane)
             here, one, led = int(came[lane]), slice(lane, lane + 1), int(landing[lane])
             if not first[lane] <= here < limit[lane]:
                 # The run ended before this stretch, or a record spans it.
@@ -108,14 +111,14 @@ class Runs:
                 again[lane] = True
             if landing[lane] != led and lane + 1 < len(first) and not exact[lane + 1]:
                 came[lane + 1] = landing[lane]
-                doubted.add(lane + 1)
+                unverified.add(lane + 1)
         lane_of = np.searchsorted(first, at, side="right") - 1
         return np.sort(np.concatenate((at[~again[lane_of]], *found))), came, landing
 
 
 def _guess(buffer: Buffer, first: Ints) -> Ints:
     """Return the first byte of each stretch that looks like a record, else its first byte."""
-    ahead = np.lib.stride_tricks.sliding_window_view(buffer.data, _GLANCE + 3)[first]
+    ahead = np.lib.stride_tricks.sliding_window_view(buffer.data, _SCANNED_BYTES + 3)[first]
     # The content begins with its id, after a length of one or two bytes.
     behind = np.where(ahead[:, 1:-2] < 0x80, ahead[:, 2:-1], ahead[:, 3:])
     looks = (ahead[:, :-3] == TAG) & (behind == _ID_TAG)
@@ -124,10 +127,10 @@ def _guess(buffer: Buffer, first: Ints) -> Ints:
 
 
 def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Follow the chains from ``entry`` up to ``limit``.
+    """Return the records of the chains from ``entry`` up to ``limit``, their counts and ends.
 
-    Returns the records visited, chain by chain, how many each chain has, and where each landed: the
-    first byte after its last record, or the position where it ended.
+    Records are listed chain by chain. The end of a chain is the first byte after its last record,
+    or the position at which no record follows.
     """
     landing = entry.copy()
     count = np.zeros(len(entry), dtype=np.int64)
@@ -147,15 +150,15 @@ def _walk(buffer: Buffer, entry: Ints, limit: Ints, end: Ints) -> tuple[Ints, In
             visited.append((lanes, at) if is_record.all() else (lanes[is_record], at[is_record]))
             lanes, till, last, after = lanes[going], till[going], last[going], after[going]
         at = after
-    place = np.cumsum(count) - count
+    offset = np.cumsum(count) - count
     records = np.empty(int(count.sum()), dtype=np.int64)
     for step, (of_lane, where) in enumerate(visited):
-        records[place[of_lane] + step] = where
+        records[offset[of_lane] + step] = where
     return records, count, landing
 
 
-def _among(sought: Ints, sorted_: Ints) -> Mask:
+def _among(wanted: Ints, sorted_: Ints) -> Mask:
     if not len(sorted_):
-        return np.zeros(len(sought), dtype=np.bool_)
-    place = np.minimum(np.searchsorted(sorted_, sought), len(sorted_) - 1)
-    return np.asarray(sorted_[place] == sought)
+        return np.zeros(len(wanted), dtype=np.bool_)
+    index = np.minimum(np.searchsorted(sorted_, wanted), len(sorted_) - 1)
+    return np.asarray(sorted_[index] == wanted)

@@ -1,7 +1,7 @@
 """Reads the messages around XPlane's events: planes, lines, and the metadata with their names.
 
-They are read field by field, so that a truncated file is read up to its end, and lines and HLO
-programs stay where they are in the file.
+They are read field by field, so that a truncated file is read up to its end. Of lines and HLO
+programs only the position in the file is kept.
 
 Field numbers are those of ``xplane.proto`` in openxla/xla: XSpace {planes 1, errors 2, warnings 3,
 hostnames 4}; XPlane {id 1, name 2, lines 3, event_metadata 4, stat_metadata 5, stats 6}; XLine
@@ -113,7 +113,7 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
 
 
 def read_line(buffer: Buffer, start: int, end: int) -> Line:
-    """Read a line up to its first event; the fields after the events are for display only."""
+    """Return a line, read up to its first event; later fields are for display only."""
     line = Line(begin=end, end=end)
     at = start
     for part in fields(buffer, start, end):
@@ -150,9 +150,9 @@ def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
         if part.number == 2 and part.wire == LENGTH:
             plane.event_names[key] = text(buffer, part)
         elif part.number == 5 and part.wire == LENGTH:
-            number, place = _bytes_stat(buffer, part)
-            if place is not None:
-                plane.kept_bytes[key, number] = place
+            number, found = _bytes_stat(buffer, part)
+            if found is not None:
+                plane.kept_bytes[key, number] = found
     plane.event_names.setdefault(key, "")
 
 
@@ -167,13 +167,13 @@ def _stat_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
 
 
 def _bytes_stat(buffer: Buffer, stat: Field) -> tuple[int, Field | None]:
-    number, place = 0, None
+    number, found = 0, None
     for part in fields(buffer, stat.start, stat.end):
         if part.number == 1:
             number = part.signed
         elif part.number == BYTES and part.wire == LENGTH and not part.cut:
-            place = part
-    return number, place
+            found = part
+    return number, found
 
 
 def _stat(buffer: Buffer, stat: Field) -> tuple[int, int, Value]:
