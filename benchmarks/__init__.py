@@ -1,1 +1,1 @@
-"""Speed and memory, measured against peers in the same run: ``python -m benchmarks``."""
+"""Speed and memory compared with other libraries in the same run: ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""Runs every benchmark with its defaults, each in a process of its own, the peers set up first."""
+"""Installs the peers, then runs every benchmark with its defaults, each in its own process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> None:
     failed = [name for name in _BENCHMARKS if not _ran(name, [*for_all, *own.get(name, [])])]
     print(f"\nresults as JSON: {options.scratch / 'results'}")
     if failed:
-        sys.exit(f"did not run to the end: {', '.join(failed)}")
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def _ran(name: str, options: list[str]) -> bool:

@@ -1,8 +1,8 @@
-"""Which range was each launch in: 5 million launches, 1 million nested ranges, several threads.
+"""The innermost range of each launch: 5 million launches, 1 million nested ranges, several threads.
 
-Held against sorting the launches' times, the least that any way through them costs, and against a
-``join_asof`` for each depth of nesting. Both ways must find the innermost range that is known from
-how the input was made.
+Compared with sorting the launches' times, the lower bound of any method, and with a ``join_asof``
+for each depth of nesting. Both methods must find the innermost range, which the generated input
+defines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from traceana.enrich.nesting import NONE, Nesting
 
 
 def measure(ranges: int, launches: int, threads: int, rounds: int) -> Outcome:
-    """Attribute ``launches`` to ``ranges`` of several shapes, ``rounds`` times in turn."""
+    """Return the times of attributing ``launches`` to ``ranges`` of several shapes."""
     shapes = {
         "4 deep, in order": (tree(), False),
         "4 deep, shuffled": (tree(), True),
@@ -42,7 +42,7 @@ def measure(ranges: int, launches: int, threads: int, rounds: int) -> Outcome:
         about,
         rows,
         [],
-        ["ratio: over sorting the launches' times, shuffled or not as they are"],
+        ["ratio: to sorting the launches' times in the same order"],
     )
 
 
@@ -62,7 +62,7 @@ def _of_shape(name: str, line: Timeline, rounds: int) -> list[dict[str, Any]]:
         )
         joined = _clock(took, "innermost by join_asof a depth", partial(by_joins, nesting, line))
         if not (np.array_equal(found, line.expected) and np.array_equal(joined, line.expected)):
-            sys.exit("the innermost ranges are wrong; the times mean nothing")
+            sys.exit("wrong innermost ranges: the times are invalid")
     floor = float(np.median(took["sort the launches"]))
     return [
         {
@@ -83,7 +83,7 @@ def _clock(took: dict[str, list[float]], what: str, work: Callable[[], Any]) -> 
 
 
 def by_joins(nesting: Nesting, line: Timeline) -> Ints:
-    """Find the innermost ranges with one ``join_asof`` a depth, the deepest that runs winning."""
+    """Return the innermost ranges by one ``join_asof`` per depth; the deepest open range counts."""
     launches = pl.DataFrame({"key": line.launch_key, "time": line.launch_time})
     launches = launches.with_row_index("launch").sort("time")
     found = np.full(launches.height, NONE, dtype=np.int64)
@@ -103,7 +103,7 @@ def by_joins(nesting: Nesting, line: Timeline) -> Ints:
 
 
 def main() -> None:
-    """Print how long nesting and attribution of many launches take."""
+    """Print the time of nesting and attribution for many launches."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.attribute", description=main.__doc__
     )

@@ -1,4 +1,4 @@
-"""Classifying 100,000 distinct names, against one search of one pattern over the same names."""
+"""Classification of 100,000 distinct names, compared with one regex search over the same names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATTERN: Final = r"(?i)\bconv(?:olve|olution)?\w*_(?:fprop|dgrad|wgrad)\b"
 
 
 def measure(count: int, rounds: int) -> Outcome:
-    """Classify ``count`` names of each kind, ``rounds`` times in turn with the plain search."""
+    """Return the times of classifying ``count`` names of each kind, alternating with the search."""
     origin, real = seeds()
     kinds = {f"made from {len(real):,} {origin}": varied(count, real)}
     if (shipped := lexicon(count)) is not None:
@@ -61,7 +61,7 @@ def measure(count: int, rounds: int) -> Outcome:
 
 
 def main() -> None:
-    """Print how long the classification of many distinct names takes."""
+    """Print the time of classifying many distinct names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classify", description=main.__doc__)
     parser.add_argument("--names", type=int, default=_TARGET_NAMES)
     parser.add_argument("--rounds", type=int, default=3)

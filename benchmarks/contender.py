@@ -1,7 +1,7 @@
-"""One way of reading a Kineto trace: ``python contender.py WAY FILE`` prints what it took as JSON.
+"""One reader of a Kineto trace: ``python contender.py READER FILE`` prints its cost as JSON.
 
-Runs in whatever environment has the way's packages, so it imports nothing of its own and nothing
-before it is asked for. Exit code 3: not installed here.
+Runs in any environment that has the reader's packages: it imports only the standard library, and
+the reader's packages when it starts. Exit code 3: not installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 Work = Callable[[], int]
-"""Reads the file and returns the number of rows that came of it."""
+"""Reads the file and returns the number of rows."""
 
 NOT_INSTALLED = 3
 
@@ -38,7 +38,7 @@ def traceana_open(path: str) -> tuple[Work, list[str]]:
 
 
 def hta_parse(path: str, backend: str | None = None) -> tuple[Work, list[str]]:
-    """Parse one file into HTA's data frame, with its default backend unless told."""
+    """Parse one file into HTA's data frame, with its default backend or ``backend``."""
     parser = import_module("hta.common.trace_parser")
     configs = import_module("hta.configs.parser_config")
     config = configs.ParserConfig.get_default_cfg()
@@ -52,13 +52,13 @@ def hta_parse(path: str, backend: str | None = None) -> tuple[Work, list[str]]:
 
 
 def hta_parse_ijson(path: str) -> tuple[Work, list[str]]:
-    """Parse one file with the backend that HTA's own detection would choose where yajl is there."""
+    """Parse one file with the backend that HTA chooses where yajl is installed."""
     work, packages = hta_parse(path, "IJSON_BATCH_AND_COMPRESS")
     return work, [*packages, "ijson"]
 
 
 def hta_analysis(path: str) -> tuple[Work, list[str]]:
-    """Open the file as HTA's users do: parse, align, index, iterations."""
+    """Open the file by HTA's public API: parse, align, index, iterations."""
     analysis = import_module("hta.trace_analysis").TraceAnalysis
     file = Path(path)
 
@@ -70,7 +70,7 @@ def hta_analysis(path: str) -> tuple[Work, list[str]]:
 
 
 def json_load(path: str) -> tuple[Work, list[str]]:
-    """Decode into Python objects and do nothing with them."""
+    """Decode into Python objects, which are discarded."""
 
     def work() -> int:
         return len(json.loads(Path(path).read_bytes())["traceEvents"])
@@ -79,7 +79,7 @@ def json_load(path: str) -> tuple[Work, list[str]]:
 
 
 def orjson_polars(path: str) -> tuple[Work, list[str]]:
-    """Decode the whole file, then six columns with float times; the collector is off."""
+    """Decode the whole file, then six columns with float times; garbage collection is off."""
     orjson, polars = import_module("orjson"), import_module("polars")
 
     def work() -> int:
@@ -100,8 +100,8 @@ def orjson_polars(path: str) -> tuple[Work, list[str]]:
 
 
 WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
-    way.__name__: way
-    for way in (
+    reader.__name__: reader
+    for reader in (
         traceana_read,
         traceana_open,
         hta_parse,
@@ -113,14 +113,14 @@ WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
 }
 
 
-def run_way(ways: dict[str, Callable[[str], tuple[Work, list[str]]]]) -> None:
-    """Prepare the way that the command line names, time it alone and print what it took."""
-    # The peers' logs and warnings belong to nobody here.
+def run_reader(readers: dict[str, Callable[[str], tuple[Work, list[str]]]]) -> None:
+    """Prepare the reader that the command line names, time it and print its cost."""
+    # The peers' logs and warnings are not part of the result.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    way, path = sys.argv[1:]
+    reader, path = sys.argv[1:]
     try:
-        work, packages = ways[way](path)
+        work, packages = readers[reader](path)
     except ModuleNotFoundError as error:
         print(f"not installed: {error.name}", file=sys.stderr)
         sys.exit(NOT_INSTALLED)
@@ -132,4 +132,4 @@ def run_way(ways: dict[str, Callable[[str], tuple[Work, list[str]]]]) -> None:
 
 
 if __name__ == "__main__":
-    run_way(WAYS)
+    run_reader(WAYS)

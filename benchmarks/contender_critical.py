@@ -1,7 +1,7 @@
 """HTA's critical path of one Kineto trace: ``python contender_critical.py FILE`` prints JSON.
 
 One object a window: the whole trace, and each of its ``ProfilerStep`` annotations. Times are µs.
-Runs in an environment of its own, so it imports nothing of traceana's.
+Runs in HTA's environment, so it imports nothing of traceana.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _path(opened: Any, annotation: str, instance: int) -> dict[str, Any]:
     try:
         graph, _ = opened.critical_path_analysis(0, annotation, instance)
         edges = graph.get_critical_path_breakdown()
-    # Whatever HTA raises is its answer.
+    # An exception of HTA is its result.
     except Exception as error:  # noqa: BLE001
         return {**window, "error": f"{type(error).__name__}: {error}"[:120]}
     figures = {"total": int(edges.duration.sum()), "gpu": 0, "between": 0, "cpu": 0}
@@ -47,7 +47,7 @@ def main() -> None:
     analysis = import_module("hta.trace_analysis").TraceAnalysis
     logging.disable(logging.CRITICAL)
     file = Path(sys.argv[1]).resolve()
-    # HTA prints as it goes.
+    # HTA prints progress on stdout.
     with contextlib.redirect_stdout(sys.stderr):
         opened = analysis(trace_files={0: file.name}, trace_dir=str(file.parent))
         names = opened.t.symbol_table.get_sym_table()

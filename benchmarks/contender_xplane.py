@@ -1,6 +1,6 @@
-"""One way of reading an XPlane file: ``python -m benchmarks.contender_xplane WAY FILE``.
+"""One reader of an XPlane file: ``python -m benchmarks.contender_xplane READER FILE``.
 
-As ``contender.py``: runs in whatever environment has the way's packages.
+As ``contender.py``, it runs in any environment that has the reader's packages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contender import Work, run_way
+from benchmarks.contender import Work, run_reader
 
 # message -> (field, number, type, repeated); of a type with a capital letter it is a message
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -56,7 +56,7 @@ _VALUES = ("double", "uint64", "int64", "str", "bytes", "ref")
 
 
 def traceana_decode(path: str) -> tuple[Work, list[str]]:
-    """Decode all events and their stats into columns, and make no tables of them."""
+    """Decode all events and their stats into columns, without tables."""
     buffers = import_module("traceana.ingest.xplane.wire")
     sources = import_module("traceana.ingest.source")
     spaces = import_module("traceana.ingest.xplane.space")
@@ -106,7 +106,7 @@ def protobuf_loop(path: str) -> tuple[Work, list[str]]:
 
 
 def protobuf_parse(path: str) -> tuple[Work, list[str]]:
-    """Parse with generated classes and look at nothing."""
+    """Parse with generated classes, without reading a field."""
     space = _message_class()
 
     def work() -> int:
@@ -130,8 +130,8 @@ def xprof_kernel_stats(path: str) -> tuple[Work, list[str]]:
     return work, ["xprof"]
 
 
-def print_nothing(at: int) -> None:
-    """Listen to no progress."""
+def ignore(at: int) -> None:
+    """Ignore progress."""
 
 
 def _message_class() -> Any:
@@ -169,4 +169,4 @@ WAYS: dict[str, Callable[[str], tuple[Work, list[str]]]] = {
 }
 
 if __name__ == "__main__":
-    run_way(WAYS)
+    run_reader(WAYS)

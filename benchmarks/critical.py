@@ -1,4 +1,4 @@
-"""Critical paths of Kineto traces beside those of HolisticTraceAnalysis: length and GPU share."""
+"""Critical paths of Kineto traces, compared with HolisticTraceAnalysis: length and GPU share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _PEER: Final = Path(__file__).with_name("contender_critical.py")
 
 
 def own_paths(file: Path) -> list[dict[str, Any]]:
-    """Return the length (µs) and the shares of each step's path, without host time outside
-    operators and calls, to which HTA gives no weight."""
+    """Return the length (µs) and the shares of each step's path.
+
+    Host time outside operators and calls is left out, as in HTA.
+    """
     path = segments(traceana.open(file)).with_columns(pl.col("class").cast(pl.String))
     outside = (pl.col("class") == "host") & ~pl.col("part").is_in(["call", "operator"]).fill_null(
         value=False

@@ -1,9 +1,9 @@
-"""Makes a Kineto trace of any size by repeating a real one with shifted times and ids.
+"""Makes a Kineto trace of any size by repeating a recorded one with shifted times and ids.
 
-Every repetition keeps the text that Kineto printed, white space and decimals included; only the
-numbers that must differ from one iteration to the next are written anew: times, correlation and
-flow ids, ``External id``, ``Python id``, sequence numbers, event indexes, numbers of ProfilerStep.
-So counts and durations of the result are exactly the repetitions times those of the source.
+Every repetition keeps the text that Kineto printed, white space and decimals included. Only numbers
+that differ between iterations are replaced: times, correlation and flow ids, ``External id``,
+``Python id``, sequence numbers, event indexes, numbers of ProfilerStep. Counts and durations of the
+result are exactly those of the source times the repetitions.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _FAMILY: Final = {
     "Sequence number": "sequence",
     "Ev Idx": "index",
 }
-"""Keys whose numbers are shifted -> numbers that are shifted alike, so that they stay joined."""
+"""Keys whose numbers are shifted -> family: numbers of a family are shifted by the same amount."""
 _NUMBER: Final = re.compile(
     rf'"({"|".join(map(re.escape, _FAMILY))})"\s*:\s*(-?\d+)(?=[.,\s}}])|"ProfilerStep#(\d+)"'
 )
 
 
 class NotRepeatableError(Exception):
-    """The source is no Kineto trace, or one whose times this module does not understand."""
+    """The source is not a Kineto trace, or has times in an unsupported form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trace cut into what stays and the numbers that are shifted.
+    """A trace cut into fixed text and the numbers that are shifted.
 
-    ``pieces`` has one text more than ``numbers``; between two texts stands a number, to which every
-    repetition adds the ``stride`` of its family once more. Times are shifted by whole microseconds.
+    ``pieces`` has one text more than ``numbers``; between two texts is a number, to which every
+    repetition adds the ``stride`` of its family. Times are shifted by whole microseconds.
     """
 
     stem: str
@@ -68,34 +68,36 @@ class Source:
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of one repetition, as the source prints it."""
+        """Bytes of one repetition."""
         texts = sum(len(piece.encode()) for piece in self.pieces)
         return texts + sum(len(str(number)) for number in self.numbers)
 
     def repetition(self, index: int) -> bytes:
-        """Return the events for the ``index``-th time; index 0 is the source's own text."""
+        """Return repetition ``index`` of the events; index 0 is the source's own text."""
         shift = {family: index * stride for family, stride in self.strides.items()}
         parts = [self.pieces[0]]
         for number, family, piece in zip(self.numbers, self.families, self.pieces[1:], strict=True):
-            # 0 stands for "none" in ids, and time 0 for a time that is not known.
+            # 0 is a missing id, or an unknown time.
             parts.append(str(number + shift[family] if number else 0))
             parts.append(piece)
         return "".join(parts).encode()
 
 
 def read_source(path: Path) -> Source:
-    """Read and cut a Kineto trace, plain or gzip; raises :class:`NotRepeatableError`."""
+    """Return a Kineto trace, plain or gzip, in pieces; raises :class:`NotRepeatableError`."""
     raw = path.read_bytes()
     text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode()
     opening = _EVENTS.search(text)
     if opening is None:
-        raise NotRepeatableError(f"{path.name} has no traceEvents")
+        raise NotRepeatableError(f"{path.name} has no traceEvents: pass a Kineto trace")
     # Times are kept as text: a float of microseconds since the epoch has a step of 0.25 µs.
     decoder = json.JSONDecoder(parse_float=str, strict=False)
     events, end = decoder.raw_decode(text, opening.end() - 1)
     pieces, numbers, families = _cut(text[opening.end() : end - 1].rstrip())
     if families.count("time") != sum("ts" in event for event in events):
-        raise NotRepeatableError(f"{path.name} prints times that are no plain decimals")
+        raise NotRepeatableError(
+            f"{path.name} has times that are not plain decimals: pass another trace"
+        )
     return Source(
         stem=path.name.removesuffix(".gz").removesuffix(".json"),
         head=text[: opening.end()],
@@ -112,7 +114,7 @@ def read_source(path: Path) -> Source:
 def generate(source: Source, size: int, folder: Path) -> tuple[Path, int]:
     """Write about ``size`` bytes into ``folder``; return the file and the repetitions in it.
 
-    A file that an earlier call finished is used again.
+    A complete file of an earlier call is reused.
     """
     repeats = max(1, round(size / source.body_bytes))
     path = folder / f"{source.stem}-{source.digest}-x{repeats}.json"
@@ -149,7 +151,7 @@ def _cut(body: str) -> tuple[list[str], list[int], list[str]]:
 
 
 def _strides(numbers: list[int], families: list[str], period: int) -> dict[str, int]:
-    """Return what each family is shifted by, so that no number meets one of another repetition."""
+    """Return the shift of each family, so that numbers of two repetitions are distinct."""
     seen: dict[str, set[int]] = {}
     for number, family in zip(numbers, families, strict=True):
         if number:
@@ -162,7 +164,7 @@ def _period(events: list[dict[str, Any]]) -> int:
     """Return whole microseconds from the first start to beyond the last end."""
     timed = [event for event in events if Decimal(str(event.get("ts", 0))) > 0]
     if not timed:
-        raise NotRepeatableError("the source has no event with a time")
+        raise NotRepeatableError("the source has no event with a time: pass another trace")
     starts = [Decimal(str(event["ts"])) for event in timed]
     ends = [
         start + max(Decimal(str(event.get("dur", 0))), Decimal(0))
@@ -172,12 +174,12 @@ def _period(events: list[dict[str, Any]]) -> int:
 
 
 def main() -> None:
-    """Write one trace and print, as JSON, what it is."""
+    """Write one trace and print its description as JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.generate_kineto", description=main.__doc__
     )
     parser.add_argument("--source", type=Path, help="the Kineto trace to repeat")
-    parser.add_argument("--size", type=float, default=1.0, help="GB to write, about")
+    parser.add_argument("--size", type=float, default=1.0, help="approximate GB to write")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
     options = parser.parse_args()
     try:

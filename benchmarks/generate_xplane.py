@@ -1,4 +1,4 @@
-"""Make a large XPlane file of a real one: its events again and again, each time later."""
+"""Makes a large XPlane file by repeating the events of a recorded one at later times."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OFFSET: Final = 2
 
 
 def default_source() -> Path:
-    """Return a trace of GPUs where the machine has one, else a fixture."""
+    """Return a GPU trace where one is available, else a fixture."""
     if _PREFERRED.exists():
         return _PREFERRED
     return ROOT / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """Yield (number, value, the field as it stands) of a message of varints and lengths."""
+    """Yield (number, value, the field's bytes) of a message of varints and lengths."""
     at = 0
     while at < len(message):
         begin = at
@@ -66,7 +66,7 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def _events(line: bytes) -> list[tuple[bytes, int, bytes]]:
-    """Return each event as (fields before its offset, its offset, fields behind it)."""
+    """Return each event as (fields before its offset, its offset, fields after it)."""
     found = []
     for number, event, _ in fields(line):
         if number == _EVENTS and isinstance(event, bytes):
@@ -95,7 +95,7 @@ def _repeated(line: bytes, times: int, later_ps: int) -> bytes:
 
 
 def generate(source: Path, target: Path, size: int) -> int:
-    """Write about ``size`` bytes to ``target``; returns how many events there are."""
+    """Write about ``size`` bytes to ``target``; return the number of events."""
     planes = [
         value
         for number, value, _ in fields(source.read_bytes())
@@ -123,10 +123,10 @@ def generate(source: Path, target: Path, size: int) -> int:
 
 
 def main() -> None:
-    """Make the file and print what it is as JSON."""
+    """Write the file and print its description as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generate_xplane")
     parser.add_argument("--source", type=Path, default=default_source())
-    parser.add_argument("--size", type=float, default=0.4, help="GB, about")
+    parser.add_argument("--size", type=float, default=0.4, help="approximate GB")
     parser.add_argument("--scratch", type=Path, default=SCRATCH)
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Idle time of ten million activities: its causes, the table of them, and the devices'.
 
-The causes are known from how the input is made, and what is found is held against them.
+The generated input defines the causes, against which the result is checked.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ _PARTS: Final = ("causes of the gaps", "the table of causes", "the table of devi
 
 
 def measure(made: Trace, expected: dict[str, tuple[int, int]]) -> dict[str, float]:
-    """Return the CPU seconds of each part of ``traceana idle``; ends on a wrong cause."""
+    """Return the CPU seconds of each part of ``traceana idle``; exits on a wrong cause."""
     took: dict[str, float] = {}
     found = _clock(took, _PARTS[0], partial(idle_time, made))
     result = _clock(took, _PARTS[1], partial(idle, made, found=found))
     _clock(took, _PARTS[2], partial(devices, made, found=found))
     sums = result.frame.group_by("cause").agg(pl.col("count", "time_ns").sum())
     if {cause: (count, time) for cause, count, time in sums.iter_rows()} != expected:
-        sys.exit("the causes are wrong; the times mean nothing")
+        sys.exit("wrong causes: the times are invalid")
     return took
 
 
 def outcome(activities: int, runs: list[Run]) -> Outcome:
-    """Return what ``runs`` of :func:`measure` cost."""
+    """Return the cost of ``runs`` of :func:`measure`."""
     rows: list[dict[str, Any]] = [
-        {"what": part, "CPU s": spread(one.said["took"][part] for one in runs)} for part in _PARTS
+        {"what": part, "CPU s": spread(one.printed["took"][part] for one in runs)}
+        for part in _PARTS
     ]
     rows.append(
-        {"what": "together", "CPU s": spread(sum(one.said["took"].values()) for one in runs)}
+        {"what": "together", "CPU s": spread(sum(one.printed["took"].values()) for one in runs)}
     )
     rows.append({"what": "process", "peak MB": spread(one.peak_bytes / 1e6 for one in runs)})
     about = {
         "activities": activities,
         "gaps": sum(count for count, _ in known(activities).values()),
         "devices": DEVICES,
-        "tables MB": runs[0].said["tables_mb"],
+        "tables MB": runs[0].printed["tables_mb"],
     }
     notes = ["CPU s: user and system time of all threads", "peak: with the tables of the trace"]
     return Outcome("idle", about, rows, [], notes)
@@ -78,12 +79,12 @@ def _measured(bundle: Path, activities: int) -> None:
 
 
 def main() -> None:
-    """Print what the idle time of many activities and its causes cost."""
+    """Print the cost of computing idle time and its causes for many activities."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=main.__doc__)
     parser.add_argument("--activities", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
-    # Each in a process of its own, which has the peak memory of nothing else.
+    # Each runs in its own process, so that its peak memory is its own.
     parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

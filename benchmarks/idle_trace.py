@@ -1,4 +1,4 @@
-"""A trace of any size in which the cause of every gap is known: one cycle, again and again."""
+"""A generated trace of any size with known causes of all gaps: one cycle, repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traceana.trace import Trace, TraceMeta
 
 DEVICES: Final = 8
 CYCLE_NS: Final = 15_850
-"""A cycle begins when its device has drained, and ends when it has drained again."""
+"""A cycle begins when its device goes idle, and ends when it goes idle again."""
 CYCLES_A_STEP: Final = 100
 
 _WORK: Final = (
@@ -44,7 +44,7 @@ _CALLS: Final = (
     (14000, 14050, "cudaLaunchKernel"),
 )
 _OPS: Final = (
-    # begin, end, name, depth; what is around one of depth 1 stands before it
+    # begin, end, name, depth; the parent of a row of depth 1 is before it
     (4050, 4400, "aten::linear", 0),
     (4100, 4350, "aten::addmm", 1),
     (4550, 5150, "aten::native_batch_norm", 0),
@@ -66,7 +66,7 @@ _GAPS: Final = {
 
 
 def trace(activities: int) -> Trace:
-    """Return about so many ``activities``: whole cycles on eight devices, a process for each."""
+    """Return a trace of about ``activities``: whole cycles on eight devices, a process for each."""
     cycles = _cycles(activities)
     steps = -(-cycles // CYCLES_A_STEP)
     names, streams, launching = (_column(_WORK, at) for at in (2, 3, 4))
@@ -113,13 +113,13 @@ def trace(activities: int) -> Trace:
 
 
 def known(activities: int) -> dict[str, tuple[int, int]]:
-    """Return the number of gaps of each cause, and their summed time, of all devices together."""
+    """Return the number of gaps of each cause and their summed time, over all devices."""
     cycles = _cycles(activities)
     found = {
         cause: (DEVICES * cycles * count, DEVICES * cycles * time)
         for cause, (count, time) in _GAPS.items()
     }
-    # The recording begins when the first batch is asked for, a little after the step.
+    # The recording begins with the request for the first batch, after the beginning of the step.
     count, time = found["data_loader"]
     return {**found, "data_loader": (count, time - DEVICES * _RANGES[0][0])}
 
@@ -133,9 +133,9 @@ def _column(cycle: Sequence[tuple[Any, ...]], at: int) -> list[Any]:
 
 
 class _Repeated:
-    """The rows of a cycle, so many times on every device, each cycle later than the one before.
+    """The rows of a cycle, repeated on every device at later times.
 
-    ``number`` counts the cycles of all devices: that of each row.
+    ``number`` is the number of each row's cycle, counted over all devices.
     """
 
     def __init__(self, cycle: Sequence[tuple[Any, ...]], cycles: int) -> None:
@@ -143,7 +143,7 @@ class _Repeated:
         self.number = np.repeat(np.arange(DEVICES * cycles), len(cycle))
 
     def each(self, values: Sequence[Any]) -> pl.Series:
-        """Return one value a row of the cycle, for all rows."""
+        """Return ``values``, one per row of the cycle, for all rows."""
         return pl.Series(np.tile(np.array(values), DEVICES * self._cycles))
 
     def frame(self) -> pl.DataFrame:

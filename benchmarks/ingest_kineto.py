@@ -1,7 +1,7 @@
-"""Reading a large Kineto trace: traceana against HolisticTraceAnalysis and plain JSON decoders.
+"""Reading a large Kineto trace: traceana, HolisticTraceAnalysis and plain JSON decoders.
 
-Every way reads the same file in a fresh process, in turn, round after round, so that whatever else
-the machine does meets all of them alike. Ratios are taken within a round.
+In every round each reader reads the same file in a new process, so that other load on the machine
+affects all readers. Ratios are within a round.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PEERS: Final = ("hta_parse", "hta_parse_ijson")
 _TIMES_FASTER: Final = 4.0
 _MB_PER_MILLION_EVENTS: Final = 450.0
 _LARGE: Final = 500_000_000
-"""Bytes from which the targets hold: below, what importing the libraries takes is most of it."""
+"""Smallest file for the targets: with smaller ones the libraries' import dominates."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A function of ``contender.py`` and how it is shown."""
+class Reader:
+    """A function of ``contender.py`` and its label."""
 
     name: str
     label: str
@@ -38,47 +38,47 @@ class Way:
 
 
 WAYS: Final = (
-    Way(_SUBJECT, "traceana, read", peer=False),
-    Way("hta_parse", "HTA parse, its default (json)"),
-    Way("traceana_open", "traceana, read + classify + attribute", peer=False),
-    Way("hta_parse_ijson", "HTA parse, ijson batches"),
-    Way("json_load", "json.loads, nothing kept"),
-    Way("orjson_polars", "orjson whole file -> polars, 6 columns"),
+    Reader(_SUBJECT, "traceana, read", peer=False),
+    Reader("hta_parse", "HTA parse, its default (json)"),
+    Reader("traceana_open", "traceana, read + classify + attribute", peer=False),
+    Reader("hta_parse_ijson", "HTA parse, ijson batches"),
+    Reader("json_load", "json.loads, nothing kept"),
+    Reader("orjson_polars", "orjson whole file -> polars, 6 columns"),
 )
-ANALYSIS: Final = Way("hta_analysis", "HTA TraceAnalysis(...)")
+ANALYSIS: Final = Reader("hta_analysis", "HTA TraceAnalysis(...)")
 
 
 def measure(
-    path: Path, ways: Sequence[Way], rounds: int, limit_s: float
+    path: Path, readers: Sequence[Reader], rounds: int, limit_s: float
 ) -> dict[str, list[Run | str]]:
-    """Run every way in every round; a way that failed is not run again."""
-    costs: dict[str, list[Run | str]] = {way.name: [] for way in ways}
+    """Return the costs of every reader in every round; one that failed is not run again."""
+    costs: dict[str, list[Run | str]] = {reader.name: [] for reader in readers}
     for number in range(rounds):
-        for way in ways:
-            if any(isinstance(cost, str) for cost in costs[way.name]):
+        for reader in readers:
+            if any(isinstance(cost, str) for cost in costs[reader.name]):
                 continue
-            cost = _once(way, path, limit_s)
-            costs[way.name].append(cost)
-            shown = cost if isinstance(cost, str) else f"{cost.said['seconds']:.1f} s"
-            print(f"round {number + 1} of {rounds}, {way.label}: {shown}", file=sys.stderr)
+            cost = _once(reader, path, limit_s)
+            costs[reader.name].append(cost)
+            shown = cost if isinstance(cost, str) else f"{cost.printed['seconds']:.1f} s"
+            print(f"round {number + 1} of {rounds}, {reader.label}: {shown}", file=sys.stderr)
     return costs
 
 
-def _once(way: Way, path: Path, limit_s: float) -> Run | str:
-    python = peers.PYTHON if way.peer else Path(sys.executable)
+def _once(reader: Reader, path: Path, limit_s: float) -> Run | str:
+    python = peers.PYTHON if reader.peer else Path(sys.executable)
     if not python.exists():
         return "not installed: python -m benchmarks.peers"
     try:
-        return run([python, "-P", _CONTENDER, way.name, path], limit_s)
+        return run([python, "-P", _CONTENDER, reader.name, path], limit_s)
     except FailedError as error:
         return str(error)
 
 
 def outcome(
-    trace: dict[str, Any], costs: dict[str, list[Run | str]], ways: Sequence[Way]
+    trace: dict[str, Any], costs: dict[str, list[Run | str]], readers: Sequence[Reader]
 ) -> Outcome:
-    """Turn costs into rows, ratios and verdicts; ``trace`` is what the generator said of it."""
-    rows = [_row(way, costs, trace) for way in ways if costs[way.name]]
+    """Return rows, ratios and verdicts of ``costs``; ``trace`` is the generator's description."""
+    rows = [_row(reader, costs, trace) for reader in readers if costs[reader.name]]
     path = Path(trace["path"])
     return Outcome(
         "ingest_kineto",
@@ -86,20 +86,22 @@ def outcome(
         rows,
         _targets(costs, trace),
         [
-            "seconds: the reading alone, imports done before; process: from start to end",
-            "ratio: seconds of this way over those of traceana's read in the same round",
-            "CPU ratio: the same of user and system time of the whole process, which other load on "
-            "the machine disturbs less",
+            "seconds: reading without imports; process: from start to end",
+            "ratio: seconds of this reader over those of traceana's read in the same round",
+            "CPU ratio: of user and system time of the whole process, less affected by other load "
+            "on the machine",
         ],
         {**machine.facts(), "peers": _versions(costs)},
     )
 
 
-def _row(way: Way, costs: dict[str, list[Run | str]], trace: dict[str, Any]) -> dict[str, Any]:
-    runs = _runs(costs[way.name])
-    row: dict[str, Any] = {"way": way.label}
+def _row(
+    reader: Reader, costs: dict[str, list[Run | str]], trace: dict[str, Any]
+) -> dict[str, Any]:
+    runs = _runs(costs[reader.name])
+    row: dict[str, Any] = {"reader": reader.label}
     if not runs:
-        return {**row, "seconds": str(costs[way.name][-1])}
+        return {**row, "seconds": str(costs[reader.name][-1])}
     seconds = statistics.median(map(_seconds, runs))
     return {
         **row,
@@ -110,9 +112,9 @@ def _row(way: Way, costs: dict[str, list[Run | str]], trace: dict[str, Any]) -> 
         "MB/M events": round(_memory(runs, trace)),
         "events/s": round(trace["events"] / seconds),
         "MB/s": round(trace["bytes"] / 1e6 / seconds),
-        "ratio": _ratios(costs, way.name, _seconds),
-        "CPU ratio": _ratios(costs, way.name, _cpu),
-        "rows": runs[-1].said["rows"],
+        "ratio": _ratios(costs, reader.name, _seconds),
+        "CPU ratio": _ratios(costs, reader.name, _cpu),
+        "rows": runs[-1].printed["rows"],
     }
 
 
@@ -123,9 +125,9 @@ def _targets(costs: dict[str, list[Run | str]], trace: dict[str, Any]) -> list[T
     targets = [
         Target("peak MB per million events", _MB_PER_MILLION_EVENTS, _memory(subject, trace))
     ]
-    for way in WAYS:
-        if way.name in _PEERS and (ratios := _ratios(costs, way.name, _seconds)):
-            what = f"times faster than {way.label}"
+    for reader in WAYS:
+        if reader.name in _PEERS and (ratios := _ratios(costs, reader.name, _seconds)):
+            what = f"times faster than {reader.label}"
             targets.append(Target(what, _TIMES_FASTER, ratios["median"], at_least=True))
     return targets
 
@@ -142,7 +144,7 @@ def _ratios(
 
 
 def _seconds(cost: Run) -> float:
-    return float(cost.said["seconds"])
+    return float(cost.printed["seconds"])
 
 
 def _cpu(cost: Run) -> float:
@@ -158,26 +160,26 @@ def _runs(costs: Sequence[Run | str]) -> list[Run]:
 
 
 def _versions(costs: dict[str, list[Run | str]]) -> dict[str, str]:
-    # traceana's own are among the facts of the machine.
+    # traceana's versions are among the facts of the machine.
     return {
         package: found
         for name, of_way in costs.items()
         if not name.startswith("traceana")
         for cost in _runs(of_way)
-        for package, found in cost.said["versions"].items()
+        for package, found in cost.printed["versions"].items()
     }
 
 
 def main() -> None:
-    """Make the trace, let all ways read it in turn and print what each cost."""
+    """Generate the trace, read it with every reader and print the costs."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.ingest_kineto", description=main.__doc__
     )
     parser.add_argument("--source", type=Path, help="the Kineto trace to repeat")
-    parser.add_argument("--size", type=float, default=1.0, help="GB to read, about")
+    parser.add_argument("--size", type=float, default=1.0, help="approximate GB to read")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
-        "--limit", type=float, default=300, help="seconds after which a way is stopped"
+        "--limit", type=float, default=300, help="time limit of a reader in seconds"
     )
     parser.add_argument(
         "--analysis", action="store_true", help="also HTA's TraceAnalysis, which takes minutes"
@@ -187,14 +189,14 @@ def main() -> None:
     generator = [sys.executable, "-m", "benchmarks.generate_kineto", "--size", str(options.size)]
     if options.source:
         generator += ["--source", str(options.source.resolve())]
-    # In a process of its own: what it holds would count as peak memory of all that start later.
+    # In a separate process: its memory would count in the peak memory of later child processes.
     try:
-        trace = run([*generator, "--scratch", str(options.scratch.resolve())]).said
+        trace = run([*generator, "--scratch", str(options.scratch.resolve())]).printed
     except FailedError as error:
         sys.exit(str(error))
-    ways = [*WAYS, ANALYSIS] if options.analysis else WAYS
-    costs = measure(Path(trace["path"]), ways, options.rounds, options.limit)
-    result = outcome(trace, costs, ways)
+    readers = [*WAYS, ANALYSIS] if options.analysis else WAYS
+    costs = measure(Path(trace["path"]), readers, options.rounds, options.limit)
+    result = outcome(trace, costs, readers)
     result.show()
     result.save(options.scratch / "results")
 

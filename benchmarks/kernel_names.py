@@ -1,4 +1,4 @@
-"""Many distinct kernel names, real or made from real ones."""
+"""Many distinct kernel names, recorded or varied from recorded ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 
 
 def lexicon(count: int) -> list[str] | None:
-    """Return ``count`` real names that libraries ship, drawn evenly from all of them.
+    """Return ``count`` names of kernels in libraries, drawn evenly from all libraries.
 
-    None where the list is not beside the repository or holds fewer.
+    None where the list is missing or has fewer names.
     """
     if not _LEXICON.exists():
         return None
@@ -38,7 +38,7 @@ def lexicon(count: int) -> list[str] | None:
 def varied(count: int, seeds: Iterable[str]) -> list[str]:
     """Return ``count`` distinct names: ``seeds``, then ``seeds`` with their last number changed.
 
-    A name without a number gets one. So heads and lengths are those of real names.
+    A name without a number gets one. Prefixes and lengths are those of recorded names.
     """
     real = list(dict.fromkeys(seeds))
     names = dict.fromkeys(real[:count])
@@ -52,7 +52,7 @@ def varied(count: int, seeds: Iterable[str]) -> list[str]:
 
 
 def seeds() -> tuple[str, list[str]]:
-    """Return where the real names come from, and them."""
+    """Return the source of the recorded names, and the names."""
     if _LABELS.exists():
         with _LABELS.open(newline="") as file:
             rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)

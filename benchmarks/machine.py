@@ -1,4 +1,4 @@
-"""What a figure was measured on: facts of the machine, none that name it."""
+"""Facts of the machine on which a figure was measured, without its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def facts(packages: Iterable[str] = ("traceana", "polars", "msgspec", "numpy")) 
 
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the installed version of each of ``packages``, None where there is none."""
+    """Return the installed version of each of ``packages``, None where not installed."""
     found: dict[str, str | None] = {}
     for package in packages:
         try:

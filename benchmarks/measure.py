@@ -1,4 +1,4 @@
-"""Runs one command in a process of its own and says what it cost."""
+"""Runs a command in a separate process and measures its time and memory."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one process cost, and the JSON object that it printed last."""
+    """Time and memory of a process, and the JSON object that it printed last."""
 
     wall_s: float
     user_s: float
     system_s: float
     peak_bytes: int
-    said: dict[str, Any] = field(default_factory=dict)
+    printed: dict[str, Any] = field(default_factory=dict)
 
 
 class FailedError(Exception):
-    """The process ended badly or was ended for taking too long; the message is one line."""
+    """The process failed or exceeded the time limit; the message is one line."""
 
 
 def run(command: Sequence[str | Path], limit_s: float = 900) -> Run:
-    """Run ``command`` to its end; raises :class:`FailedError`.
+    """Run ``command`` to its end and return its cost; raises :class:`FailedError`.
 
-    Costs are those of the process itself, by ``wait4``. The caller should be small: on Linux a
-    process starts with the peak memory of the one that forked it.
+    Costs are those of the process itself, by ``wait4``. The caller should use little memory: on
+    Linux a process starts with the peak memory of its parent.
     """
     begin = time.perf_counter()
     process = subprocess.Popen(
@@ -56,9 +56,9 @@ def run(command: Sequence[str | Path], limit_s: float = 900) -> Run:
 
     timer = threading.Timer(limit_s, stop)
     timer.start()
-    complaints: list[str] = []
+    errors: list[str] = []
     assert process.stdout is not None and process.stderr is not None
-    reader = threading.Thread(target=lambda pipe: complaints.extend(pipe), args=(process.stderr,))
+    reader = threading.Thread(target=lambda pipe: errors.extend(pipe), args=(process.stderr,))
     reader.start()
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -67,9 +67,9 @@ def run(command: Sequence[str | Path], limit_s: float = 900) -> Run:
     reader.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     if late.is_set():
-        raise FailedError(f"stopped after {limit_s:.0f} s")
+        raise FailedError(f"time limit of {limit_s:.0f} s exceeded")
     if process.returncode:
-        raise FailedError((complaints or [f"exit code {process.returncode}"])[-1].strip())
+        raise FailedError((errors or [f"exit code {process.returncode}"])[-1].strip())
     return Run(
         wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * _RSS_UNIT, _last_object(output)
     )
@@ -79,12 +79,12 @@ def _last_object(output: str) -> dict[str, Any]:
     last = output.strip().rpartition("\n")[2]
     if not last.startswith("{"):
         return {}
-    said: dict[str, Any] = json.loads(last)
-    return said
+    printed: dict[str, Any] = json.loads(last)
+    return printed
 
 
 def spread(values: Iterable[float]) -> dict[str, float]:
-    """Return median, least and greatest of ``values``, rounded to four digits."""
+    """Return median, minimum and maximum of ``values``, rounded to four digits."""
     known = sorted(values)
     return {
         "median": significant(statistics.median(known)),
@@ -94,5 +94,5 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 
 
 def significant(value: float) -> float:
-    """Round to four significant digits."""
+    """Return ``value`` rounded to four significant digits."""
     return float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""Nested ranges on several threads and launches within them, with the answer known beforehand."""
+"""Generated nested ranges on several threads and launches within them, with known results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 _STEP: Final = 10
-"""Nanoseconds by which a range of the chain begins after, and ends before, the one around it."""
+"""Nanoseconds by which a range of the chain begins after, and ends before, its parent."""
 _SLOT: Final = 1000
 _LEAF: Final = 600
 _FAN: Final = (1, 3, 9, 27)
@@ -31,7 +31,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One stretch of a thread that is repeated: where its ranges lie and which is innermost."""
+    """The repeated part of a thread: its ranges, and the innermost one at each time."""
 
     length: int
     start: Ints
@@ -47,7 +47,7 @@ def chain(depth: int) -> Unit:
 
 
 def tree() -> Unit:
-    """Return 40 ranges four deep: three children each, and time of their own behind the leaves."""
+    """Return 40 ranges four deep: three children each, with self time after the children."""
     starts, durations = [], []
     length = _SLOT * _FAN[-1]
     for depth, many in enumerate(_FAN):
@@ -74,9 +74,9 @@ def timeline(
     shuffled: bool = False,
     seed: int = 0,
 ) -> Timeline:
-    """Lay as many units as make about ``ranges`` on ``threads`` and draw ``launches`` in them.
+    """Return about ``ranges``, in units on ``threads``, with ``launches`` at random times in them.
 
-    Rows are in order of time over all threads, as traces mostly are, unless ``shuffled``.
+    Rows are in order of time over all threads, as in most traces, unless ``shuffled``.
     """
     random = np.random.default_rng(seed)
     each = len(unit.start)
@@ -85,8 +85,8 @@ def timeline(
     # Threads run at the same time: the n-th unit of each begins with that of the others.
     start = unit_of // threads * unit.length + np.tile(unit.start, units)
     order = random.permutation(len(start)) if shuffled else np.argsort(start, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     chosen = random.integers(0, units, launches)
     offset = random.integers(0, unit.length, launches)
     time = chosen // threads * unit.length + offset
@@ -100,5 +100,5 @@ def timeline(
         np.tile(unit.duration, units)[order],
         chosen % threads,
         time,
-        np.where(inner < 0, -1, place[chosen * each + inner]),
+        np.where(inner < 0, -1, position[chosen * each + inner]),
     )

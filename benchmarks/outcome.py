@@ -1,4 +1,4 @@
-"""How every benchmark ends: a table on the screen and the same as JSON in a file."""
+"""The result of a benchmark, printed as a table and written as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks import machine
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A bound that was set for a figure beforehand."""
+    """A predefined bound of a figure."""
 
     what: str
     bound: float
@@ -22,13 +22,13 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether the figure keeps the bound."""
+        """Whether the figure is within the bound."""
         return self.reached >= self.bound if self.at_least else self.reached <= self.bound
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One benchmark's rows, the targets they are held against and what to know of them."""
+    """A benchmark's rows, targets and notes."""
 
     benchmark: str
     input: dict[str, Any]
@@ -38,7 +38,7 @@ class Outcome:
     machine: dict[str, Any] = field(default_factory=machine.facts)
 
     def show(self) -> None:
-        """Print it as text."""
+        """Print the outcome as text."""
         print(f"\n{self.benchmark}: " + ", ".join(f"{k} {v}" for k, v in self.input.items()))
         print(table(self.rows))
         for target in self.targets:
@@ -49,7 +49,7 @@ class Outcome:
             print(f"note: {note}")
 
     def save(self, folder: Path) -> Path:
-        """Write it as ``<benchmark>.json`` and return the file."""
+        """Write the outcome as ``<benchmark>.json``; return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         document = {
             "benchmark": self.benchmark,
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Lay ``rows`` out as text; columns are the keys of all of them, in order of appearance."""
+    """Return ``rows`` as a text table; columns are all keys, in order of appearance."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]

@@ -1,6 +1,6 @@
-"""Programs of others that traceana is measured against, in a virtual environment of their own.
+"""Other tools that traceana is compared with, each in its own virtual environment.
 
-Theirs are other versions of the libraries that traceana uses, so neither touches the other.
+They need other versions of the libraries that traceana uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CRITICAL_PYTHON: Final = _CRITICAL_FOLDER / "bin" / "python"
 
 
 def install() -> bool:
-    """Create the environments, or complete them, from a package index; whether that worked."""
+    """Create or complete the environments from a package index; return whether that succeeded."""
     done = [
         _filled(_FOLDER, PYTHON, PACKAGES),
         _filled(_XPLANE_FOLDER, XPLANE_PYTHON, XPLANE_PACKAGES),
@@ -35,7 +35,7 @@ def install() -> bool:
     ]
     if all(done):
         return True
-    print("the peers could not be installed: what is measured lacks them", file=sys.stderr)
+    print("the peers could not be installed: the results are without them", file=sys.stderr)
     return False
 
 

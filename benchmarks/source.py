@@ -1,4 +1,4 @@
-"""Which traces the benchmarks are made from, and where they put their files."""
+"""The source traces of the benchmarks, and the folder of their files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SCRATCH: Final = ROOT / ".cache" / "benchmarks"
 
 SHARED_TRACES: Final = ROOT.parent / "shared" / "traces"
 _PREFERRED: Final = SHARED_TRACES / "kineto" / "cnn_train_ns_resolution_v100.json.gz"
-"""Training of a CNN on a V100 with nanosecond times; kernels are what a trace is read for."""
+"""Training of a CNN on a V100, with nanosecond times and kernels."""
 
 
 def default_source() -> Path:
-    """Return a Kineto trace: one of a GPU where the machine has one, else a fixture."""
+    """Return a Kineto trace: of a GPU where one is available, else a fixture."""
     if _PREFERRED.exists():
         return _PREFERRED
     return ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz"

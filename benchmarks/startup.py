@@ -1,4 +1,4 @@
-"""Starting the command line: ``traceana --help`` against an interpreter that does nothing."""
+"""Start time of the command line: ``traceana --help`` compared with an empty interpreter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.outcome import Outcome, Target, table
 from benchmarks.source import SCRATCH
 
 _ENTRY: Final = "from traceana.cli.main import main; import sys; sys.argv[1:] = ['--help']; main()"
-"""What the installed script does; runs where the script is not installed."""
+"""The code of the installed script, which also runs where the script is not installed."""
 _FLOOR: Final = "python -c pass"
 _HELP: Final = "traceana --help"
 _TIMES_SLOWER: Final = 10.0
-"""0.2 s where an empty interpreter takes 0.02 s."""
+"""0.2 s when an empty interpreter takes 0.02 s."""
 
 
 def measure(rounds: int) -> Outcome:
-    """Start each command in turn, ``rounds`` times, after one start that warms the disk cache."""
+    """Return the start times of each command, ``rounds`` times each, with a warm disk cache."""
     commands = {
         _FLOOR: [sys.executable, "-c", "pass"],
         _HELP: [sys.executable, "-c", _ENTRY],
@@ -50,7 +50,7 @@ def measure(rounds: int) -> Outcome:
 
 
 def slowest_imports(limit: int) -> list[dict[str, object]]:
-    """Return the modules that cost ``--help`` most, by the time of their own body."""
+    """Return the modules with the longest import time in ``--help``, without nested imports."""
     ended = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _ENTRY],
         capture_output=True,
@@ -73,7 +73,7 @@ def slowest_imports(limit: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Print how long the starts take and, on request, which imports they spend it on."""
+    """Print the start times and, on request, the slowest imports."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--imports", type=int, default=0, metavar="N", help="show the N slowest")

@@ -1,6 +1,6 @@
-"""Transfers of ten million activities, one row a direction and one an operator, a size, a step.
+"""Transfers of ten million activities, by direction, operator, size and step.
 
-Held against adding up their durations by device and kind, the least that any table of them costs.
+Compared with summing their durations by device and kind, the lower bound of any such table.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ STEPS: Final = 1_000
 _BYS: Final[tuple[By, ...]] = ("direction", "operator", "size", "step")
 _KINDS: Final = np.array(["HtoD", "DtoH", "DtoD"])
 _PERIOD: Final = 1_000
-"""Of a device's activities, ns: a kernel lasts 600 of them, the copy beside it 500."""
+"""Period of a device's activities in ns: a kernel lasts 600, the concurrent copy 500."""
 _HIDDEN: Final = 150
-"""Of each copy, ns: it begins that long before the kernel ends."""
+"""Overlap of each copy in ns: it begins this long before the kernel ends."""
 
 
 def trace(activities: int, copies: float) -> tuple[Trace, int]:
-    """Return a trace of ``activities``, that part of them copies, and its exposed time (ns).
+    """Return a trace of ``activities``, a share of them ``copies``, and its exposed time (ns).
 
-    On each of eight devices kernels follow one another, and beside the first of them, each with a
-    kernel of its own, run copies that the kernel hides by 150 of their 500 ns.
+    Eight devices run kernels one after the other. Each copy overlaps with one of the first kernels
+    for 150 of its 500 ns.
     """
     each = activities // DEVICES
     of_copies = int(each * copies)
@@ -92,7 +92,7 @@ def trace(activities: int, copies: float) -> tuple[Trace, int]:
 
 
 def measure(activities: int, copies: float, rounds: int) -> Outcome:
-    """Make the transfers of a trace of so many ``activities``, ``rounds`` times each way."""
+    """Return the times of the transfers of a trace of ``activities``, ``rounds`` times each."""
     made, exposed = trace(activities, copies)
     took: dict[str, list[float]] = {}
     for _ in range(rounds):
@@ -100,7 +100,7 @@ def measure(activities: int, copies: float, rounds: int) -> Outcome:
         for by in _BYS:
             result = _clock(took, f"by {by}", partial(transfers, made, by))
             if result.totals["exposed_ns"] != exposed:
-                sys.exit("the exposed time is wrong; the times mean nothing")
+                sys.exit("wrong exposed time: the times are invalid")
     floor = float(np.median(took["add up by device and kind"]))
     rows: list[dict[str, Any]] = [
         {
@@ -126,12 +126,12 @@ def _clock(took: dict[str, list[float]], what: str, work: Callable[[], Any]) -> 
 
 
 def main() -> None:
-    """Print how long the transfers of many activities take."""
+    """Print the time of computing the transfers of many activities."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.transfers", description=main.__doc__
     )
     parser.add_argument("--activities", type=int, default=10_000_000)
-    parser.add_argument("--copies", type=float, default=0.25, help="part of them that are copies")
+    parser.add_argument("--copies", type=float, default=0.25, help="share of copies")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder to write to")
     options = parser.parse_args()

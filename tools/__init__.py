@@ -1,1 +1,1 @@
-"""Developers' tools; nothing of the package needs them."""
+"""Developers' tools, which the package does not need."""

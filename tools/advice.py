@@ -1,4 +1,4 @@
-"""Write docs/advice.md: every rule of ``traceana advise``, and the figures that gates can limit.
+"""Writes docs/advice.md: every rule of ``traceana advise``, and the figures that gates can limit.
 
 python -m tools.advice
 """
@@ -51,7 +51,7 @@ _NAMES = {"share": "share of 1 or percent", "time": "time", "count": "number", "
 
 def figures() -> str:
     """Return the figures that ``--max`` takes, as a table."""
-    lines = ["| figure | is | limit |", "|---|---|---|"]
+    lines = ["| figure | meaning | limit |", "|---|---|---|"]
     for metric in METRICS:
         known = ", ".join(f"`{one}`" for one in SUFFIXES[metric.unit] if one)
         limit = _NAMES[metric.unit] + (f": {known}" if known else "")
@@ -60,8 +60,8 @@ def figures() -> str:
 
 
 def section(rule: Rule) -> str:
-    """Return what there is to say about a rule."""
-    told = (
+    """Return the section of a rule."""
+    entries = (
         ("saving", f"{rule.kind}: {rule.estimate}"),
         ("caveat", rule.caveat),
         ("PyTorch", rule.change.pytorch),
@@ -69,7 +69,7 @@ def section(rule: Rule) -> str:
         ("JAX", rule.change.jax),
     )
     title = rule.title[0].upper() + rule.title[1:]
-    lines = "".join(f"- **{name}**: {_plain(text)}\n" for name, text in told)
+    lines = "".join(f"- **{name}**: {_plain(text)}\n" for name, text in entries)
     return f"### `{rule.id}`\n\n{_plain(title)}.\n\n{lines}"
 
 

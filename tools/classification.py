@@ -1,10 +1,10 @@
-"""Measure the classifier, and write the measured part of docs/classification.md.
+"""Measures the classifier, and writes the measured part of docs/classification.md.
 
     python -m tools.classification [--labels FILE...] [--lexicon FOLDER_OR_TAR] [--update]
 
 Labels are tab-separated tables with a header: ``name``, ``category``, ``algorithm``, ``direction``,
-``batched``, ``source``, and where there is a column ``sure``, 0 there leaves the row out.
-The lexicon is a folder, or a tar of one, of text files with one kernel name a line.
+``batched``, ``source``, and optionally ``sure``: rows with 0 are left out. The lexicon is a folder,
+or a tar of one, of text files with one kernel name per line.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SHARED = ROOT.parent / "shared"
 SAMPLE = ROOT / "tests" / "enrich" / "classify" / "data" / "sample.tsv"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NOT_KERNELS = r"^(?:variable|host)\.|^generic\.(?:device_variable|host_symbol)$"
-"""Rules for symbols that are no kernels: variables on the device, functions of the host."""
+"""Rules for symbols that are not kernels: device variables, host functions."""
 
 
 def read_labels(path: Path) -> pl.DataFrame:
-    """A labelled list: name, category, algorithm, family, direction, batched, source; sure rows."""
+    """Return a labelled list: name, category, algorithm, family, direction, batched, source."""
     table = pl.read_csv(path, separator="\t", quote_char=None, infer_schema=False)
     if "sure" in table.columns:
         table = table.filter(pl.col("sure") == "1")
@@ -48,7 +48,7 @@ def read_labels(path: Path) -> pl.DataFrame:
 
 
 def compare(labels: pl.DataFrame) -> pl.DataFrame:
-    """One row a labelled name: whether each column that is labelled is right (else null)."""
+    """Return whether each label of a name is predicted, a row per name; null without a label."""
     found = classify_names(labels["name"])
     columns = ("category", "family", "algorithm", "direction", "batched")
     right = [
@@ -87,7 +87,7 @@ def accuracy(labels: pl.DataFrame, title: str) -> Iterator[str]:
 
 
 def lexicon_files(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each library of the lexicon with its names."""
+    """Yield each library of the lexicon with its names."""
     if path.is_dir():
         for file in sorted(path.rglob("*.txt")):
             yield file.stem, file.read_text(encoding="utf-8").splitlines()
@@ -138,7 +138,7 @@ def report(labels: Iterable[Path], lexicon: Path | None) -> str:
 
 
 def updated(page: str, measured: str) -> str:
-    """``page`` with the part between the markers replaced."""
+    """Return ``page`` with the part between the markers replaced."""
     head, rest = page.split(BEGIN)
     tail = rest.split(END)[1]
     return f"{head}{BEGIN}\n{measured}{END}{tail}"

@@ -1,12 +1,11 @@
-"""The console blocks of README and docs are what the commands print.
+"""Checks that the console blocks of README and docs are the commands' output.
 
     python -m tools.consoles            # compare; exit status 1 and a diff where one is stale
-    python -m tools.consoles --write    # write the stale ones anew
+    python -m tools.consoles --write    # update the stale ones
 
-A block is fenced as ``console``; bash runs its lines ``$ command`` in a scratch folder, with
-`fixtures/` at hand. A line ``…`` stands for lines left out. A comment above a block changes that,
-for a recording that is shown as it was and never run, and for traces that are not in the
-repository (several with a space between):
+A block is fenced as ``console``; bash runs its lines ``$ command`` in a scratch folder with
+`fixtures/`. A line ``…`` stands for omitted lines. A comment above a block marks a recorded screen,
+which is not run again, or names traces that are not in the repository (separated by spaces):
 
     <!-- recorded 2026-11-22, AMD EPYC (2 cores): why it is not run -->
     <!-- trace kineto/x.json.gz: whose, and its licence -->
@@ -34,12 +33,12 @@ _MARK = re.compile(r"(?P<kind>recorded|trace) (?P<what>[^:]+)")
 
 
 class BadBlockError(Exception):
-    """A block that is not of a form this module knows."""
+    """A block in an unsupported form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A console block: its page, where its body begins and ends there, and the comment above."""
+    """A console block: its page, the positions of its body, and the comment above."""
 
     page: Path
     start: int
@@ -48,14 +47,14 @@ class Block:
     mark: str | None
 
     @property
-    def place(self) -> str:
-        """Where the block stands, as ``file:line``."""
+    def position(self) -> str:
+        """The position of the block, as ``file:line``."""
         line = self.page.read_text(encoding="utf-8").count("\n", 0, self.start) + 1
         return f"{self.page.relative_to(ROOT)}:{line}"
 
     @property
     def runs_here(self) -> bool:
-        """Whether the block can be run: it is not a recording, and its traces are at hand."""
+        """Whether the block can be run: it is not a recording, and its traces exist."""
         return not self._is("recorded") and all(trace.exists() for trace in self._traces)
 
     @property
@@ -70,9 +69,9 @@ class Block:
         return match is not None and match["kind"] == kind
 
     def printed(self) -> str:
-        """Return the block as its commands print it now, with the same lines left out.
+        """Return the block with the current output of its commands, the same lines omitted.
 
-        Raises :class:`BadBlockError` where the block begins with no command.
+        Raises :class:`BadBlockError` where the block does not begin with a command.
         """
         parts = _parts(self)
         with tempfile.TemporaryDirectory() as scratch:
@@ -98,7 +97,9 @@ def _parts(block: Block) -> list[tuple[str, list[str]]]:
         if line.startswith("$ "):
             parts.append((line.removeprefix("$ "), []))
         elif not parts:
-            raise BadBlockError(f"{block.place}: a console block begins with a line `$ command`")
+            raise BadBlockError(
+                f"{block.position}: a console block must begin with a line `$ command`"
+            )
         else:
             parts[-1][1].append(line)
     return parts
@@ -128,7 +129,7 @@ def _output(command: str, folder: Path) -> str:
 
 
 def _shortened(output: str, shown: list[str]) -> str:
-    """Return ``output`` without what ``shown`` leaves out: as many lines before and behind it."""
+    """Return ``output`` with as many lines before and after the omission as ``shown`` has."""
     lines = output.splitlines()
     if shown.count(LEFT_OUT) == 1:
         before = shown.index(LEFT_OUT)
@@ -153,14 +154,14 @@ def main(arguments: list[str]) -> int:
             stale += 1
             if write:
                 text = text[: block.start] + now + text[block.end :]
-                print(f"{block.place}: written anew")
+                print(f"{block.position}: updated")
             else:
                 lines = (block.body.splitlines(), now.splitlines())
-                print("\n".join(difflib.unified_diff(*lines, block.place, "now", lineterm="")))
+                print("\n".join(difflib.unified_diff(*lines, block.position, "now", lineterm="")))
         if write:
             page.write_text(text, encoding="utf-8")
     if stale and not write:
-        print(f"{stale} console blocks are stale: make docs")
+        print(f"{stale} console blocks are out of date: run make docs")
     return int(bool(stale) and not write)
 
 

@@ -1,8 +1,8 @@
 """Writes the names of CUDA's calls by CUPTI's callback number, from CUPTI's own headers.
 
 nvprof stores a call's number (``cbid``) only. The numbers are enumerated in
-``cupti_runtime_cbid.h`` and ``cupti_driver_cbid.h``, which every CUDA toolkit and the package
-``nvidia-cuda-cupti-cu12`` bring along; a number never changes its meaning. Usage::
+``cupti_runtime_cbid.h`` and ``cupti_driver_cbid.h`` of the CUDA toolkit and of the package
+``nvidia-cuda-cupti-cu12``; they are the same in all versions. Usage::
 
     python tools/cupti_call_names.py FOLDER_OF_THE_HEADERS > src/traceana/ingest/nvprof/calls.tsv
 """

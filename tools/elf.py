@@ -12,7 +12,7 @@ _PRINTABLE = re.compile(rb"[\x20-\x7e]{4,}\x00")
 
 
 class NotAnElfError(ValueError):
-    """The bytes are no 64-bit little-endian ELF file."""
+    """The bytes are not a 64-bit little-endian ELF file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Section:
 
 
 def sections(image: bytes | memoryview) -> Iterator[Section]:
-    """The sections of a 64-bit little-endian ELF ``image``. Raises :class:`NotAnElfError`."""
+    """Yield the sections of a 64-bit little-endian ELF ``image``. Raises :class:`NotAnElfError`."""
     if bytes(image[:6]) != _MAGIC + b"\x02\x01":
         raise NotAnElfError("not a 64-bit little-endian ELF file")
     try:
@@ -34,7 +34,7 @@ def sections(image: bytes | memoryview) -> Iterator[Section]:
             for number in range(count)
         ]
     except struct.error as error:
-        raise NotAnElfError(f"section table is cut off: {error}") from None
+        raise NotAnElfError(f"section table is truncated: {error}") from None
     if not entries:
         return
     names = bytes(image[entries[names_at][4] : entries[names_at][4] + entries[names_at][5]])
@@ -44,7 +44,7 @@ def sections(image: bytes | memoryview) -> Iterator[Section]:
 
 
 def constant_strings(image: bytes | memoryview) -> Iterator[str]:
-    """The NUL-terminated printable strings of ``.rodata``, in the order of the file."""
+    """Yield the NUL-terminated printable strings of ``.rodata``, in the order of the file."""
     for section in sections(image):
         if section.name.startswith(".rodata"):
             data = bytes(image[section.offset : section.offset + section.size])

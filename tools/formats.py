@@ -1,8 +1,8 @@
-"""Write docs/formats.md: the files of each format that were read.
+"""Writes docs/formats.md: the files of each format that were read.
 
     python -m tools.formats [--check]
 
-Every row is one file that was opened for this page; a format without a row was read by no one.
+Every row is one file that was opened for this page; a format without a row is unverified.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "formats.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
 RECORDINGS = (".json.gz", ".sqlite", ".xplane.pb", ".xplane.pb.gz")
-"""How the names of recordings end, behind what their descriptions are called too."""
+"""Suffixes of recordings; the files with their descriptions have other suffixes."""
 BEGIN_OTHERS, END_OTHERS = "<!-- others: begin -->", "<!-- others: end -->"
 
 HEAD = """# Formats
@@ -45,7 +45,7 @@ format, its version and its producer.
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 
-The readers are in `src/traceana/ingest/`. Empty cells: the trace has none. Problems are integrity
+The readers are in `src/traceana/ingest/`. Empty cells: not in the trace. Problems are integrity
 problems in the ledger.
 """
 COLUMNS = (
@@ -93,7 +93,7 @@ def table(rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def fixtures() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each recording that the repository ships."""
+    """Yield a row for each recording in the repository."""
     for sidecar in sorted(FIXTURES.rglob("*.provenance.json")):
         stem = sidecar.name.removesuffix(".provenance.json")
         for file in sorted(sidecar.parent.glob(f"{stem}.*")):
@@ -102,27 +102,27 @@ def fixtures() -> Iterator[tuple[str, ...]]:
 
 
 def others() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each of the traces that others recorded."""
+    """Yield a row for each trace that others recorded."""
     with (OTHERS / "MANIFEST.tsv").open(newline="") as file:
         for entry in csv.DictReader(file, delimiter="\t"):
             yield row(entry["file"], traceana.open(OTHERS / entry["file"]))
 
 
 def page(old: str) -> str:
-    """Return the page; the part on others' traces stays as it was where they are not at hand."""
+    """Return the page; the part on others' traces is unchanged where these are not available."""
     kept = old.partition(BEGIN_OTHERS)[2].partition(END_OTHERS)[0]
     theirs = f"\n{table(others())}" if (OTHERS / "MANIFEST.tsv").is_file() else kept
     return (
         f"{HEAD}\n## Recorded by us, in `fixtures/`\n\n{table(fixtures())}"
         "\n## Recorded by others, not part of the repository\n\n"
-        "The tests hold their counts of kernels, copies and sets, and the nanoseconds of their "
-        "kernels,\nagainst an independent count.\n"
+        "The tests compare their counts of kernels, copies and memsets, and their kernel time,\n"
+        "with an independent count.\n"
         f"{BEGIN_OTHERS}{theirs}{END_OTHERS}\n"
     )
 
 
 def main() -> int:
-    """Write the page, or with --check tell whether it is up to date."""
+    """Write the page; with --check, return 1 if it is out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check

@@ -1,10 +1,10 @@
-"""Make a lexicon of kernel names from wheels or shared libraries.
+"""Makes a lexicon of kernel names from wheels or shared libraries.
 
     python -m tools.lexicon LIBRARY_OR_WHEEL... -o FOLDER
 
-CUDA registers a kernel with its mangled name, which therefore stands in the library's constant
-data. One text file a library is written, one name a line, sorted. Names are demangled where
-binutils' ``c++filt`` is installed and stay mangled where it is not.
+CUDA registers a kernel with its mangled name, which is therefore in the library's constant data.
+The output is one text file per library, one name per line, sorted. Names are demangled where
+binutils' ``c++filt`` is installed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ASSEMBLED = re.compile(
 
 
 def is_kernel_name(text: str) -> bool:
-    """Whether ``text`` may name a kernel: mangled, or with an assembled kernel's prefix."""
+    """Return whether ``text`` may name a kernel: mangled, or with an assembled kernel's prefix."""
     return text.startswith("_Z") or _ASSEMBLED.fullmatch(text) is not None
 
 
 def demangled(names: list[str]) -> list[str]:
-    """``names`` demangled by binutils' ``c++filt``, or as they are where it is not installed."""
+    """Return ``names`` demangled by binutils' ``c++filt``, unchanged where not installed."""
     tool = shutil.which("c++filt")
     if tool is None or not names:
         return names
@@ -45,7 +45,7 @@ def demangled(names: list[str]) -> list[str]:
 
 
 def images(path: Path) -> Iterator[tuple[str, bytes | memoryview]]:
-    """The shared libraries of ``path``, each with its name: the file itself, or a wheel's."""
+    """Yield the shared libraries of ``path`` with their names: the file itself, or a wheel's."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as wheel:
             for member in wheel.namelist():
@@ -61,7 +61,7 @@ def images(path: Path) -> Iterator[tuple[str, bytes | memoryview]]:
 
 
 def kernel_names(image: bytes | memoryview) -> list[str]:
-    """The distinct kernel names of one library, demangled and sorted."""
+    """Return the distinct kernel names of one library, demangled and sorted."""
     mangled = sorted({text for text in constant_strings(image) if is_kernel_name(text)})
     return sorted(set(demangled(mangled)))
 

@@ -1,9 +1,9 @@
-"""The versions that are installed, as constraints for pip.
+"""Prints the installed versions as constraints for pip.
 
     python -m tools.lock > constraints.txt
 
-A local build (``2.13.0+cpu``) is named by its public version, and whoever installs elsewhere gets
-what that machine's index has of it.
+A local build (``2.13.0+cpu``) is listed with its public version, so that another machine can
+install it from its own index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OWN = ("pip", "setuptools", "wheel", "traceana")
 
 
 def constraints() -> list[str]:
-    """Return ``name==version`` of each installed distribution, sorted, without ours and pip's."""
+    """Return ``name==version`` of each installed distribution, sorted, without traceana and pip."""
     found = {
         re.sub(r"[-_.]+", "-", distribution.name).lower(): distribution.version.split("+")[0]
         for distribution in distributions()
@@ -24,5 +24,5 @@ def constraints() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("# Written by `make lock`: what the tests were run with, on Python 3.11.")
+    print("# Written by `make lock`: the versions of the test environment, on Python 3.11.")
     print("\n".join(constraints()))

@@ -1,10 +1,10 @@
-"""Write docs/tables.md: every table and column of a Trace, and the formats that fill each.
+"""Writes docs/tables.md: every table and column of a Trace, and the formats that fill each.
 
     python -m tools.tables
 
-Tables, types, units and meanings are those of the schema. Which format fills a column is found by
-reading recordings: those in ``fixtures/`` and, where they are at hand, those that others recorded.
-Without these the page keeps the formats that it has.
+Tables, types, units and meanings are those of the schema. The formats that fill a column are found
+by reading recordings: those in ``fixtures/`` and, where available, those that others recorded.
+Without the latter the page keeps its formats.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def measured(recordings: Iterable[Path]) -> Filled:
 
 
 def recordings() -> list[Path]:
-    """Return the recordings at hand."""
+    """Return the available recordings."""
     found = sorted(file for pattern in RECORDINGS for file in FIXTURES.rglob(pattern))
     with (OTHERS / "MANIFEST.tsv").open(newline="") as file:
         entries = csv.DictReader(file, delimiter="\t")

@@ -1,7 +1,7 @@
 """Neural networks that are trained for a few steps so that a profiler has something to record.
 
-Nothing in here is imported by ``traceana`` itself, and of it the workloads take only what needs no
-package: a machine with Python, NumPy and the framework can record.
+``traceana`` does not import the workloads. They import only modules of ``traceana`` without
+dependencies: a machine with Python, NumPy and the framework can record.
 """
 
 import sys

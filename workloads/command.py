@@ -1,4 +1,4 @@
-"""What the command lines of all frameworks have in common: options in, layers and times out."""
+"""Shared by the command lines of all frameworks: options in, layers and step times out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workloads.manifest import layer_manifest
 from workloads.network import NetworkError
 from workloads.options import OptionError, RunOptions, run_options
 from workloads.step_times import StepTimes
-from workloads.support import Framework, served
+from workloads.support import Framework, supported
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the options for what is written beside a trace."""
+    """Add to ``parser`` the options for files written beside a trace."""
     add = parser.add_argument_group("files beside a recording").add_argument
     add("--manifest", type=Path, metavar="FILE", help="write the layers with their shapes as JSON")
     add("--report", type=Path, metavar="FILE", help="write options and step times as JSON")
@@ -28,10 +28,10 @@ def carry_out(
     framework: Framework,
     train: Callable[[RunOptions], StepTimes],
 ) -> int:
-    """Train as ``arguments`` say; returns the exit code.
+    """Train with the options in ``arguments``; return the exit code.
 
-    Options that cannot be served end the process with code 2 and the parser's message. The report
-    is there before the first step: what dies on the way has left its options.
+    Invalid options end the process with code 2 and the parser's message. The report is written
+    before the first step, so that a run that fails leaves its options.
     """
     report: Path | None = arguments.report
     manifest: Path | None = arguments.manifest
@@ -39,8 +39,8 @@ def carry_out(
     try:
         for file in (manifest, report):
             if file is not None and not file.parent.is_dir():
-                raise OptionError(f"{file}: there is no directory {file.parent}")
-        options = served(run_options(arguments), framework)
+                raise OptionError(f"{file}: directory {file.parent} does not exist")
+        options = supported(run_options(arguments), framework)
         facts |= {"options": asdict(options)}
         _write(report, facts)
         times = train(options)
@@ -56,7 +56,7 @@ def carry_out(
 
 
 def summary(options: RunOptions, times: StepTimes) -> str:
-    """What a run prints: the time of each step after the warm-up."""
+    """Return the printed line of a run: the time of each step after the warm-up."""
     milliseconds = ", ".join(f"{time / 1e6:.2f}" for time in times.steps_ns)
     return f"{options.network}, batch {options.batch}, {options.device}: {milliseconds} ms a step"
 

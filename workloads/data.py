@@ -1,6 +1,6 @@
 """Synthetic images and starting weights, the same for every framework.
 
-NumPy makes them, from a seed, so that two frameworks start from equal numbers.
+NumPy generates them from a seed, so that two frameworks start from equal numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Batch:
 
 
 def synthetic_batch(network: Network, batch: int, seed: int) -> Batch:
-    """Random images with random labels for ``network``."""
+    """Return random images with random labels for ``network``."""
     random = np.random.default_rng([seed, 0])
     classes = layer_shapes(network)[-1].output[0]
     shape = (batch, network.channels, network.image_size, network.image_size)
@@ -33,7 +33,7 @@ def synthetic_batch(network: Network, batch: int, seed: int) -> Batch:
 
 
 def initial_weights(network: Network, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Weights by layer name, shaped as :class:`workloads.shapes.LayerShape` says; biases are 0.
+    """Return weights by layer name, in the shapes of ``LayerShape.weight``; biases are 0.
 
     Normal with deviation sqrt(2 / fan-in): He et al. 2015, for layers that feed a ReLU. Those of a
     batch normalization are 1.

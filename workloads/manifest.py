@@ -1,6 +1,6 @@
-"""The layers of a run as data, for readers whose trace names none.
+"""The layers of a run as data, for traces without layer names.
 
-From the description alone, in the format that ``traceana.describe`` writes of a live model.
+Made from the description alone, in the format that ``traceana.describe`` writes for a live model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TYPES = {
 
 
 def layer_manifest(options: RunOptions) -> Manifest:
-    """The network's layers in order of execution; its framework is None."""
+    """Return the network's layers in order of execution; the framework is None."""
     network = options.describe_network()
     layout: Layout = "channels_last" if options.layout is Memory.NHWC else "channels_first"
     layers = tuple(

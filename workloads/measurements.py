@@ -1,6 +1,6 @@
-"""What Nsight Compute is to measure of each kernel: arithmetic by type, memory, tensor cores.
+"""The metrics that Nsight Compute collects: arithmetic by type, memory, tensor cores.
 
-The names are those of chips since Volta. ``ncu`` prints ``n/a`` for one that a chip does not have.
+The names are those of chips since Volta. ``ncu`` prints ``n/a`` for metrics that a chip lacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a network is made of, without any framework.
+"""Description of a network, without any framework.
 
-A :class:`Network` is a sequence of named layers, each of which takes what the one before it gives,
-or what the layers give that it names. Builders turn it into a framework's own modules and keep the
-names, so that two frameworks can be compared layer by layer.
+A :class:`Network` is a sequence of named layers. The input of a layer is the output of the one
+before it, or of the layers that it names. Builders turn it into a framework's own modules and keep
+the names, so that two frameworks can be compared layer by layer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 IMAGES: Final = "images"
-"""What a layer names as its input that takes the network's images; no layer may be called so."""
+"""The network's images as a layer's input; no layer may have this name."""
 
 
 class NetworkError(ValueError):
@@ -48,7 +48,7 @@ class Linear(_Named):
 
 @dataclass(frozen=True)
 class ReLU(_Named):
-    """max(x, 0), never in place: layer hooks need the input afterwards."""
+    """max(x, 0), never in-place: layer hooks need the input afterwards."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class LocalResponseNorm(_Named):
 class BatchNorm(_Named):
     """(x - mean) / sqrt(variance + epsilon) * weight + bias, over batch and positions.
 
-    Ioffe, Szegedy 2015. In training with the batch's own statistics; ``momentum`` is the share of
-    them that the running averages take in.
+    Ioffe, Szegedy 2015. Training uses the batch's own statistics; ``momentum`` is their weight in
+    the update of the running averages.
     """
 
     epsilon: float = 1e-5
@@ -98,7 +98,7 @@ class MaxPool(_Named):
 
 @dataclass(frozen=True)
 class AvgPool(_Named):
-    """Mean of what of a square window lies within the image; ``partial`` as of MaxPool."""
+    """Mean over the part of a square window within the image; ``partial`` as in MaxPool."""
 
     kernel: int
     stride: int
@@ -154,8 +154,8 @@ Layer = (
 class Network:
     """Layers in order of execution, over square images of ``channels`` x ``image_size`` squared.
 
-    The last layer's output is the network's. Raises :class:`NetworkError` for a description that
-    is none: names given twice, inputs that do not come before, outputs that nothing takes.
+    The last layer's output is the network's. Raises :class:`NetworkError` for an invalid
+    description: repeated names, inputs that are not earlier layers, unused outputs.
     """
 
     name: str
@@ -172,18 +172,18 @@ class Network:
         for layer in self.layers:
             for name in sources[layer.name]:
                 if name not in known:
-                    raise NetworkError(f"{layer.name}: there is no layer {name!r} before it")
+                    raise NetworkError(f"{layer.name}: its input {name!r} is not an earlier layer")
             if isinstance(layer, Merge) != (len(sources[layer.name]) > 1):
-                raise NetworkError(f"{layer.name}: sums and concatenations name two inputs or more")
+                raise NetworkError(f"{layer.name}: sums and concatenations need two inputs or more")
             known.add(layer.name)
-        taken = {name for names in sources.values() for name in names}
-        unused = [layer.name for layer in self.layers[:-1] if layer.name not in taken]
+        used = {name for names in sources.values() for name in names}
+        unused = [layer.name for layer in self.layers[:-1] if layer.name not in used]
         if unused:
-            raise NetworkError(f"{self.name}: nothing takes the output of {', '.join(unused)}")
+            raise NetworkError(f"{self.name}: unused output of {', '.join(unused)}")
 
     @property
     def sources(self) -> Mapping[str, tuple[str, ...]]:
-        """What each layer takes, by its name: names of layers, or :data:`IMAGES`."""
+        """The inputs of each layer, by its name: names of layers, or :data:`IMAGES`."""
         before = (IMAGES, *(layer.name for layer in self.layers))
         return {
             layer.name: layer.inputs or (previous,)
@@ -192,7 +192,7 @@ class Network:
 
     @property
     def fed_by_images(self) -> frozenset[str]:
-        """The layers before which there is no weight: nobody needs the gradient of their inputs."""
+        """The layers without a weight before them: the gradient of their inputs is not needed."""
         found: set[str] = set()
         weighted: set[str] = set()
         for layer in self.layers:
@@ -204,7 +204,7 @@ class Network:
         return frozenset(found)
 
     def without_dropout(self) -> Network:
-        """The same network with no random layer, for comparing numbers."""
+        """Return the network without its random layers, to compare results."""
         layers = tuple(
             replace(layer, probability=0.0) if isinstance(layer, Dropout) else layer
             for layer in self.layers

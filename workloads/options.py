@@ -1,4 +1,4 @@
-"""How a workload is run: the options that every framework has in common."""
+"""Options of a run, shared by all frameworks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from workloads.networks import NETWORKS
 
 
 class OptionError(ValueError):
-    """Options that contradict each other or that this machine cannot serve."""
+    """Options that contradict each other or that this machine does not support."""
 
 
 class Device(StrEnum):
-    """Where the network is trained."""
+    """Device on which the network is trained."""
 
     CPU = "cpu"
     CUDA = "cuda"
 
 
 class Precision(StrEnum):
-    """How numbers are multiplied; weights stay float32.
+    """Precision of products; weights stay float32.
 
     ``fp32`` forbids TF32, ``tf32`` allows it, the others are the framework's mixed precision.
     """
@@ -42,10 +42,10 @@ class Layout(StrEnum):
 
 
 class Algorithms(StrEnum):
-    """Who chooses the algorithm of a convolution on a GPU.
+    """Selection of convolution algorithms on a GPU.
 
-    The framework as it comes; the library's rules; whichever of them proves fastest; only those
-    that give the same bits every time.
+    The framework's default; the library's heuristic; the fastest in a benchmark; only deterministic
+    ones.
     """
 
     DEFAULT = "default"
@@ -55,7 +55,7 @@ class Algorithms(StrEnum):
 
 
 class Epilogue(StrEnum):
-    """Whether bias and ReLU are part of the convolution before them or operations of their own."""
+    """Whether bias and ReLU are fused with the convolution before them or separate operations."""
 
     DEFAULT = "default"
     SEPARATE = "separate"
@@ -63,9 +63,9 @@ class Epilogue(StrEnum):
 
 
 class HostMemory(StrEnum):
-    """Where the host keeps what the device gets.
+    """Host memory of the device's input.
 
-    ``per-operator``: what a layer gives goes to the host and back before the next one takes it.
+    ``per-operator``: the output of each layer is copied to the host and back.
     """
 
     PAGEABLE = "pageable"
@@ -77,7 +77,7 @@ class HostMemory(StrEnum):
 class RunOptions:
     """One training run. Raises :class:`OptionError` when options contradict each other.
 
-    None is the paper's own for ``image_size`` and ``classes``, the framework's own way for
+    None is the paper's value for ``image_size`` and ``classes``, the framework's default for
     ``layout``, ``compile`` and ``threads``. ``batch`` is that of all ``processes`` together.
     """
 
@@ -109,11 +109,11 @@ class RunOptions:
         if self.warm_up < 0 or self.seed < 0:
             raise OptionError("--warm-up and --seed cannot be negative")
         if self.network not in NETWORKS:
-            raise OptionError(f"no network {self.network!r}; there are {', '.join(NETWORKS)}")
+            raise OptionError(f"no network {self.network!r}: choose from {', '.join(NETWORKS)}")
         if self.batch % self.processes:
             raise OptionError(
-                f"--batch {self.batch} cannot be shared by --processes {self.processes}: give a "
-                "multiple of it"
+                f"--batch {self.batch} is not divisible by --processes {self.processes}: give a "
+                "multiple"
             )
         if self.device is Device.CPU:
             for given, option in (
@@ -122,24 +122,24 @@ class RunOptions:
                 (self.host_memory is HostMemory.PINNED, "--host-memory pinned"),
             ):
                 if given:
-                    raise OptionError(f"{option} is for GPUs; add --device cuda or leave it out")
+                    raise OptionError(f"{option} needs a GPU: add --device cuda or leave it out")
 
     @property
     def local_batch(self) -> int:
-        """Images a step of each process."""
+        """Images per step of each process."""
         return self.batch // self.processes
 
     def describe_network(self) -> Network:
-        """The network at the size asked for; raises :class:`NetworkError` if there is none."""
+        """Return the network at the requested size; raises :class:`NetworkError` if impossible."""
         return NETWORKS[self.network](
             image_size=self.image_size, width_divisor=self.width_divisor, classes=self.classes
         )
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` one option for each field of :class:`RunOptions`."""
+    """Add an option to ``parser`` for each field of :class:`RunOptions`."""
     default = RunOptions()
-    group = parser.add_argument_group("the run")
+    group = parser.add_argument_group("run")
     add = group.add_argument
 
     def choice(name: str, kind: type[StrEnum], text: str) -> None:
@@ -147,43 +147,43 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         add(f"--{name}", type=kind, choices=list(kind), default=value, help=text)
 
     add("--network", choices=list(NETWORKS), default=default.network)
-    add("--batch", type=int, default=default.batch, help="images a step (%(default)s)")
+    add("--batch", type=int, default=default.batch, help="images per step (%(default)s)")
     add("--steps", type=int, default=default.steps, help="training steps (%(default)s)")
-    add("--warm-up", type=int, default=default.warm_up, help="steps before (%(default)s)")
-    add("--image-size", type=int, help="side of the images in pixels (the paper's)")
-    add("--width-divisor", type=int, default=1, help="make every layer so many times narrower")
+    add("--warm-up", type=int, default=default.warm_up, help="warm-up steps (%(default)s)")
+    add("--image-size", type=int, help="image side in pixels (the paper's)")
+    add("--width-divisor", type=int, default=1, help="divisor of all layer widths")
     add("--classes", type=int, help="outputs (the paper's)")
     choice("device", Device, "(%(default)s)")
     choice("precision", Precision, "of products; weights are float32 (%(default)s)")
     choice("layout", Layout, "of images in memory (the framework's)")
-    choice("algorithms", Algorithms, "who chooses those of convolutions (%(default)s)")
-    choice("epilogue", Epilogue, "bias and ReLU fused to what is before them, or not")
+    choice("algorithms", Algorithms, "selection of convolution algorithms (%(default)s)")
+    choice("epilogue", Epilogue, "bias and ReLU fused or separate")
     add(
         "--compile",
         action=argparse.BooleanOptionalAction,
-        help="torch.compile, XLA (the framework's: JAX compiles, the others do not)",
+        help="torch.compile, XLA (default: on in JAX, off in the others)",
     )
     add(
         "--first-data-gradient",
         action=argparse.BooleanOptionalAction,
         default=default.first_data_gradient,
-        help="compute the gradient of the images, which nobody needs",
+        help="compute the gradient of the images, which training does not need",
     )
-    choice("host-memory", HostMemory, "that the device is fed from (%(default)s)")
-    add("--processes", type=int, default=1, help="that share the batch, by data parallelism")
-    add("--threads", type=int, help="CPU threads within an operator (the framework's choice)")
-    add("--seed", type=int, default=default.seed, help="of weights and images (%(default)s)")
+    choice("host-memory", HostMemory, "host memory of the device's input (%(default)s)")
+    add("--processes", type=int, default=1, help="data-parallel processes (%(default)s)")
+    add("--threads", type=int, help="CPU threads within an operator (the framework's default)")
+    add("--seed", type=int, default=default.seed, help="seed of weights and images (%(default)s)")
 
 
 def parse_run_options(words: Sequence[str]) -> RunOptions:
-    """The options of a run in the words of a command line that may hold others too."""
+    """Return the options of a run in a command line, which may have other options."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_run_options(parser)
     return run_options(parser.parse_known_args(words)[0])
 
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
-    """The options that :func:`add_run_options` parsed; raises :class:`OptionError`."""
+    """Return the options that :func:`add_run_options` parsed; raises :class:`OptionError`."""
     return RunOptions(
         **{field.name: getattr(arguments, field.name) for field in fields(RunOptions)}
     )

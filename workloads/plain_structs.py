@@ -1,7 +1,7 @@
-"""What the workloads need of msgspec, where there is none: structs that are built and written.
+"""Replaces msgspec in the workloads where it is not installed: structs, and writing JSON.
 
-A machine with a GPU has PyTorch and NumPy, and often no way to a package registry. Only what
-writes layer manifests and algorithm studies is here; reading them is msgspec's.
+A machine with a GPU has PyTorch and NumPy, and often no access to a package registry. This module
+can write layer manifests and algorithm studies; reading them needs msgspec.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Struct:
 
 
 class Meta:
-    """Bounds of a value, which are looked at where files are read."""
+    """Bounds of a value, which are checked when files are read."""
 
     def __init__(self, **_bounds: object) -> None:
         pass
 
 
 class DecodeError(ValueError):
-    """Never raised here: nothing is read."""
+    """Never raised: this module reads no files."""
 
 
 def to_builtins(value: Any) -> Any:
@@ -70,11 +70,11 @@ class _Decoder:
 
     def decode(self, _text: object) -> NoReturn:
         raise ModuleNotFoundError(
-            "files are read by msgspec, which is not installed", name="msgspec"
+            "reading files needs msgspec: pip install msgspec", name="msgspec"
         )
 
 
-class json:  # noqa: N801  # named as the module that it stands for
+class json:  # noqa: N801  # the name of the module that it replaces
     """``msgspec.json``."""
 
     Decoder = _Decoder
@@ -86,7 +86,7 @@ class json:  # noqa: N801  # named as the module that it stands for
 
     @staticmethod
     def format(text: bytes, *, indent: int) -> bytes:
-        """Return JSON of this module's as it is: on one line, spaces behind commas."""
+        """Return JSON of this module unchanged: on one line, with spaces after commas."""
         assert indent == 0
         return text
 

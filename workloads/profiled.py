@@ -1,4 +1,4 @@
-"""What the workloads of TensorFlow and JAX have in common: command line and recorded steps."""
+"""Shared by the workloads of TensorFlow and JAX: command line and recorded steps."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def run(
     train: Callable[[RunOptions, Path | None], StepTimes],
     words: list[str] | None = None,
 ) -> int:
-    """Run the command; returns the exit code (2: options that cannot be served).
+    """Run the command; return the exit code (2: invalid options).
 
-    ``train`` records into the folder that it is given.
+    ``train`` records into the folder that it gets.
     """
     program = f"python -m workloads.{framework.lower()}"
     parser = argparse.ArgumentParser(program, description=description)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_run_options(parser)
-    add = parser.add_argument_group("its recording").add_argument
+    add = parser.add_argument_group("recording").add_argument
     add("--log", type=Path, metavar="FOLDER", help="record into FOLDER/plugins/profile/")
     add_output_options(parser)
     arguments = parser.parse_args(words)
@@ -49,7 +49,7 @@ class Profiler:
 def take_steps(
     options: RunOptions, step: Callable[[], object], profiler: Profiler, log: Path | None
 ) -> StepTimes:
-    """Call ``step`` as often as ``options`` say, and return what each call took.
+    """Call ``step`` for each step of ``options``; return the time of each call.
 
     The steps after the warm-up are marked with their numbers, and recorded into the folder ``log``.
     """

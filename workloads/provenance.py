@@ -1,4 +1,4 @@
-"""How, with what and on what a recording was made: the file ``NAME.provenance.json`` beside it."""
+"""Commands, versions and machine of a recording: the file ``NAME.provenance.json`` beside it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def write_provenance(
     options: RunOptions,
     output: str,
 ) -> Path:
-    """Describe ``recording`` in a file beside it and return that file's path.
+    """Write the provenance of ``recording`` to a file beside it; return that file's path.
 
-    ``commands`` were run in this order, with ``options`` written out; ``output`` is what the
-    workload printed.
+    ``commands`` were run in this order, with ``options``; ``output`` is the line that the workload
+    printed.
     """
     content = recording.read_bytes()
     facts: dict[str, Any] = {
@@ -54,12 +54,12 @@ def write_provenance(
 
 
 def provenance_path(recording: Path) -> Path:
-    """``NAME.provenance.json`` for ``NAME.json.gz``, ``NAME.sqlite`` and the like."""
+    """Return ``NAME.provenance.json`` for ``NAME.json.gz``, ``NAME.sqlite`` and the like."""
     return recording.with_name(f"{stem(recording)}.provenance.json")
 
 
 def stem(recording: Path) -> str:
-    """The file's name without what says its format."""
+    """Return the file's name without its format's suffixes."""
     name = recording.name
     for suffix in (".gz", ".json", ".sqlite", ".xplane.pb", ".csv"):
         name = name.removesuffix(suffix)
@@ -77,7 +77,7 @@ def _versions() -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    """The name that the CPU gives itself."""
+    """Return the model name of the CPU."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -85,7 +85,7 @@ def cpu_model() -> str:
 
 
 def _gpu() -> dict[str, Any] | None:
-    # TensorFlow's and JAX's workloads run where PyTorch is not, and on the CPU.
+    # TensorFlow's and JAX's workloads run without PyTorch, on the CPU.
     try:
         import torch
     except ModuleNotFoundError:

@@ -7,14 +7,14 @@
 #                                               directory: tiny runs, no use as fixtures
 #   … --only NAME                               the one recording of this name; may be repeated;
 #                                               algorithms: the study of convolution algorithms
-#   … --open                                    without namespaces (room.py), should CUDA not be
+#   … --open                                    without namespaces (sandbox.py), should CUDA not be
 #                                               found in them; recordings then name the host
 #
 # AlexNet, GoogLeNet and ResNet-50, in fp32, tf32 and channels_last, by PyTorch and, where there is a
 # JAX that finds the GPU, by JAX; AlexNet in some more ways; and every algorithm that cuDNN has for
 # AlexNet's convolutions, in fp32 and tf32, timed with its workspace. PYTHON names the interpreter
 # (python3). Stops within ten minutes: recordings after seven, and the algorithms have two and a half.
-# nsys is used where it is installed (and the namespaces it needs can be made, see room.py), and so is
+# nsys is used where it is installed (and the namespaces it needs can be made, see sandbox.py), and so is
 # ncu, for one step and the metrics of measurements.py; it needs leave to read the GPU's counters (root,
 # or the driver's NVreg_RestrictProfilingToAdminUsers=0).
 # As of this writing no GPU has been at hand: `--device cpu` is tested, the GPU runs are not.

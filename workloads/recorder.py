@@ -1,4 +1,4 @@
-"""Make one recording, with what belongs beside it."""
+"""Makes one recording with its layer manifest and provenance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workloads.measurements import METRICS
 from workloads.options import Device, RunOptions, parse_run_options
 from workloads.provenance import write_provenance
 from workloads.recordings import Recording, Tool
-from workloads.room import Program, Room, RoomError
+from workloads.sandbox import Program, RecordingError, Sandbox
 
 PROGRAMS = (Tool.NSYS, Tool.NCU)
 _PACKAGES: Mapping[Tool, tuple[str, ...]] = {
@@ -31,14 +31,14 @@ class Recorder:
     """Records into the directory ``output``; ``programs`` are nsys and ncu where installed."""
 
     output: Path
-    room: Room
+    sandbox: Sandbox
     programs: Mapping[Tool, Path]
 
     def record(self, recording: Recording) -> list[Path]:
-        """Make ``recording`` with its layers and provenance; returns the paths of its traces.
+        """Make ``recording`` with its layers and provenance; return the paths of its traces.
 
-        The name of what nsys or ncu made holds its version: they write as it has it. Nothing is
-        left in the output directory unless all of it was made. Raises :class:`RoomError`.
+        The file names of nsys and ncu contain the tool's version, on which the format depends. The
+        output directory gets all files of a recording or none. Raises :class:`RecordingError`.
         """
         options = parse_run_options(recording.arguments)
         tool_version = self._version(recording.tool)
@@ -54,15 +54,15 @@ class Recorder:
         commands = _commands(recording.tool, name, trace, workload, options)
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder)
-            printed = [self.room.run(command, made, program) for command in commands]
+            printed = [self.sandbox.run(command, made, program) for command in commands]
             traces = [trace]
             if recording.tool.writes_xplane:
-                _take_xplane(made, trace, recording.tool)
+                _copy_xplane(made, trace, recording.tool)
                 if recording.as_json:
                     traces.append(f"{name}.trace.json.gz")
-                    commands += self._take_json(made, *traces)
+                    commands += self._export_json(made, *traces)
             if not (made / trace).is_file():
-                raise RoomError(f"{recording.tool} left no {trace}")
+                raise RecordingError(f"{recording.tool} did not write {trace}")
             if recording.tool is Tool.NCU:
                 _check_measured(made / trace)
             sidecars = [
@@ -72,7 +72,7 @@ class Recorder:
                     recorder_version=tool_version,
                     commands=commands,
                     options=options,
-                    output=_said(printed[0]),
+                    output=_summary_line(printed[0]),
                 ).name
                 for each in traces
             ]
@@ -87,35 +87,35 @@ class Recorder:
             return installed_version(tool)
         program = self.programs.get(tool)
         if program is None:
-            raise RoomError(f"{tool} is not installed")
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-        found = re.search(r"\d+(\.\d+)+", said.stdout)
+            raise RecordingError(f"{tool} is not installed")
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        found = re.search(r"\d+(\.\d+)+", done.stdout)
         if found is None:
-            raise RoomError(f"{program} --version says no version: {said.stdout.strip()!r}")
+            raise RecordingError(f"{program} --version printed {done.stdout.strip()!r}: no version")
         return found[0]
 
-    def _take_json(self, made: Path, plane: str, trace: str) -> list[list[str]]:
-        """Have the run as JSON too; returns the command if one had to be run for it."""
+    def _export_json(self, made: Path, plane: str, trace: str) -> list[list[str]]:
+        """Write the run as JSON too; return the commands that were run for it."""
         found = sorted(made.glob("log/plugins/profile/*/*.trace.json.gz"))
         if found:
             shutil.copyfile(found[0], made / trace)
             return []
         convert = ["python", "-m", "workloads.trace_json", plane, trace]
-        self.room.run(convert, made)
+        self.sandbox.run(convert, made)
         return [convert]
 
 
 def installed_version(tool: Tool) -> str:
-    """The version of the package that brings a framework's profiler.
+    """Return the version of the package that contains a framework's profiler.
 
-    Raises :class:`RoomError` where it is not installed.
+    Raises :class:`RecordingError` where it is not installed.
     """
     for package in _PACKAGES[tool]:
         try:
             return version(package)
         except PackageNotFoundError:
             continue
-    raise RoomError(f"{_PACKAGES[tool][-1]} is not installed")
+    raise RecordingError(f"{_PACKAGES[tool][-1]} is not installed")
 
 
 def _commands(
@@ -135,7 +135,7 @@ def _commands(
 def _nsys_commands(
     name: str, trace: str, workload: list[str], options: RunOptions
 ) -> list[list[str]]:
-    # OS runtime events and samples would make the export many times bigger.
+    # OS runtime events and samples would make the export many times larger.
     traced = "nvtx,cuda" if options.device is Device.CUDA else "nvtx"
     profile = ["nsys", "profile", f"--trace={traced}", "--sample=none", "--cpuctxsw=none"]
     export = ["nsys", "export", "--type=sqlite", "--output", trace, f"{name}.nsys-rep"]
@@ -147,25 +147,25 @@ def _ncu_command(trace: str, workload: Sequence[str]) -> list[str]:
     return [*measure, "--metrics", ",".join(METRICS), *workload]
 
 
-def _take_xplane(made: Path, trace: str, tool: Tool) -> None:
-    """Take the XPlane file out of the profiler's own folders, compressed if ``trace`` says so."""
+def _copy_xplane(made: Path, trace: str, tool: Tool) -> None:
+    """Copy the XPlane file from the profiler's folders, compressed if ``trace`` ends in .gz."""
     found = sorted(made.glob("log/plugins/profile/*/*.xplane.pb"))
     if len(found) != 1:
-        raise RoomError(f"{tool} left {len(found)} XPlane files")
+        raise RecordingError(f"{tool} wrote {len(found)} XPlane files, not one")
     content = found[0].read_bytes()
     packed = gzip.compress(content, 9, mtime=0) if trace.endswith(".gz") else content
     (made / trace).write_bytes(packed)
 
 
-def _said(printed: str) -> str:
-    """The workload's own line: profilers print around it."""
+def _summary_line(printed: str) -> str:
+    """Return the workload's own line among those of the profiler."""
     lines = printed.strip().splitlines()
     return next((line for line in lines if line.endswith(" ms a step")), lines[0] if lines else "")
 
 
 def _check_measured(table: Path) -> None:
-    """Raise :class:`RoomError` with what ncu said where it measured nothing."""
+    """Raise :class:`RecordingError` with ncu's message where it measured nothing."""
     lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
     if not any(line.startswith('"ID",') for line in lines):
-        said = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
-        raise RoomError(f"ncu measured nothing: {said[0] if said else 'it does not say why'}")
+        messages = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
+        raise RecordingError(f"ncu measured nothing: {messages[0] if messages else 'no message'}")

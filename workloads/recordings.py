@@ -1,4 +1,4 @@
-"""The recordings that ``fixtures/`` is made of, by plan."""
+"""The recordings in ``fixtures/``, by plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Tool(StrEnum):
-    """What records."""
+    """Profiler that records."""
 
     TORCH_PROFILER = "torch.profiler"
     NSYS = "nsys"
@@ -18,12 +18,12 @@ class Tool(StrEnum):
 
     @property
     def workload(self) -> str:
-        """The framework's folder in ``workloads/`` that it records."""
+        """The folder in ``workloads/`` of the recorded framework."""
         return {Tool.TF_PROFILER: "keras", Tool.JAX_PROFILER: "jax"}.get(self, "pytorch")
 
     @property
     def writes_xplane(self) -> bool:
-        """Whether it writes an XPlane file into a folder of its own."""
+        """Whether the profiler writes an XPlane file into its own folder."""
         return self in (Tool.TF_PROFILER, Tool.JAX_PROFILER)
 
 
@@ -31,8 +31,8 @@ class Tool(StrEnum):
 class Recording:
     """One run to record: the start of its file name and its options of the workload.
 
-    ``folder`` is where it belongs below the output directory. With ``as_json`` the XPlane file is
-    kept plain, and beside it the ``trace.json.gz`` of the same run.
+    ``folder`` is its folder in the output directory. With ``as_json`` the XPlane file is kept
+    uncompressed, with the ``trace.json.gz`` of the same run beside it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Recording:
 
     @property
     def suffix(self) -> str:
-        """The end of the file name, which says the format."""
+        """The suffix of the file name, by the format."""
         if self.tool.writes_xplane:
             return ".xplane.pb" if self.as_json else ".xplane.pb.gz"
         return {Tool.NSYS: ".sqlite", Tool.NCU: ".csv"}.get(self.tool, ".json.gz")
@@ -51,7 +51,7 @@ class Recording:
 
 _RECORD_FUNCTION = ("--ranges", "record-function")
 _NVTX = ("--ranges", "nvtx")
-# Of networks with many layers: what their hooks and their optimizer add would be half of the trace.
+# For networks with many layers, whose hooks and optimizer would be half of the trace.
 _BRIEF = (*_RECORD_FUNCTION, "--forward-only", "--fused-optimizer")
 _MANY_LAYERS = ("googlenet", "resnet50")
 
@@ -84,13 +84,13 @@ _ON_GPU: tuple[_Wanted, ...] = (
         Tool.TORCH_PROFILER,
         ("--network", "alexnet_2012", *_RECORD_FUNCTION),
     ),
-    # nsys records the warm-up too, so there is less of it.
+    # nsys also records the warm-up, which is shorter therefore.
     ("alexnet-gpu-nsys", Tool.NSYS, ("--steps", "2", "--warm-up", "1", *_NVTX)),
-    # One step, to be joined to alexnet-gpu-fp32: ncu runs each kernel of it many times.
+    # One step, to be joined to alexnet-gpu-fp32: ncu replays each kernel many times.
     ("alexnet-gpu-ncu", Tool.NCU, ("--steps", "1", "--warm-up", "3", "--cuda-profiler")),
 )
 _GPU_ONLY = frozenset({"--precision=tf32", "--algorithms=benchmark"})
-_WAYS = {
+_VARIANTS = {
     "fp32": (),
     "tf32": ("--precision=tf32",),
     "channels_last": ("--precision=tf32", "--layout=nhwc"),
@@ -98,24 +98,24 @@ _WAYS = {
 
 
 def _many_layers_on_gpu() -> Iterator[_Wanted]:
-    for way, options in _WAYS.items():
+    for variant, options in _VARIANTS.items():
         for network in _MANY_LAYERS:
             words = ("--network", network, *_BRIEF, *options)
-            yield f"{network}-gpu-{way}", Tool.TORCH_PROFILER, words
+            yield f"{network}-gpu-{variant}", Tool.TORCH_PROFILER, words
 
 
 def _jax_on_gpu() -> Iterator[_Wanted]:
-    for way, options in _WAYS.items():
-        # JAX's own layout is the other one.
-        told = options if "--layout=nhwc" in options else (*options, "--layout=nchw")
+    for variant, options in _VARIANTS.items():
+        # JAX's default layout is NHWC.
+        complete = options if "--layout=nhwc" in options else (*options, "--layout=nchw")
         for network in ("alexnet", *_MANY_LAYERS):
-            words = ("--network", network, *told)
-            yield f"{network}-gpu-jax-{way}", Tool.JAX_PROFILER, words
+            words = ("--network", network, *complete)
+            yield f"{network}-gpu-jax-{variant}", Tool.JAX_PROFILER, words
 
 
 _CPU_RUN = ("--batch", "8", "--steps", "3", "--warm-up", "2", "--threads", "2")
 _XPLANE_RUN = ("--batch", "4", "--steps", "3", "--warm-up", "2")
-# Small images and narrow layers: there are many, and all of them are to be there.
+# Small images and narrow layers: the networks are complete in depth.
 _MANY_LAYERS_RUN = (
     *("--batch", "2", "--steps", "4", "--warm-up", "2"),
     *("--image-size", "64", "--width-divisor", "8", "--classes", "10"),
@@ -136,7 +136,7 @@ def _cpu_plan() -> Iterator[Recording]:
         yield Recording(name, tool, (*_XPLANE_RUN, *own), "xplane", as_json=True)
     frameworks: tuple[tuple[Tool, tuple[str, ...]], ...] = (
         (Tool.TORCH_PROFILER, ("--threads", "2", *_BRIEF)),
-        # A second thread would fill the trace with its comings and goings.
+        # A second thread would add many scheduling events to the trace.
         (Tool.TF_PROFILER, ("--threads", "1", "--layout", "nhwc")),
         (Tool.JAX_PROFILER, ("--layout", "nhwc")),
     )
@@ -151,19 +151,19 @@ _GPU_PLAN = (*_ON_GPU, *_many_layers_on_gpu(), *_jax_on_gpu())
 PLANS: Mapping[str, tuple[Recording, ...]] = {
     "cpu": tuple(_cpu_plan()),
     "gpu": tuple(Recording(name, tool, (*_GPU_RUN, *own)) for name, tool, own in _GPU_PLAN),
-    # The GPU's plan on the CPU, tiny and without what only a GPU can do, to try the machinery.
+    # Plan "gpu" on the CPU, in small and without GPU-only options, to test the recording.
     "smoke": tuple(
         Recording(
             name.replace("-gpu-", "-smoke-"),
             tool,
             (
                 *_SMOKE_RUN,
-                # Threads that wait for each other by spinning take the time of whatever else runs.
+                # Threads that wait by spinning take CPU time from other processes.
                 *(() if tool is Tool.JAX_PROFILER else ("--threads", "1")),
                 *(word for word in own if word not in _GPU_ONLY),
             ),
         )
         for name, tool, own in _GPU_PLAN
-        if tool is not Tool.NCU  # there is nothing to measure on the CPU
+        if tool is not Tool.NCU  # ncu measures GPUs only
     ),
 }

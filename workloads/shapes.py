@@ -27,11 +27,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerShape:
-    """One layer with what goes in and out of it, per image (without the batch dimension).
+    """One layer with the shapes of its tensors per image (without the batch dimension).
 
     ``inputs`` and ``output`` are (C, H, W) or (features,). ``weight`` is (K, C / groups, R, S) for
     a convolution, (out, in) for a fully connected layer and (C,) for a batch normalization; None
-    for layers without parameters. ``bias`` is (K,), (out,) or (C,), None where there is none.
+    for layers without parameters. ``bias`` is (K,), (out,) or (C,), None for layers without one.
     ``pads`` are the rows (and columns) that a window may reach beyond the image on either side.
     """
 
@@ -44,7 +44,7 @@ class LayerShape:
 
     @property
     def input(self) -> Shape:
-        """The shape of the first input, the only one but for sums and concatenations."""
+        """The shape of the first input; only sums and concatenations have others."""
         return self.inputs[0]
 
     @property
@@ -54,10 +54,10 @@ class LayerShape:
 
 
 def layer_shapes(network: Network) -> tuple[LayerShape, ...]:
-    """Follow one image through ``network``, one entry a layer in order.
+    """Return the shapes of each layer of ``network`` for one image, in order.
 
     Raises :class:`NetworkError` when groups do not divide the channels, an image is too small, or
-    the inputs of a sum or a concatenation do not fit each other.
+    the inputs of a sum or a concatenation have different sizes.
     """
     outputs: dict[str, Shape] = {IMAGES: (network.channels, network.image_size, network.image_size)}
     found: list[LayerShape] = []
@@ -70,7 +70,7 @@ def layer_shapes(network: Network) -> tuple[LayerShape, ...]:
 
 
 def parameter_count(network: Network) -> int:
-    """Number of trained values of the whole network."""
+    """Return the number of trained values of the whole network."""
     return sum(shape.parameters for shape in layer_shapes(network))
 
 
@@ -126,7 +126,7 @@ def _pool(layer: Pool, shape: Shape) -> LayerShape:
     behind = layer.padding
     padded = shape[1] + 2 * layer.padding
     covered = (side - 1) * layer.stride + layer.kernel
-    # A window that would begin behind the image holds nothing.
+    # A window that begins beyond the image has no pixels.
     if layer.partial and covered < padded and side * layer.stride < shape[1] + layer.padding:
         behind += covered + layer.stride - padded
         side += 1

@@ -1,4 +1,4 @@
-"""What each framework can do of the options, and what it does where none is given."""
+"""The options that each framework supports, and their defaults."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from workloads.options import (
 
 
 class Framework(StrEnum):
-    """What trains the network."""
+    """Framework that trains the network."""
 
     PYTORCH = "PyTorch"
     KERAS = "Keras"
     JAX = "JAX"
 
 
-def served(options: RunOptions, framework: Framework) -> RunOptions:
-    """``options`` with the framework's own layout and compilation where none is given.
+def supported(options: RunOptions, framework: Framework) -> RunOptions:
+    """Return ``options`` with the framework's default layout and compilation for None.
 
-    Raises :class:`OptionError` for what the framework cannot do.
+    Raises :class:`OptionError` for options that the framework does not support.
     """
     own = Layout.NCHW if framework is Framework.PYTORCH else Layout.NHWC
     full = replace(
@@ -43,40 +43,40 @@ def served(options: RunOptions, framework: Framework) -> RunOptions:
 
 def _pytorch(options: RunOptions) -> str | None:
     if options.epilogue is Epilogue.FUSED and not options.compile:
-        return "an eager convolution trains with no ReLU fused to it; add --compile"
+        return "--epilogue fused needs torch.compile: add --compile"
     if options.epilogue is Epilogue.SEPARATE and options.compile:
-        return "--compile fuses bias and ReLU as it likes: leave --epilogue separate out"
+        return "--compile decides about fusion itself: leave out --epilogue separate"
     if options.host_memory is HostMemory.PER_OPERATOR and options.compile:
-        return "--compile leaves no operators to feed one by one; leave one of the two out"
+        return "--host-memory per-operator cannot be combined with --compile: leave one of them out"
     return None
 
 
 def _keras(options: RunOptions) -> str | None:
     on_cpu = options.device is Device.CPU
     if options.layout is Layout.NCHW and on_cpu and not options.compile:
-        return "TensorFlow's convolutions on the CPU are NHWC; add --compile or use --layout nhwc"
+        return "TensorFlow's CPU convolutions need NHWC: add --compile or use --layout nhwc"
     if options.host_memory is HostMemory.PINNED:
-        return "TensorFlow pins its own buffers and has no option for it"
+        return "TensorFlow has no option for pinned memory: leave out --host-memory pinned"
     if options.host_memory is HostMemory.PER_OPERATOR and (on_cpu or options.compile):
-        return "operators are fed one by one on a GPU and without --compile only"
+        return "--host-memory per-operator needs --device cuda and no --compile"
     if options.epilogue is Epilogue.SEPARATE and options.compile:
-        return "XLA fuses bias and ReLU as it likes: leave --compile or --epilogue out"
+        return "XLA decides about fusion itself: leave out --compile or --epilogue"
     if options.processes > 1 and options.compile:
-        return "--processes goes without --compile"
+        return "--processes cannot be combined with --compile: leave one of them out"
     return None
 
 
 def _jax(options: RunOptions) -> str | None:
     if options.threads is not None:
-        return "there is no option for threads: leave --threads out"
+        return "JAX has no option for threads: leave out --threads"
     if options.precision is Precision.AMP_FP16:
-        return "half precision needs a scaled loss, which JAX has not; use amp-bf16"
+        return "JAX has no loss scaling for amp-fp16: use amp-bf16"
     if options.host_memory is not HostMemory.PAGEABLE:
-        return f"there is no option for --host-memory {options.host_memory}"
+        return f"JAX does not support --host-memory {options.host_memory}: leave it out"
     if options.epilogue is not Epilogue.DEFAULT and not options.compile:
-        return "without XLA's compiler nothing is fused: leave --no-compile or --epilogue out"
+        return "--no-compile disables fusion: leave out --no-compile or --epilogue"
     if options.processes > 1 and not options.compile:
-        return "--processes needs the compiled step: leave --no-compile out"
+        return "--processes needs the compiled step: leave out --no-compile"
     return None
 
 

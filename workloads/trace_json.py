@@ -1,7 +1,7 @@
-"""Write the ``trace.json.gz`` of an XPlane file: ``python -m workloads.trace_json IN OUT``.
+"""Writes the ``trace.json.gz`` of an XPlane file: ``python -m workloads.trace_json IN OUT``.
 
-TensorFlow's profiler wrote one beside each XPlane file until it left that to TensorBoard's plugin.
-jaxlib still has that code, without a public name.
+TensorFlow's profiler wrote this file beside each XPlane file until TensorBoard's plugin did it.
+jaxlib still has that code, in a private module.
 """
 
 from __future__ import annotations

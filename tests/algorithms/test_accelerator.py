@@ -90,7 +90,7 @@ def test_what_the_device_is(pretended: Pretended) -> None:
     assert (cuda.name, cuda.memory_bytes, cuda.stream) == ("a GPU", 1 << 30, 77)
     assert cuda.versions == {"cuda": "13.0"}
     pretended.available = False
-    with pytest.raises(LibraryError, match="PyTorch finds no GPU here"):
+    with pytest.raises(LibraryError, match="PyTorch found no GPU"):
         cuda_of(pretended)
 
 
@@ -101,10 +101,10 @@ def test_tensors(pretended: Pretended) -> None:
     assert cuda.random((2, 3, 4, 5), "nchw").is_contiguous()
     assert 0.5 < float(last.std()) < 1.5
     assert int(cuda.unset((2, 3, 4, 5), "nchw").isnan().sum()) == 120
-    assert (cuda.room(7).numel(), cuda.room(7).dtype) == (7, torch.uint8)
+    assert (cuda.workspace(7).numel(), cuda.workspace(7).dtype) == (7, torch.uint8)
     pretended.full = True
     with pytest.raises(MemoryError):
-        cuda.room(7)
+        cuda.workspace(7)
     with pytest.raises(MemoryError):
         cuda.random((1, 1, 1, 1), "nchw")
 

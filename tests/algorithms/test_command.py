@@ -31,29 +31,31 @@ def test_layers_are_those_of_the_manifest() -> None:
 def test_layers_that_are_none() -> None:
     with pytest.raises(LayerError, match="mlp has no two-dimensional convolution"):
         convolutions(layer_manifest(RunOptions(network="mlp")))
-    with pytest.raises(LayerError, match="no convolution is called 'fc6'; there are conv1"):
+    with pytest.raises(LayerError, match="no convolution is named 'fc6': choose from conv1"):
         convolutions(layer_manifest(RunOptions()), ["fc6"])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--batch", "0"], "0 is less than 1"),
         (["--batch", "1,x"], "--batch"),
         (["--network", "mlp"], "no two-dimensional convolution"),
-        (["--layer", "conv9"], "no convolution is called 'conv9'"),
-        (["--precision", "tf32"], "--precision and --layout are cuDNN's"),
-        (["--out", "nowhere/a.json"], "there is no directory"),
-        (["--manifest", "a.json", "--network", "lenet5"], "give one or the other"),
-        (["--seconds", "0"], "0 is no number of seconds"),
+        (["--layer", "conv9"], "no convolution is named 'conv9'"),
+        (["--precision", "tf32"], "--precision and --layout need --library cudnn"),
+        (["--out", "nowhere/a.json"], "does not exist"),
+        (["--manifest", "a.json", "--network", "lenet5"], "leave out --network"),
+        (["--seconds", "0"], "0 is not a positive number of seconds"),
         (["--image-size", "4"], "does not fit"),
     ],
 )
-def test_what_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--library", "onednn", "--out", "a.json", *words])
     assert left.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_manifest_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ def test_cudnn_without_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         pytest.skip("there is a GPU")
     with pytest.raises(SystemExit):
         main(["--library", "cudnn", "--out", str(tmp_path / "a.json")])
-    assert "PyTorch finds no GPU here" in capsys.readouterr().err
+    assert "PyTorch found no GPU" in capsys.readouterr().err
 
 
 def test_the_gpu_script_measures_algorithms(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Host:
     def unset(self, shape: tuple[int, ...], layout: str) -> Any:
         return self.random(shape, layout).fill_(float("nan"))
 
-    def room(self, size: int) -> Any:
+    def workspace(self, size: int) -> Any:
         if size > self.memory_bytes:
             raise MemoryError
         return torch.empty(size, dtype=torch.uint8)
@@ -108,7 +108,7 @@ def test_every_status_is_told(fake_cudnn: Load) -> None:
     assert found["fft"].workspace_bytes == 1 << 50
     assert found["fft"].reason == "the workspace does not fit into the GPU's memory"
     assert found["direct"].reason == "FAKE_NOT_SUPPORTED"
-    assert found["winograd"].reason == "the result is no number"
+    assert found["winograd"].reason == "the result is not finite"
     assert (found["fft_tiling"].error or 0) > 1e-3
     assert found["winograd_nonfused"].reason == "cudnnConvolutionForward: FAKE_NOT_SUPPORTED"
 
@@ -139,7 +139,7 @@ def test_tf32_is_what_the_default_allows(fake_cudnn: Load, monkeypatch: pytest.M
     assert made.tolerance == 1e-2
     assert {each.math_type for each in made.measure(layer(), "dgrad", 1)} == {"DEFAULT_MATH"}
     monkeypatch.setenv("FAKE_CUDNN_VERSION", "7605")
-    with pytest.raises(LibraryError, match="knows no TF32"):
+    with pytest.raises(LibraryError, match="does not support TF32"):
         bench(fake_cudnn, "tf32")
 
 
@@ -154,7 +154,7 @@ def test_uneven_padding_is_refused(fake_cudnn: Load) -> None:
     uneven = layer(padding=((0, 1), (0, 1)), kernel=(2, 2))
     measured = list(bench(fake_cudnn).measure(uneven, "wgrad", 1))
     assert {each.status for each in measured} == {"unsupported"}
-    assert {each.reason for each in measured} == {"cuDNN pads both sides alike"}
+    assert {each.reason for each in measured} == {"cuDNN supports symmetric padding only"}
     assert [each.algorithm for each in measured] == list(FUNCTIONS["wgrad"].algorithms)
 
 
@@ -179,7 +179,7 @@ def test_a_lost_device_ends_the_run_and_keeps_what_there_is(fake_cudnn: Load) ->
 
     plan = Plan("net", (layer("a"), layer("b")), DIRECTIONS, (1, 2), warm_up=1)
     run = Run(plan, bench(fake_cudnn, host=Dying()))
-    run.go(print)
+    run.measure(print)
     study = run.study()
     assert study.ended == "a, fprop, batch 1: an illegal memory access was encountered"
     assert study.measurements[-1].status == "failed"
@@ -189,7 +189,7 @@ def test_a_lost_device_ends_the_run_and_keeps_what_there_is(fake_cudnn: Load) ->
 
 
 def test_a_library_that_is_none(fake_cudnn: Load) -> None:
-    with pytest.raises(LibraryError, match="this is no cuDNN"):
+    with pytest.raises(LibraryError, match="not a cuDNN"):
         CuDNN(ctypes.CDLL(None))
 
 

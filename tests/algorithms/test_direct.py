@@ -58,7 +58,7 @@ def test_elements_are_those_of_the_whole(shape: Layer, direction: Direction) -> 
     first, second = (given[name] for name in READS[direction])
     known = expected(shape, direction, BATCH, (first, second), dot)
     result = whole(shape, direction, given)
-    assert len(known.places) == len(known.values) == SAMPLES
+    assert len(known.positions) == len(known.values) == SAMPLES
     assert (known.error(result) or 0.0) < 1e-12
     # NumPy's arrays are taken alike.
     same = expected(shape, direction, BATCH, (first.numpy(), second.numpy()), dot)
@@ -91,5 +91,5 @@ def test_what_is_no_number_has_no_error() -> None:
     assert known.error(np.array([[[[1.0, np.inf]]]])) is None
     # No product leads to this element: anything but nothing is wrong.
     assert known.error(np.array([[[[1.0, 1e-30]]]])) is None
-    assert wrong(None) == "the result is no number"
-    assert wrong(0.5) == "the result is off by 0.5"
+    assert wrong(None) == "the result is not finite"
+    assert wrong(0.5) == "the result has error 0.5"

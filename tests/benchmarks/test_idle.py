@@ -17,5 +17,5 @@ def test_the_causes_are_known_from_the_input() -> None:
 
 def test_a_wrong_cause_ends_it() -> None:
     wrong = {**known(ACTIVITIES), "host": (1, 1)}
-    with pytest.raises(SystemExit, match="causes are wrong"):
+    with pytest.raises(SystemExit, match="wrong causes"):
         benchmark.measure(trace(ACTIVITIES), wrong)

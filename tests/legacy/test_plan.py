@@ -40,7 +40,7 @@ def test_a_network_that_branches_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path / "plan.npz"), "--network=resnet18"])
-    assert "branches: only sequences of layers are handed over" in capsys.readouterr().err
+    assert "branches, which a plan does not support" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["__init__", "case", "caffe", "cntk", "mxnet", "theano"])

@@ -20,7 +20,7 @@ from workloads.network import Conv, Linear
 from workloads.options import RunOptions, parse_run_options
 from workloads.provenance import stem
 from workloads.recordings import PLANS
-from workloads.room import HOST_NAME
+from workloads.sandbox import HOST_NAME
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures"
 KINETO = sorted(FOLDER.glob("*.json.gz"))
@@ -29,7 +29,7 @@ TOP = KINETO + NSYS + sorted(FOLDER.glob("*.csv"))
 NETWORKS = sorted((FOLDER / "networks").glob("*.gz"))
 RECORDINGS = TOP + NETWORKS
 
-# Folders of people and of machines; what the recording's own room and nsys bring is beside it.
+# Folders of people and of machines; what the recording's own sandbox and nsys bring is beside it.
 PRIVATE = re.compile(
     rb"/(?:home|root|Users|work|workspace|mnt|data|scratch)/|PIP_|SSL_CERT|\w@[a-z]{3}"
 )

@@ -234,10 +234,10 @@ def _network(*layers: Layer) -> Network:
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ((ReLU("a", inputs=("b",)), ReLU("b")), "a: there is no layer 'b' before it"),
-        ((ReLU("a"), Add("s", inputs=("a",))), "s: sums and concatenations name two inputs"),
+        ((ReLU("a", inputs=("b",)), ReLU("b")), "a: its input 'b' is not an earlier layer"),
+        ((ReLU("a"), Add("s", inputs=("a",))), "s: sums and concatenations need two inputs"),
         ((ReLU("a"), ReLU("b", inputs=("a", IMAGES))), "b: sums and concatenations"),
-        ((ReLU("a"), ReLU("b", inputs=(IMAGES,))), "nothing takes the output of a"),
+        ((ReLU("a"), ReLU("b", inputs=(IMAGES,))), "unused output of a"),
         ((ReLU(IMAGES),), "same name"),
     ],
 )

@@ -20,7 +20,7 @@ from workloads.options import (
     RunOptions,
     parse_run_options,
 )
-from workloads.support import Framework, served
+from workloads.support import Framework, supported
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ from workloads.support import Framework, served
         ({"batch": 0}, "--batch must be at least 1, not 0"),
         ({"image_size": -1}, "--image-size must be at least 1"),
         ({"warm_up": -1}, "cannot be negative"),
-        ({"network": "lenet"}, "no network 'lenet'; there are alexnet, alexnet_2012, vgg16"),
-        ({"precision": Precision.TF32}, "--precision tf32 is for GPUs"),
-        ({"algorithms": Algorithms.BENCHMARK}, "--algorithms benchmark is for GPUs"),
-        ({"host_memory": HostMemory.PINNED}, "--host-memory pinned is for GPUs"),
+        ({"network": "lenet"}, "no network 'lenet': choose from alexnet, alexnet_2012, vgg16"),
+        ({"precision": Precision.TF32}, "--precision tf32 needs a GPU"),
+        ({"algorithms": Algorithms.BENCHMARK}, "--algorithms benchmark needs a GPU"),
+        ({"host_memory": HostMemory.PINNED}, "--host-memory pinned needs a GPU"),
         ({"processes": 0}, "--processes must be at least 1"),
-        ({"batch": 6, "processes": 4}, "--batch 6 cannot be shared by --processes 4"),
+        ({"batch": 6, "processes": 4}, "--batch 6 is not divisible by --processes 4"),
     ],
 )
 def test_contradictions(given: dict[str, Any], message: str) -> None:
@@ -75,27 +75,31 @@ def test_a_command_line_gives_every_field_and_leaves_other_words_alone() -> None
 @pytest.mark.parametrize(
     ("framework", "words", "message"),
     [
-        ("PyTorch", "--epilogue fused", "no ReLU fused to it; add --compile"),
-        ("PyTorch", "--epilogue separate --compile", "leave --epilogue separate out"),
-        ("PyTorch", "--host-memory per-operator --compile", "leave one of the two out"),
-        ("Keras", "--layout nchw", "on the CPU are NHWC; add --compile or use --layout nhwc"),
-        ("Keras", "--host-memory pinned --device cuda", "pins its own buffers"),
-        ("Keras", "--host-memory per-operator", "on a GPU and without --compile only"),
-        ("Keras", "--epilogue separate --compile", "leave --compile or --epilogue out"),
-        ("Keras", "--processes 2 --compile", "--processes goes without --compile"),
-        ("JAX", "--threads 2", "leave --threads out"),
+        ("PyTorch", "--epilogue fused", "needs torch.compile: add --compile"),
+        ("PyTorch", "--epilogue separate --compile", "leave out --epilogue separate"),
+        ("PyTorch", "--host-memory per-operator --compile", "leave one of them out"),
+        (
+            "Keras",
+            "--layout nchw",
+            "CPU convolutions need NHWC: add --compile or use --layout nhwc",
+        ),
+        ("Keras", "--host-memory pinned --device cuda", "no option for pinned memory"),
+        ("Keras", "--host-memory per-operator", "needs --device cuda and no --compile"),
+        ("Keras", "--epilogue separate --compile", "leave out --compile or --epilogue"),
+        ("Keras", "--processes 2 --compile", "--processes cannot be combined with --compile"),
+        ("JAX", "--threads 2", "leave out --threads"),
         ("JAX", "--precision amp-fp16", "use amp-bf16"),
-        ("JAX", "--host-memory per-operator", "no option for --host-memory per-operator"),
-        ("JAX", "--host-memory pinned --device cuda", "no option for --host-memory pinned"),
-        ("JAX", "--no-compile --epilogue separate", "leave --no-compile or --epilogue out"),
-        ("JAX", "--no-compile --processes 2", "leave --no-compile out"),
+        ("JAX", "--host-memory per-operator", "does not support --host-memory per-operator"),
+        ("JAX", "--host-memory pinned --device cuda", "does not support --host-memory pinned"),
+        ("JAX", "--no-compile --epilogue separate", "leave out --no-compile or --epilogue"),
+        ("JAX", "--no-compile --processes 2", "leave out --no-compile"),
     ],
 )
-def test_what_a_framework_cannot_do_is_refused_in_words(
+def test_unsupported_options_are_refused_with_a_message(
     framework: str, words: str, message: str
 ) -> None:
     with pytest.raises(OptionError, match=f"^{framework}: .*{message}"):
-        served(parse_run_options(words.split()), Framework(framework))
+        supported(parse_run_options(words.split()), Framework(framework))
 
 
 @pytest.mark.parametrize(
@@ -106,14 +110,14 @@ def test_what_a_framework_cannot_do_is_refused_in_words(
         (Framework.JAX, Layout.NHWC, True),
     ],
 )
-def test_each_framework_has_its_own_way(
+def test_each_framework_has_its_own_defaults(
     framework: Framework, layout: Layout, compiles: bool
 ) -> None:
-    found = served(RunOptions(), framework)
+    found = supported(RunOptions(), framework)
     assert (found.layout, found.compile) == (layout, compiles)
     other = Layout.NHWC if layout is Layout.NCHW else Layout.NCHW
-    told = served(RunOptions(layout=other, compile=True), framework)
-    assert (told.layout, told.compile) == (other, True)
+    given = supported(RunOptions(layout=other, compile=True), framework)
+    assert (given.layout, given.compile) == (other, True)
 
 
 def test_the_layers_of_a_process_have_its_share_of_the_batch() -> None:

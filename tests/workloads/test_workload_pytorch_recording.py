@@ -201,22 +201,25 @@ def test_a_plain_run_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--stack"], "--stack is part of a recording; add --trace FILE"),
+        (["--stack"], "--stack needs a recording: add --trace FILE"),
         (["--trace", "x.txt"], "must end in .json or .json.gz"),
-        (["--trace", "/no/such/folder/x.json"], "there is no directory /no/such/folder"),
-        (["--trace", "x.json", "--warm-up=0"], "--trace needs --warm-up 1 or more"),
+        (["--trace", "/no/such/folder/x.json"], "directory /no/such/folder does not exist"),
+        (["--trace", "x.json", "--warm-up=0"], "give --warm-up 1"),
         (["--torchscript", "--ranges=record-function"], "--torchscript runs no hooks"),
         (["--compile", "--ranges=record-function"], "--compile runs no hooks"),
-        (["--torchscript", "--processes=1", "--compile"], "--torchscript goes without --compile"),
-        (["--forward-only"], "--forward-only is about ranges; add --ranges"),
+        (
+            ["--torchscript", "--processes=1", "--compile"],
+            "--torchscript cannot be combined with --compile",
+        ),
+        (["--forward-only"], "--forward-only needs ranges: add --ranges"),
         (["--epilogue=fused"], "add --compile"),
-        (["--manifest", "/no/such/folder/x.json"], "there is no directory /no/such/folder"),
+        (["--manifest", "/no/such/folder/x.json"], "directory /no/such/folder does not exist"),
         (["--image-size=20"], "does not fit into"),
-        (["--precision=tf32"], "--precision tf32 is for GPUs"),
+        (["--precision=tf32"], "--precision tf32 needs a GPU"),
         (["--network=lenet"], "invalid choice: 'lenet'"),
     ],
 )
-def test_options_that_cannot_be_served(
+def test_invalid_options(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -225,16 +228,16 @@ def test_options_that_cannot_be_served(
     assert message in capsys.readouterr().err
 
 
-def test_a_gpu_that_is_not_there_is_said(
+def test_a_missing_gpu_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit):
         main([*TINY, "--device=cuda"])
-    assert "PyTorch finds no CUDA device here; use --device cpu" in capsys.readouterr().err
+    assert "PyTorch found no CUDA device: use --device cpu" in capsys.readouterr().err
 
 
-def test_the_cuda_profiler_sees_the_steps_behind_the_warm_up(
+def test_the_cuda_profiler_starts_after_the_warm_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     happened: list[str] = []
@@ -252,4 +255,4 @@ def test_the_cuda_profiler_sees_the_steps_behind_the_warm_up(
 def test_the_cuda_profiler_is_for_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*TINY, "--cuda-profiler"])
-    assert "--cuda-profiler is for ncu and nsys on a GPU" in capsys.readouterr().err
+    assert "--cuda-profiler needs --device cuda" in capsys.readouterr().err

@@ -23,8 +23,8 @@ from workloads.options import parse_run_options
 from workloads.record_fixtures import main
 from workloads.recorder import Recorder
 from workloads.recordings import PLANS, Recording, Tool
-from workloads.room import HOST_NAME, Room, RoomError, find_room
-from workloads.support import Framework, served
+from workloads.sandbox import HOST_NAME, RecordingError, Sandbox, find_sandbox
+from workloads.support import Framework, supported
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
 NSYS = shutil.which("nsys")
@@ -49,7 +49,7 @@ def test_the_gpu_script_on_the_cpu_records_both_frameworks(tmp_path: Path) -> No
     done = run_script(*only(folder, torch, jax))
     assert done.returncode == 0, done.stderr
     assert f"{torch}.json.gz: " in done.stdout
-    assert f"2 recorded, 0 failed; they are in {folder}" in done.stdout
+    assert f"2 recorded in {folder}, 0 failed" in done.stdout
     beside = ("layers.json", "provenance.json")
     expected = {f"{torch}.{end}" for end in ("json.gz", *beside)}
     expected |= {f"{jax}.{end}" for end in ("xplane.pb.gz", *beside)}
@@ -65,7 +65,7 @@ def test_the_gpu_script_records_without_namespaces(tmp_path: Path) -> None:
     name = "alexnet-smoke-channels_last"
     done = run_script("--open", *only(tmp_path, name))
     assert done.returncode == 0, done.stderr
-    assert "Without namespaces recordings name this host" in done.stdout
+    assert "Recordings without namespaces contain the host" in done.stdout
     assert (tmp_path / f"{name}.json.gz").is_file()
 
 
@@ -77,21 +77,21 @@ def test_the_gpu_plan_has_every_network_precision_and_layout() -> None:
                 assert f"{network}-gpu-{framework}{way}" in names
     for recording in PLANS["gpu"]:
         framework = {"pytorch": "PyTorch", "jax": "JAX"}[recording.tool.workload]
-        served(parse_run_options(recording.arguments), Framework(framework))
+        supported(parse_run_options(recording.arguments), Framework(framework))
 
 
 def test_without_a_gpu_nothing_is_tried_on_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_gpu(self: Room, command: list[str], *_: object) -> str:
+    def no_gpu(self: Sandbox, command: list[str], *_: object) -> str:
         assert command[:2] == ["python", "-c"]
-        raise RoomError("no GPU")
+        raise RecordingError("no GPU")
 
-    monkeypatch.setattr(Room, "run", no_gpu)
+    monkeypatch.setattr(Sandbox, "run", no_gpu)
     assert main(["--plan", "gpu", "--output", str(tmp_path), "--open"]) == 0
     printed = capsys.readouterr().out
-    assert "alexnet-gpu-fp32: passed over, torch.profiler finds no GPU here" in printed
-    assert "0 recorded, 0 failed" in printed
+    assert "alexnet-gpu-fp32: skipped, torch.profiler found no GPU" in printed
+    assert "0 recorded in" in printed
     assert not list(tmp_path.iterdir())
 
 
@@ -120,8 +120,8 @@ def test_every_plan_has_options_that_hold_and_names_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--output", "no-such-directory"], "no such directory; make it first"),
-        (["--only", "nothing"], "plan cpu has no nothing; it has alexnet-cpu-stack"),
+        (["--output", "no-such-directory"], "no such directory: create it first"),
+        (["--only", "nothing"], "plan cpu has no nothing: choose from alexnet-cpu-stack"),
         (["--nsys", "no-such-nsys"], "--nsys no-such-nsys: no such executable"),
     ],
 )
@@ -140,29 +140,28 @@ def test_record_fixtures_refuses(
     assert message in capsys.readouterr().err
 
 
-def test_what_cannot_be_recorded_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_recording_leaves_no_file(tmp_path: Path) -> None:
     broken = Recording("broken", Tool.TORCH_PROFILER, ("--image-size", "9", "--batch", "1"))
-    with pytest.raises(RoomError, match=r"exit 2: .*does not fit"):
-        Recorder(tmp_path, Room(None), {}).record(broken)
+    with pytest.raises(RecordingError, match=r"exit 2: .*does not fit"):
+        Recorder(tmp_path, Sandbox(None), {}).record(broken)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_open_room_knows_its_python_and_stops_in_time(tmp_path: Path) -> None:
-    room = Room(None)
+def test_an_open_sandbox_has_this_python_and_a_time_limit(tmp_path: Path) -> None:
+    sandbox = Sandbox(None)
     assert (
-        room.run(["python", "-c", "import sys; print(sys.prefix)"], tmp_path).strip() == sys.prefix
+        sandbox.run(["python", "-c", "import sys; print(sys.prefix)"], tmp_path).strip()
+        == sys.prefix
     )
-    with pytest.raises(RoomError, match=r"sleep 9: not done after 0 s"):
-        room.run(["sleep", "9"], tmp_path, timeout=0.1)
+    with pytest.raises(RecordingError, match=r"sleep 9: time limit of 0 s exceeded"):
+        sandbox.run(["sleep", "9"], tmp_path, timeout=0.1)
 
 
-@pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
-def test_a_closed_room_shows_nothing_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")
+def test_namespaces_hide_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEANA_TEST_SECRET", "secret")
     command = ["sh", "-c", "hostname; pwd; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"]
-    host, folder, *rest = find_room().run(command, tmp_path).splitlines()
+    host, folder, *rest = find_sandbox().run(command, tmp_path).splitlines()
     assert (host, folder) == (HOST_NAME, "/srv/run")
     for word in ("secret", "pytest", str(tmp_path), str(SCRIPT.parent)):
         assert word not in "".join(rest)
@@ -174,7 +173,7 @@ def test_without_nsys_its_recordings_are_passed_over(
     monkeypatch.setattr("shutil.which", lambda _: None)
     words = ["--plan", "smoke", "--only", "alexnet-smoke-nsys", "--output", str(tmp_path)]
     assert main(words) == 0
-    assert "passed over, nsys is not installed" in capsys.readouterr().out
+    assert "skipped, nsys is not installed" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
@@ -187,30 +186,30 @@ while [ $# -gt 0 ]; do
 done
 echo "what the workload prints"
 : > alexnet.layers.json
-[ "$metrics" = @METRICS@ ] && printf '%s\\n' '@SAYS@' > "$log"
+[ "$metrics" = @METRICS@ ] && printf '%s\\n' '@PRINTED@' > "$log"
 """
 
 
 @pytest.mark.parametrize(
-    ("says", "message"),
+    ("printed", "message"),
     [
         ('"ID","Process ID","Kernel Name","gpu__time_duration.sum"', None),
         ("==ERROR== ERR_NVGPUCTRPERM - no permission", "measured nothing: .*ERR_NVGPUCTRPERM"),
     ],
 )
-def test_ncu_is_told_what_to_measure(says: str, message: str | None, tmp_path: Path) -> None:
+def test_ncu_gets_its_metrics(printed: str, message: str | None, tmp_path: Path) -> None:
     ncu = tmp_path / "ncu"
     manifest = "alexnet-gpu-ncu-2099.1.layers.json"
-    script = _NCU.replace("@METRICS@", ",".join(METRICS)).replace("@SAYS@", says)
+    script = _NCU.replace("@METRICS@", ",".join(METRICS)).replace("@PRINTED@", printed)
     ncu.write_text(script.replace("alexnet.layers.json", manifest))
     ncu.chmod(0o755)
     (recording,) = (each for each in PLANS["gpu"] if each.tool is Tool.NCU)
     assert {"--steps", "1", "--cuda-profiler"} <= set(recording.arguments)
     output = tmp_path / "made"
     output.mkdir()
-    recorder = Recorder(output, Room(None), {Tool.NCU: ncu})
+    recorder = Recorder(output, Sandbox(None), {Tool.NCU: ncu})
     if message is not None:
-        with pytest.raises(RoomError, match=message):
+        with pytest.raises(RecordingError, match=message):
             recorder.record(recording)
         assert not list(output.iterdir())
         return
@@ -227,12 +226,12 @@ def test_the_reader_knows_every_metric() -> None:
 
 
 @pytest.mark.usefixtures("nsys")
-@pytest.mark.skipif(not find_room().closed, reason="no namespaces can be made here")
+@pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
     pytest.importorskip("nvtx")
     assert NSYS is not None
     (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
-    (made,) = Recorder(tmp_path, find_room(), {Tool.NSYS: Path(NSYS)}).record(recording)
+    (made,) = Recorder(tmp_path, find_sandbox(), {Tool.NSYS: Path(NSYS)}).record(recording)
     database = sqlite3.connect(made)
     query = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId ORDER BY start"
     texts = [text for (text,) in database.execute(query)]

@@ -31,13 +31,13 @@ from workloads.options import OptionError, RunOptions
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code (2: options that cannot be served)."""
+    """Run the command; return the exit code (2: invalid options)."""
     reader = parser(__doc__)
     arguments = reader.parse_args(argv)
     out: Path = arguments.out
     try:
         if not out.parent.is_dir():
-            raise OptionError(f"{out}: there is no directory {out.parent}")
+            raise OptionError(f"{out}: directory {out.parent} does not exist")
         manifest = _manifest(arguments)
         plan = Plan(
             network=manifest.network,
@@ -54,10 +54,10 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     code = ExitCode.OK
-    # Of a run that is stopped (by timeout, say) what there is gets written too.
+    # A run that is stopped (by timeout, for example) writes its measurements so far.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run.go(print)
+        run.measure(print)
     except KeyboardInterrupt:
         run.ended, code = "interrupted", ExitCode.INTERRUPTED
     finally:
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     except TraceanaError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    rest = "" if run.ended is None else f"; not all: {run.ended}"
+    rest = "" if run.ended is None else f"; incomplete: {run.ended}"
     print(f"{out}: {len(run.measurements)} measurements of {run.bench.device.name}{rest}")
     return code
 
@@ -81,7 +81,9 @@ def _manifest(arguments: argparse.Namespace) -> Manifest:
         )
         return layer_manifest(options)
     if arguments.network or arguments.image_size or arguments.width_divisor != 1:
-        raise OptionError("--manifest tells the network and its size: give one or the other")
+        raise OptionError(
+            "--manifest contains the network and its size: leave out --network and --image-size"
+        )
     return read(arguments.manifest)
 
 
@@ -90,10 +92,10 @@ def _bench(arguments: argparse.Namespace) -> Bench:
     file: Path | None = arguments.library_file
     if arguments.library == "onednn":
         if arguments.precision != "fp32" or arguments.layout != "nchw":
-            raise OptionError("--precision and --layout are cuDNN's: leave them out")
+            raise OptionError("--precision and --layout need --library cudnn: leave them out")
         return OneDNNBench(OneDNN(file), timing, arguments.threads)
     if arguments.threads is not None:
-        raise OptionError("--threads is oneDNN's: leave it out")
+        raise OptionError("--threads needs --library onednn: leave it out")
     accelerator = Cuda()
     library = load(file, CUDNN_PACKAGES, "cudnn", "install PyTorch with CUDA, which brings it")
     return CuDNNBench(CuDNN(library), accelerator, timing, arguments.precision, arguments.layout)

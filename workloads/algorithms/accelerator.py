@@ -1,4 +1,4 @@
-"""What a bench needs of a GPU: memory, and the time of what is run on it."""
+"""Memory and timing on a GPU, for a bench."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from workloads.algorithms.run import DeviceLostError
 from workloads.algorithms.timing import LEAST, Timing
 
 _AHEAD = 20_000_000
-"""Clock cycles that the GPU waits, about 10 ms, while the host queues the timed runs: what is
-measured is then the GPU's time, without the launches."""
+"""Clock cycles that the GPU waits, about 10 ms, while the host queues the timed runs: the times are
+then those of the GPU, without launch overhead."""
 
 
 class Accelerator(Protocol):
@@ -23,38 +23,38 @@ class Accelerator(Protocol):
     stream: int
 
     def random(self, shape: tuple[int, ...], layout: str) -> Any:
-        """A tensor of normal random numbers. Raises :class:`MemoryError`."""
+        """Return a tensor of normal random numbers. Raises :class:`MemoryError`."""
 
     def unset(self, shape: tuple[int, ...], layout: str) -> Any:
-        """A tensor that holds no number (NaN). Raises :class:`MemoryError`."""
+        """Return a tensor filled with NaN. Raises :class:`MemoryError`."""
 
-    def room(self, size: int) -> Any:
-        """``size`` bytes. Raises :class:`MemoryError`."""
+    def workspace(self, size: int) -> Any:
+        """Return ``size`` bytes of memory. Raises :class:`MemoryError`."""
 
     def wait(self) -> None:
-        """Wait until all is done; raises ``DeviceLostError`` where it failed."""
+        """Synchronize with the device; raises ``DeviceLostError`` where it failed."""
 
     def times(self, timing: Timing, run: Callable[[], None]) -> tuple[int, ...]:
-        """Nanoseconds of each timed call of ``run``, which queues work on the stream."""
+        """Return the nanoseconds of each timed call of ``run``, which queues work on the stream."""
 
 
 class Cuda:
     """The current CUDA device of PyTorch."""
 
     def __init__(self) -> None:
-        """Take it. Raises :class:`LibraryError` where PyTorch has none."""
+        """Select the device. Raises :class:`LibraryError` where PyTorch has no CUDA device."""
         try:
             import torch
         except ModuleNotFoundError as error:
             raise LibraryError("cuDNN is measured with PyTorch: install it with CUDA") from error
         if not torch.cuda.is_available():
-            raise LibraryError("PyTorch finds no GPU here")
+            raise LibraryError("PyTorch found no GPU: check torch.cuda.is_available()")
         self._torch = torch
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         self.name = str(properties.name)
         self.memory_bytes = int(properties.total_memory)
         self.versions = {"cuda": str(torch.version.cuda)}
-        # Also what loads cuDNN, and makes the context that its handle is for.
+        # Loads cuDNN; the tensor below creates the CUDA context of its handle.
         torch.backends.cudnn.version()
         self.stream = int(torch.cuda.current_stream().cuda_stream)
 
@@ -64,7 +64,7 @@ class Cuda:
     def unset(self, shape: tuple[int, ...], layout: str) -> Any:
         return self._filled(shape, layout, lambda tensor: tensor.fill_(float("nan")))
 
-    def room(self, size: int) -> Any:
+    def workspace(self, size: int) -> Any:
         return self._allocated((size,), dtype=self._torch.uint8)
 
     def wait(self) -> None:

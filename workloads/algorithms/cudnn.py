@@ -27,12 +27,12 @@ from workloads.algorithms.run import DeviceLostError
 from workloads.algorithms.timing import Timing
 
 TOLERANCES: Final = {"fp32": 1e-3, "tf32": 1e-2}
-"""In units of an element's own size. TF32 has 10 bits of fraction: 5e-4 of each product."""
+"""Relative to an element's scale. TF32 has 10 bits of fraction: 5e-4 of each product."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An algorithm that is to be run, and what the search told of it."""
+    """An algorithm to run, and its result in the search."""
 
     number: int
     math_type: int
@@ -52,9 +52,9 @@ class CuDNNBench:
         precision: Literal["fp32", "tf32"],
         layout: Literal["nchw", "nhwc"],
     ) -> None:
-        """Make a handle. Raises ``CuDNNError``, and ``LibraryError`` where there is no TF32."""
+        """Create a handle. Raises ``CuDNNError``, and ``LibraryError`` without support of TF32."""
         if precision == "tf32" and api.major < 8:
-            raise LibraryError(f"cuDNN {api.version} knows no TF32: leave out --precision")
+            raise LibraryError(f"cuDNN {api.version} does not support TF32: leave out --precision")
         self._api, self._accelerator, self._timing = api, accelerator, timing
         self.version, self.precision, self.layout = api.version, precision, layout
         self.tolerance, self.versions = TOLERANCES[precision], accelerator.versions
@@ -70,22 +70,22 @@ class CuDNNBench:
     def measure(self, layer: Layer, direction: Direction, batch: int) -> Iterator[Measurement]:
         """Yield a measurement of each algorithm and math type, the search's fastest first."""
         if any(before != after for before, after in layer.padding):
-            reason = "cuDNN pads both sides alike"
-            yield from self._none(layer, direction, batch, "unsupported", reason)
+            reason = "cuDNN supports symmetric padding only"
+            yield from self._not_run(layer, direction, batch, "unsupported", reason)
             return
         with ExitStack() as stack:
             try:
                 problem = self._describer.problem(stack, layer, direction, batch)
             except MemoryError:
                 reason = "the tensors do not fit into the GPU's memory"
-                yield from self._none(layer, direction, batch, "out_of_memory", reason)
+                yield from self._not_run(layer, direction, batch, "out_of_memory", reason)
                 return
             except CuDNNError as error:
-                yield from self._none(layer, direction, batch, error.failure, str(error))
+                yield from self._not_run(layer, direction, batch, error.failure, str(error))
                 return
             yield from self._algorithms(problem)
 
-    def _none(
+    def _not_run(
         self, layer: Layer, direction: Direction, batch: int, status: Failure, reason: str
     ) -> Iterator[Measurement]:
         functions = FUNCTIONS[direction]
@@ -104,8 +104,8 @@ class CuDNNBench:
         try:
             found = self._searched(problem)
         except CuDNNError as error:
-            told = (problem.layer, problem.direction, problem.batch)
-            yield from self._none(*told, error.failure, str(error))
+            case = (problem.layer, problem.direction, problem.batch)
+            yield from self._not_run(*case, error.failure, str(error))
             return
         for candidate in self._candidates(problem, found):
             lost: DeviceLostError | None = None
@@ -128,45 +128,45 @@ class CuDNNBench:
                 raise lost
 
     def _searched(self, problem: Problem) -> list[Performance]:
-        """Let cuDNN try all algorithms once, in as much workspace as they want and there is."""
+        """Return cuDNN's search over all algorithms, in the largest workspace that fits."""
         function = problem.functions.function
         most, returned = c_int(), c_int()
         self._api.call(f"cudnnGetConvolution{function}AlgorithmMaxCount", self._handle, byref(most))
         results = (Performance * most.value)()
-        room = self._search_room(problem)
+        workspace = self._search_workspace(problem)
         self._set_math_type(problem, self._math_type)
         self._api.call(
             f"cudnnFindConvolution{function}AlgorithmEx",
-            *(self._handle, *problem.given, problem.convolution, *problem.taken),
-            *(most, byref(returned), results, *_where(room)),
+            *(self._handle, *problem.operands, problem.convolution, *problem.output),
+            *(most, byref(returned), results, *_pointer_and_size(workspace)),
         )
         return list(results[: returned.value])
 
-    def _search_room(self, problem: Problem) -> Any:
+    def _search_workspace(self, problem: Problem) -> Any:
         sizes = set()
         for number in range(len(problem.functions.algorithms)):
             with suppress(CuDNNError):
                 sizes.add(self._workspace(problem, number, self._math_type))
         for size in sorted(sizes, reverse=True):
             with suppress(MemoryError):
-                return self._accelerator.room(size) if size else None
+                return self._accelerator.workspace(size) if size else None
         return None
 
     def _candidates(self, problem: Problem, found: list[Performance]) -> list[_Candidate]:
-        """What the search tells, fastest first as it sorts it, and then what it leaves out.
+        """Return the algorithms in the order of the search, fastest first, then those it left out.
 
-        It tries DEFAULT_MATH besides the math type that it is given: where TF32 is forbidden, what
-        it tells of that is passed over.
+        The search tries DEFAULT_MATH besides the given math type: where TF32 is disabled, those
+        results are dropped.
         """
         known = range(len(problem.functions.algorithms))
-        told = [
+        listed = [
             _Candidate(each.algorithm, each.math_type, each)
             for each in found
             if each.algorithm in known
             and (self.precision == "tf32" or each.math_type == self._math_type)
         ]
-        numbers = {each.number for each in told}
-        return told + [
+        numbers = {each.number for each in listed}
+        return listed + [
             _Candidate(number, self._math_type, None) for number in known if number not in numbers
         ]
 
@@ -175,31 +175,38 @@ class CuDNNBench:
         facts: dict[str, Any] = {}
         try:
             if found is not None:
-                # Too little workspace for the search can still be enough for this one alone.
+                # A workspace that was too small for the search can be enough for one algorithm.
                 if found.status and self._api.failure(found.status) != "out_of_memory":
-                    raise CuDNNError(self._api.said(found.status), self._api.failure(found.status))
+                    raise CuDNNError(
+                        self._api.error_string(found.status), self._api.failure(found.status)
+                    )
                 if not found.status:
                     facts["deterministic"] = bool(found.determinism)
                     facts["search_ns"] = round(found.time * 1e6)
             size = self._workspace(problem, candidate.number, candidate.math_type)
             facts["workspace_bytes"] = size
-            room = self._accelerator.room(size) if size else None
-            return facts | self._timed(problem, candidate, room)
+            workspace = self._accelerator.workspace(size) if size else None
+            return facts | self._timed(problem, candidate, workspace)
         except CuDNNError as error:
             if error.failure == "failed":
-                # A kernel that failed may have taken the device with it.
+                # A kernel that failed may have made the context unusable.
                 self._accelerator.wait()
             return facts | {"status": error.failure, "reason": str(error)}
         except MemoryError:
             reason = "the workspace does not fit into the GPU's memory"
             return facts | {"status": "out_of_memory", "reason": reason}
 
-    def _timed(self, problem: Problem, candidate: _Candidate, room: Any) -> dict[str, Any]:
+    def _timed(self, problem: Problem, candidate: _Candidate, workspace: Any) -> dict[str, Any]:
         run = partial(
             self._api.call,
             f"cudnnConvolution{problem.functions.function}",
-            *(self._handle, byref(c_float(1.0)), *problem.given, problem.convolution),
-            *(candidate.number, *_where(room), byref(c_float(0.0)), *problem.taken),
+            *(self._handle, byref(c_float(1.0)), *problem.operands, problem.convolution),
+            *(
+                candidate.number,
+                *_pointer_and_size(workspace),
+                byref(c_float(0.0)),
+                *problem.output,
+            ),
         )
         result = problem.tensors[2]
         result.fill_(float("nan"))
@@ -212,7 +219,7 @@ class CuDNNBench:
         return {"status": "ok", "error": error, "times_ns": times}
 
     def _workspace(self, problem: Problem, number: int, math_type: int) -> int:
-        """Bytes that an algorithm wants; leaves the math type set."""
+        """Return the workspace bytes of an algorithm; the math type stays set."""
         self._set_math_type(problem, math_type)
         size = c_size_t()
         self._api.call(
@@ -225,9 +232,9 @@ class CuDNNBench:
         self._api.call("cudnnSetConvolutionMathType", problem.convolution, math_type)
 
 
-def _where(room: Any) -> tuple[int | None, int]:
-    """Where a workspace is and its bytes; both nothing where there is none."""
-    return (None, 0) if room is None else (room.data_ptr(), room.numel())
+def _pointer_and_size(workspace: Any) -> tuple[int | None, int]:
+    """Return the address and size of a workspace, (None, 0) without one."""
+    return (None, 0) if workspace is None else (workspace.data_ptr(), workspace.numel())
 
 
 def _math_type_name(number: int) -> str:

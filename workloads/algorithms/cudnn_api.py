@@ -1,7 +1,6 @@
 """cuDNN's convolution API of version 7, which versions 8 and 9 still have.
 
-Values are those of cuDNN's headers; of what is used here only the numbers of the status changed,
-in version 9.
+Values are those of cuDNN's headers. Of these only the status numbers changed, in version 9.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ OLDEST: Final = 7
 
 FLOAT: Final = 0
 CROSS_CORRELATION: Final = 1
-"""What neural networks call a convolution: the filter is not flipped."""
+"""Cross-correlation: the filter is not flipped."""
 FORMATS: Final[Mapping[str, int]] = {"nchw": 0, "nhwc": 1}
 
 Failure: TypeAlias = Literal["unsupported", "out_of_memory", "failed"]
@@ -50,7 +49,7 @@ class MathType(IntEnum):
 class Performance(Structure):
     """``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``: ``time`` in ms, ``memory`` in bytes.
 
-    ``determinism`` is 1 where the same bits come every time, 0 where not.
+    ``determinism`` is 1 for deterministic results, else 0.
     """
 
     _fields_ = (
@@ -66,10 +65,10 @@ class Performance(Structure):
 
 @dataclass(frozen=True)
 class Functions:
-    """One direction: what its functions and constants are called, its algorithms by their number.
+    """One direction: the names of its functions and constants, its algorithms by their number.
 
-    ``operands`` are the two tensors that are read, in the order in which all four functions take
-    them, and the one that is written.
+    ``operands`` are the two input tensors, in the order of the functions' arguments, and the
+    output.
     """
 
     function: str
@@ -78,7 +77,7 @@ class Functions:
     algorithms: tuple[str, ...]
 
     def name(self, algorithm: str) -> str:
-        """cuDNN's name of an algorithm."""
+        """Return cuDNN's name of an algorithm."""
         return f"CUDNN_CONVOLUTION_{self.constant}_ALGO_{algorithm.removeprefix('algo_').upper()}"
 
 
@@ -129,7 +128,7 @@ _OF_A_DIRECTION: Final[dict[str, tuple[object, ...]]] = {
 
 
 class CuDNNError(RuntimeError):
-    """A call failed; ``failure`` says of which kind."""
+    """A call failed; ``failure`` is the kind of failure."""
 
     def __init__(self, message: str, failure: Failure) -> None:
         self.failure = failure
@@ -154,34 +153,38 @@ class CuDNN:
                 function = getattr(library, name)
                 function.argtypes, function.restype = arguments, c_int
         except AttributeError as error:
-            raise LibraryError(f"this is no cuDNN from {OLDEST} to 9: {error}") from error
+            raise LibraryError(
+                f"not a cuDNN library of version {OLDEST} to 9 ({error}): check --library-file"
+            ) from error
         number = int(library.cudnnGetVersion())
         # 9.20.0 is 92000, 8.9.7 was 8907.
         unit = 10000 if number >= 90000 else 1000
         self.major = number // unit
         self.version = f"{self.major}.{number % unit // 100}.{number % 100}"
         if self.major < OLDEST:
-            raise LibraryError(f"this is cuDNN {self.version}; it has to be {OLDEST} at least")
+            raise LibraryError(
+                f"cuDNN {self.version} is older than {OLDEST}: install a newer version"
+            )
 
     def call(self, function: str, *arguments: object) -> None:
         """Call a function; raises :class:`CuDNNError` where it fails."""
         status = getattr(self._library, function)(*arguments)
         if status:
-            raise CuDNNError(f"{function}: {self.said(status)}", self.failure(status))
+            raise CuDNNError(f"{function}: {self.error_string(status)}", self.failure(status))
 
     def create(self, kind: str = "") -> c_void_p:
-        """Make a handle, or a descriptor of some kind."""
+        """Return a new handle, or a new descriptor of a kind."""
         made = c_void_p()
         self.call(f"cudnnCreate{kind}", byref(made))
         return made
 
-    def said(self, status: int) -> str:
-        """The library's own word for a status."""
+    def error_string(self, status: int) -> str:
+        """Return the library's error string of a status."""
         text: bytes | None = self._library.cudnnGetErrorString(status)
         return (text or b"").decode() or f"status {status}"
 
     def failure(self, status: int) -> Failure:
-        """What a status that is not success means for an algorithm."""
+        """Return the kind of failure of a status that is not success."""
         unsupported, full = _MEANINGS[min(self.major, 9) == 9]
         if status in unsupported:
             return "unsupported"

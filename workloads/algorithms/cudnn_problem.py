@@ -1,4 +1,4 @@
-"""A convolution as cuDNN is told of it: descriptors, and tensors on the device."""
+"""A convolution as cuDNN's descriptors, and its tensors on the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workloads.algorithms.direct import Expected, Shape, Sum, expected, shapes
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed: descriptors and tensors of both operands and the result, in this order."""
+    """One convolution: descriptors and tensors of both operands and the result, in this order."""
 
     layer: Layer
     direction: Direction
@@ -39,19 +39,19 @@ class Problem:
 
     @property
     def described(self) -> tuple[c_void_p, ...]:
-        """The descriptors as the queries take them: operands, convolution, result."""
+        """The descriptors in the order of the queries' arguments: operands, convolution, result."""
         first, second, result = self.descriptors
         return first, second, self.convolution, result
 
     @property
-    def given(self) -> tuple[object, ...]:
-        """Both operands, each a descriptor and where it is."""
+    def operands(self) -> tuple[object, ...]:
+        """Both operands, each as descriptor and address."""
         (first, second, _), (one, two, _) = self.descriptors, self.tensors
         return first, one.data_ptr(), second, two.data_ptr()
 
     @property
-    def taken(self) -> tuple[object, object]:
-        """The result: its descriptor, and where it goes."""
+    def output(self) -> tuple[object, object]:
+        """The result's descriptor and address."""
         return self.descriptors[2], self.tensors[2].data_ptr()
 
 
@@ -62,9 +62,9 @@ class Describer:
         self._api, self._accelerator, self._layout = api, accelerator, layout
 
     def problem(self, stack: ExitStack, layer: Layer, direction: Direction, batch: int) -> Problem:
-        """Make descriptors, which ``stack`` gives back, and tensors, the operands' at random.
+        """Return descriptors, which ``stack`` destroys, and tensors with random operands.
 
-        Raises ``MemoryError`` where they do not fit, ``CuDNNError`` where cuDNN refuses them.
+        Raises ``MemoryError`` where they do not fit, ``CuDNNError`` where cuDNN rejects them.
         """
         functions = FUNCTIONS[direction]
         x, w, y = shapes(layer, batch)
@@ -76,7 +76,7 @@ class Describer:
         order = FORMATS[self._layout]
         described: dict[Operand, c_void_p] = {}
         for operand in functions.operands:
-            # Filters take the type before the format, tensors after it.
+            # The type is before the format for filters, after it for tensors.
             kind = "Filter" if operand == "w" else "Tensor"
             words = (FLOAT, order) if operand == "w" else (order, FLOAT)
             described[operand] = self._made(stack, f"{kind}Descriptor")
@@ -112,7 +112,7 @@ class Describer:
             "cudnnGetConvolution2dForwardOutputDim", convolution, x, w, *map(byref, sizes)
         )
         if (given := tuple(size.value for size in sizes)) != y:
-            raise CuDNNError(f"cuDNN takes the output's shape for {given}, not {y}", "failed")
+            raise CuDNNError(f"cuDNN computes the output shape {given}, not {y}", "failed")
 
     def _made(self, stack: ExitStack, kind: str) -> c_void_p:
         made = self._api.create(kind)

@@ -1,7 +1,7 @@
 """Single elements of a convolution's result, summed directly in double precision.
 
-What every algorithm is held against, at the very shape that is timed. Whole results would take
-longer than the algorithms; an algorithm that is wrong is so in most of its elements.
+The reference for every algorithm, at the timed shape. A whole result would take longer than the
+algorithms; a wrong algorithm has most elements wrong.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from traceana.study.timed_algorithms import Layer
 Shape = tuple[int, int, int, int]
 Sum = tuple[float, float]
 Dot = Callable[[Any, Any], Sum]
-"""From two arrays of one shape to the sum of their products, and of the products' squares."""
+"""Returns the sum of the products of two arrays of one shape, and of the products' squares."""
 
 SAMPLES = 32
 
 
 def shapes(layer: Layer, batch: int) -> tuple[Shape, Shape, Shape]:
-    """(N, C, H, W) of the input, (K, C/g, R, S) of the filter, (N, K, P, Q) of the output."""
+    """Return the shapes of input (N, C, H, W), filter (K, C/g, R, S) and output (N, K, P, Q)."""
     return (
         (batch, layer.in_channels, *layer.input),
         (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel),
@@ -34,23 +34,23 @@ def shapes(layer: Layer, batch: int) -> tuple[Shape, Shape, Shape]:
 
 @dataclass(frozen=True)
 class Expected:
-    """Elements of a result: where they are, and what they should be.
+    """Elements of a result: their positions and correct values.
 
-    ``scales`` are the square roots of the sums of the squared products: the size that an element
-    of random operands has, and so what errors are measured in.
+    ``scales`` are the square roots of the sums of the squared products, the expected size of an
+    element for random operands. Errors are relative to it.
     """
 
-    places: tuple[Shape, ...]
+    positions: tuple[Shape, ...]
     values: tuple[float, ...]
     scales: tuple[float, ...]
 
     def error(self, result: Any) -> float | None:
-        """The largest difference in units of its scale, None where an element is no number.
+        """Return the largest difference relative to its scale, None where an element is not finite.
 
         ``result`` is an array of NumPy or PyTorch.
         """
         worst = 0.0
-        got = result[tuple(list(indices) for indices in zip(*self.places, strict=True))]
+        got = result[tuple(list(indices) for indices in zip(*self.positions, strict=True))]
         for value, wanted, scale in zip(got.tolist(), self.values, self.scales, strict=True):
             off = abs(value - wanted)
             if not isfinite(off):
@@ -60,14 +60,14 @@ class Expected:
 
 
 def wrong(error: float | None) -> str:
-    """Why a result that is off by ``error`` is not taken."""
-    return "the result " + ("is no number" if error is None else f"is off by {error:.3g}")
+    """Return the reason why a result with ``error`` is rejected."""
+    return "the result " + ("is not finite" if error is None else f"has error {error:.3g}")
 
 
 def expected(
     layer: Layer, direction: Direction, batch: int, operands: tuple[Any, Any], dot: Dot
 ) -> Expected:
-    """Sum elements of the result: its first and last, and others at random.
+    """Return elements of the result, summed directly: its first and last, and random others.
 
     ``operands`` are, in the shapes of :func:`shapes`, input and filter (fprop), filter and the
     output's gradient (dgrad), input and the output's gradient (wgrad).
@@ -76,24 +76,24 @@ def expected(
     result = {"fprop": y, "dgrad": x, "wgrad": w}[direction]
     element = {"fprop": _output, "dgrad": _input_gradient, "wgrad": _filter_gradient}[direction]
     random = Random(0)
-    places: list[Shape] = [(0, 0, 0, 0), _place([extent - 1 for extent in result])]
-    while len(places) < SAMPLES:
-        places.append(_place([random.randrange(extent) for extent in result]))
-    sums = [element(layer, place, *operands, dot) for place in places]
+    positions: list[Shape] = [(0, 0, 0, 0), _index([extent - 1 for extent in result])]
+    while len(positions) < SAMPLES:
+        positions.append(_index([random.randrange(extent) for extent in result]))
+    sums = [element(layer, index, *operands, dot) for index in positions]
     return Expected(
-        tuple(places),
+        tuple(positions),
         tuple(value for value, _ in sums),
         tuple(sqrt(squares) for _, squares in sums),
     )
 
 
-def _place(indices: list[int]) -> Shape:
+def _index(indices: list[int]) -> Shape:
     first, second, third, fourth = indices
     return first, second, third, fourth
 
 
-def _output(layer: Layer, place: Shape, x: Any, w: Any, dot: Dot) -> Sum:
-    n, k, *position = place
+def _output(layer: Layer, index: Shape, x: Any, w: Any, dot: Dot) -> Sum:
+    n, k, *position = index
     channels = layer.in_channels // layer.groups
     first = k // (layer.out_channels // layer.groups) * channels
     taps, pixels = [], []
@@ -113,8 +113,8 @@ def _output(layer: Layer, place: Shape, x: Any, w: Any, dot: Dot) -> Sum:
     )
 
 
-def _input_gradient(layer: Layer, place: Shape, w: Any, dy: Any, dot: Dot) -> Sum:
-    n, c, *position = place
+def _input_gradient(layer: Layer, index: Shape, w: Any, dy: Any, dot: Dot) -> Sum:
+    n, c, *position = index
     channels, filters = layer.in_channels // layer.groups, layer.out_channels // layer.groups
     first = c // channels * filters
     taps, outputs = [], []
@@ -133,8 +133,8 @@ def _input_gradient(layer: Layer, place: Shape, w: Any, dy: Any, dot: Dot) -> Su
     )
 
 
-def _filter_gradient(layer: Layer, place: Shape, x: Any, dy: Any, dot: Dot) -> Sum:
-    k, c, *tap = place
+def _filter_gradient(layer: Layer, index: Shape, x: Any, dy: Any, dot: Dot) -> Sum:
+    k, c, *tap = index
     channels = layer.in_channels // layer.groups
     channel = k // (layer.out_channels // layer.groups) * channels + c
     pixels, outputs = [], []
@@ -150,5 +150,5 @@ def _filter_gradient(layer: Layer, place: Shape, x: Any, dy: Any, dot: Dot) -> S
 
 
 def _grid(array: Any, rows: list[int], columns: list[int]) -> Any:
-    """(A, rows, columns) of an array (A, H, W), of NumPy or PyTorch."""
+    """Return (A, rows, columns) of an array (A, H, W), of NumPy or PyTorch."""
     return array[:, rows][:, :, columns]

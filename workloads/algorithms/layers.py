@@ -8,13 +8,13 @@ from traceana.study.timed_algorithms import Layer
 
 
 class LayerError(ValueError):
-    """No layer can be measured; the message says why."""
+    """No layer can be measured; the message has the reason."""
 
 
 def convolutions(manifest: Manifest, only: list[str] | None = None) -> tuple[Layer, ...]:
-    """The two-dimensional convolutions in order, or those of the paths ``only``.
+    """Return the two-dimensional convolutions in order, or those of the paths ``only``.
 
-    Raises :class:`LayerError` where there are none, or one that is named is none.
+    Raises :class:`LayerError` where there is none, or a path of ``only`` is not a convolution.
     """
     found = {
         each.path: _layer(each)
@@ -22,10 +22,12 @@ def convolutions(manifest: Manifest, only: list[str] | None = None) -> tuple[Lay
         if each.type == "Conv2d" and each.kernel is not None and len(each.kernel) == 2
     }
     if not found:
-        raise LayerError(f"{manifest.network} has no two-dimensional convolution")
+        raise LayerError(
+            f"{manifest.network} has no two-dimensional convolution: choose another network"
+        )
     for path in only or ():
         if path not in found:
-            raise LayerError(f"no convolution is called {path!r}; there are {', '.join(found)}")
+            raise LayerError(f"no convolution is named {path!r}: choose from {', '.join(found)}")
     return tuple(found[path] for path in only or found)
 
 
@@ -34,7 +36,9 @@ def _layer(described: Described) -> Layer:
     kernel, stride = described.kernel, described.stride
     padding, dilation = described.padding, described.dilation
     if kernel is None or stride is None or padding is None:
-        raise LayerError(f"{described.path}: its window is not known")
+        raise LayerError(
+            f"{described.path}: its window is not in the manifest: write the manifest again"
+        )
     try:
         return Layer(
             path=described.path,

@@ -1,4 +1,4 @@
-"""Where the shared libraries are that get measured."""
+"""Finds and loads the shared libraries that are measured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 
 class LibraryError(RuntimeError):
-    """A library is not installed, of an unforeseen version, or refuses to work here."""
+    """A library is not installed, has an unsupported version, or does not work on this machine."""
 
 
 def load(path: Path | None, packages: Iterable[str], stem: str, advice: str) -> ctypes.CDLL:
-    """Load the library at ``path``, or else ``lib{stem}.so``.
+    """Return the library at ``path``, or else ``lib{stem}.so``.
 
-    Of several the one is taken that this process has loaded already (PyTorch its cuDNN), then that
-    of a wheel, then the system's.
+    The library that this process has already loaded (PyTorch's cuDNN) comes first, then that of a
+    wheel, then the system's.
 
-    Raises :class:`LibraryError`, with ``advice``, where there is none that loads.
+    Raises :class:`LibraryError`, with ``advice``, where no library can be loaded.
     """
     if path is not None:
         return _loaded(str(path.absolute()), f"{path} cannot be loaded")
@@ -27,7 +27,7 @@ def load(path: Path | None, packages: Iterable[str], stem: str, advice: str) -> 
         return _loaded(str(found), f"{found.name} cannot be loaded")
     name = find_library(stem)
     if name is None:
-        raise LibraryError(f"lib{stem} is not installed; {advice}")
+        raise LibraryError(f"lib{stem} is not installed: {advice}")
     return _loaded(name, f"{name} cannot be loaded")
 
 
@@ -48,7 +48,7 @@ def _in_wheels(packages: Iterable[str], stem: str) -> Iterator[Path]:
             files = distribution(package).files or ()
         except PackageNotFoundError:
             continue
-        # libcudnn.so.9 and libdnnl.so.3, neither libcudnn_ops.so.9 nor what comes as a copy.
+        # libcudnn.so.9 and libdnnl.so.3; not libcudnn_ops.so.9, and no copies.
         named = (file for file in files if file.name.startswith(f"lib{stem}.so"))
         for file in sorted(named, key=lambda each: len(each.name)):
             yield Path(str(file.locate())).resolve()

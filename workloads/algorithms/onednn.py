@@ -1,4 +1,4 @@
-"""oneDNN's convolutions on the CPU: each algorithm, and of each every implementation it has."""
+"""oneDNN's convolutions on the CPU: every implementation of each algorithm."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from workloads.algorithms.timing import Timing
 from workloads.provenance import cpu_model
 
 TOLERANCE: Final = 1e-3
-"""Single precision, in units of an element's own size: a sum of 10^4 products that misses one is
-off by 10^-2 of it, Winograd's F(4x4, 3x3) by 10^-5."""
+"""Single precision, relative to an element's scale: a sum of 10^4 products that misses one has an
+error of 10^-2, Winograd's F(4x4, 3x3) one of 10^-5."""
 
 _ROLES: Final[dict[Direction, tuple[Role, Role, Role]]] = {
     "fprop": (Role.SOURCE, Role.WEIGHTS, Role.DESTINATION),
@@ -32,10 +32,10 @@ _ROLES: Final[dict[Direction, tuple[Role, Role, Role]]] = {
 
 _REFERENCE: Final = "ref"
 _ALGORITHMS: Final = (
-    # By their tiles: cuDNN's fused kernels are F(2x2, 3x3), its others F(4x4, 3x3).
+    # By tile size: cuDNN's fused kernels are F(2x2, 3x3), its other ones F(4x4, 3x3).
     ("wino_2x3", "winograd"),
     ("wino_4x3", "winograd_nonfused"),
-    # Matrix products of an expanded input; brgconv takes its tiles as they lie.
+    # Matrix products of an expanded input; brgconv reads its tiles in place.
     ("gemm", "gemm"),
     ("brgconv", "implicit_gemm"),
     ("_dw", "depthwise"),
@@ -45,13 +45,13 @@ _ALGORITHMS: Final = (
 
 
 def algorithm_of(implementation: str) -> str:
-    """The algorithm, in cuDNN's terms, of an implementation: ``jit:avx512_core``, ``gemm:jit``."""
+    """Return the algorithm of an implementation (``gemm:jit``), in cuDNN's terms."""
     return next((name for part, name in _ALGORITHMS if part in implementation), "unknown")
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is computed: two operands in plain memory, and elements that the result has to have."""
+    """One convolution: two operands in plain memory, and elements of the correct result."""
 
     layer: Layer
     direction: Direction
@@ -71,7 +71,7 @@ class OneDNNBench:
     versions: Mapping[str, str] = {}
 
     def __init__(self, api: OneDNN, timing: Timing, threads: int | None = None) -> None:
-        """Make an engine on the CPU. Raises ``OneDNNError``, and ``LibraryError`` for threads."""
+        """Create an engine on the CPU. Raises ``OneDNNError``, and ``LibraryError`` for threads."""
         self._api, self._timing = api, timing
         if threads is not None:
             api.set_threads(threads)
@@ -80,20 +80,25 @@ class OneDNNBench:
         self.device = Device(kind="cpu", name=cpu_model(), threads=api.threads)
 
     def measure(self, layer: Layer, direction: Direction, batch: int) -> Iterator[Measurement]:
-        """Yield a measurement of each algorithm's each implementation, the preferred one first."""
+        """Yield a measurement of each implementation of each algorithm, the preferred one first."""
         try:
             problem = _problem(layer, direction, batch)
         except MemoryError:
             for algorithm in Algorithm:
                 yield _measurement(
-                    layer, direction, batch, algorithm, status="out_of_memory", reason=_NO_ROOM
+                    layer,
+                    direction,
+                    batch,
+                    algorithm,
+                    status="out_of_memory",
+                    reason=_OUT_OF_MEMORY,
                 )
             return
         for algorithm in Algorithm:
             yield from self._implementations(problem, algorithm)
 
     def _implementations(self, problem: _Problem, algorithm: Algorithm) -> Iterator[Measurement]:
-        told = (problem.layer, problem.direction, problem.batch, algorithm)
+        case = (problem.layer, problem.direction, problem.batch, algorithm)
         with ExitStack() as stack:
             try:
                 description = self._engine.convolution(
@@ -103,29 +108,29 @@ class OneDNNBench:
                 absent = error.status is Status.UNIMPLEMENTED
                 reason = "oneDNN has no implementation for this shape" if absent else str(error)
                 status = "unsupported" if absent else "failed"
-                yield _measurement(*told, status=status, reason=reason)
+                yield _measurement(*case, status=status, reason=reason)
                 return
             while True:
                 name = self._api.implementation(description)
-                yield _measurement(*told, name, **self._ran(problem, description, name))
-                # What it chooses itself is the first; the others are those of the two before.
+                yield _measurement(*case, name, **self._ran(problem, description, name))
+                # AUTO has one result, oneDNN's choice; the others repeat the two algorithms before.
                 if algorithm is Algorithm.CONVOLUTION_AUTO or not self._engine.next(description):
                     return
 
     def _ran(self, problem: _Problem, description: Handle, name: str) -> dict[str, Any]:
         if name.startswith(_REFERENCE):
-            return {"status": "left_out", "reason": "oneDNN's reference, which is not made to run"}
+            return {"status": "left_out", "reason": "oneDNN's reference implementation, not timed"}
         try:
             with ExitStack() as stack:
                 return self._timed(stack, problem, description)
         except MemoryError:
-            return {"status": "out_of_memory", "reason": _NO_ROOM}
+            return {"status": "out_of_memory", "reason": _OUT_OF_MEMORY}
         except OneDNNError as error:
             full = error.status is Status.OUT_OF_MEMORY
             return {"status": "out_of_memory" if full else "failed", "reason": str(error)}
 
     def _timed(self, stack: ExitStack, problem: _Problem, description: Handle) -> dict[str, Any]:
-        """Run the implementation in its own layouts, and apart from it what leads to these."""
+        """Return the times of the implementation in its own layouts, and of the reorders."""
         engine = self._engine
         *roles, result = _ROLES[problem.direction]
         arguments: dict[int, Handle] = {}
@@ -160,7 +165,7 @@ class OneDNNBench:
         return {**facts, "status": "ok", "error": error, "times_ns": times, "reorder_ns": reorders}
 
 
-_NO_ROOM: Final = "the tensors do not fit into memory"
+_OUT_OF_MEMORY: Final = "the tensors do not fit into memory"
 
 
 def _problem(layer: Layer, direction: Direction, batch: int) -> _Problem:

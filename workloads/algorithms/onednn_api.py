@@ -1,4 +1,4 @@
-"""oneDNN's C API (3.x) as far as convolutions need it; values are those of its headers."""
+"""oneDNN's C API (3.x) for convolutions; values are those of its headers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Role(IntEnum):
 
     @property
     def argument(self) -> int:
-        """What an execution calls the tensor (``DNNL_ARG_…``)."""
+        """The tensor's argument index in an execution (``DNNL_ARG_…``)."""
         return _ARGUMENTS[self]
 
 
@@ -96,7 +96,7 @@ class Argument(Structure):
 
 
 class OneDNNError(RuntimeError):
-    """A call failed; ``status`` says why."""
+    """A call failed with ``status``."""
 
     def __init__(self, function: str, status: int) -> None:
         known = status in set(Status)
@@ -147,7 +147,7 @@ class OneDNN:
     """The library, its functions typed: each returns nothing and raises :class:`OneDNNError`."""
 
     def __init__(self, path: Path | None) -> None:
-        """Load it. Raises :class:`LibraryError` where it is missing or no 3.x."""
+        """Load the library. Raises :class:`LibraryError` where it is missing or not version 3.x."""
         advice = "install the extra: pip install 'traceana[workloads]' (x86-64 Linux)"
         self._library: CDLL = load(path, PACKAGES, "dnnl", advice)
         try:
@@ -162,52 +162,56 @@ class OneDNN:
             self._library.dnnl_memory_desc_get_size.restype = c_size_t
             self._library.dnnl_memory_desc_equal.argtypes = (c_void_p, c_void_p)
         except AttributeError as error:
-            raise LibraryError(f"this is no oneDNN {MAJOR}: {error}") from error
+            raise LibraryError(
+                f"not a oneDNN {MAJOR} library ({error}): give another --library-file"
+            ) from error
         self.version = f"{version.major}.{version.minor}.{version.patch}"
         if version.major != MAJOR:
-            raise LibraryError(f"this is oneDNN {self.version}; it has to be {MAJOR}.x")
+            raise LibraryError(f"oneDNN {self.version} is not supported: install version {MAJOR}.x")
 
     def call(self, function: str, *arguments: object) -> None:
-        """Call a function of which nothing but the status comes back."""
+        """Call a function that returns a status; raises :class:`OneDNNError` where it fails."""
         status = getattr(self._library, f"dnnl_{function}")(*arguments)
         if status:
             raise OneDNNError(function, status)
 
     def create(self, function: str, *arguments: object) -> c_void_p:
-        """Call a function that makes an object, its first argument being where it goes."""
+        """Return the object that a function creates at its first argument."""
         made = c_void_p()
         self.call(function, byref(made), *arguments)
         return made
 
     def described(self, description: c_void_p, query: int) -> c_void_p | None:
-        """The memory descriptor of a primitive's tensor; it is the primitive descriptor's own."""
+        """Return the memory descriptor of a primitive's tensor; the primitive owns it."""
         found = self._library.dnnl_primitive_desc_query_md(description, query, 0)
         return None if found is None else c_void_p(found)
 
     def size(self, memory: c_void_p) -> int:
-        """Bytes of what a memory descriptor describes."""
+        """Return the bytes of a memory descriptor's tensor."""
         return int(self._library.dnnl_memory_desc_get_size(memory))
 
     def same(self, one: c_void_p, other: c_void_p) -> bool:
-        """Whether two memory descriptors are equal."""
+        """Return whether two memory descriptors are equal."""
         return bool(self._library.dnnl_memory_desc_equal(one, other))
 
     def implementation(self, description: c_void_p) -> str:
-        """The name of the implementation that a primitive descriptor is at."""
+        """Return the name of a primitive descriptor's current implementation."""
         name = c_char_p()
         self.call("primitive_desc_query", description, IMPLEMENTATION, 0, byref(name))
         return (name.value or b"").decode()
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of OpenMP's threads, where OpenMP is what the library runs on."""
+        """Set the number of OpenMP threads; raises :class:`LibraryError` without OpenMP."""
         try:
             self._library.omp_set_num_threads(threads)
         except AttributeError as error:
-            raise LibraryError("this oneDNN runs on no OpenMP: leave out --threads") from error
+            raise LibraryError(
+                "this oneDNN is built without OpenMP: leave out --threads"
+            ) from error
 
     @property
     def threads(self) -> int | None:
-        """The number of OpenMP's threads, None where something else runs the library."""
+        """Return the number of OpenMP threads, None where the library is built without OpenMP."""
         try:
             return int(self._library.omp_get_max_threads())
         except AttributeError:

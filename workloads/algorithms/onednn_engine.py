@@ -1,4 +1,4 @@
-"""oneDNN's objects: made, kept as long as they are needed, and given back."""
+"""oneDNN's objects: created, kept while they are in use, and destroyed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Engine:
     """The CPU, with a stream on which work is done in order."""
 
     def __init__(self, api: OneDNN) -> None:
-        """Make both. They live as long as the process."""
+        """Create both, for the lifetime of the process."""
         self._api = api
         self._engine = api.create("engine_create", CPU, 0)
         self._stream = api.create("stream_create", self._engine, IN_ORDER)
@@ -67,7 +67,7 @@ class Engine:
         shapes: dict[Role, Shape],
         algorithm: Algorithm,
     ) -> Handle:
-        """Describe the convolution, every tensor in whatever layout an implementation likes."""
+        """Return the primitive descriptor of a convolution; implementations choose the layouts."""
         x, w, y = (
             self._descriptor(stack, layer, role, shapes[role])
             for role in (Role.SOURCE, Role.WEIGHTS, Role.DESTINATION)
@@ -75,7 +75,7 @@ class Engine:
         (top, bottom), (left, right) = layer.padding
         window = (
             Dims(*layer.stride),
-            # oneDNN counts the elements that are passed over.
+            # oneDNN counts the elements skipped between two taps.
             Dims(*(extent - 1 for extent in layer.dilation)),
             Dims(top, left),
             Dims(bottom, right),
@@ -99,7 +99,7 @@ class Engine:
         )
 
     def next(self, description: Handle) -> bool:
-        """Go to the next implementation; False where there is none."""
+        """Advance to the next implementation; return False after the last."""
         try:
             self._api.call("primitive_desc_next_impl", description)
         except OneDNNError as error:
@@ -109,14 +109,14 @@ class Engine:
         return True
 
     def values(self, shape: Shape) -> Values:
-        """Memory for a tensor, that holds no number yet."""
+        """Return memory for a tensor, filled with NaN."""
         size = int(np.prod(shape)) * 4
         return _aligned(size).view(np.float32).reshape(shape)
 
     def plain(self, stack: ExitStack, layer: Layer, role: Role, values: Values) -> Tensor:
-        """``values`` as they lie in memory."""
+        """Return ``values`` as a tensor in their own layout."""
         dims = _dims(layer, role, values.shape)
-        strides = [int(np.prod(dims[place + 1 :])) for place in range(len(dims))]
+        strides = [int(np.prod(dims[axis + 1 :])) for axis in range(len(dims))]
         descriptor = self._made(
             stack,
             "memory_desc",
@@ -126,7 +126,7 @@ class Engine:
         return self._tensor(stack, descriptor, values)
 
     def tensor_of(self, stack: ExitStack, description: Handle, role: Role, plain: Tensor) -> Tensor:
-        """A tensor as the implementation wants it: ``plain`` itself where that is how."""
+        """Return a tensor in the implementation's layout: ``plain`` itself where it has it."""
         wanted = self._api.described(description, role)
         if wanted is None or self._api.same(wanted, plain.descriptor):
             return plain
@@ -135,7 +135,7 @@ class Engine:
     def scratchpad(
         self, stack: ExitStack, description: Handle, arguments: dict[int, Handle]
     ) -> int:
-        """Add the scratchpad to the arguments of an execution; returns its bytes."""
+        """Add the scratchpad to the arguments of an execution; return its bytes."""
         wanted = self._api.described(description, SCRATCHPAD_MEMORY)
         size = 0 if wanted is None else self._api.size(wanted)
         if wanted is not None and size:
@@ -143,7 +143,7 @@ class Engine:
         return size
 
     def reorder(self, stack: ExitStack, source: Tensor, target: Tensor) -> Callable[[], None]:
-        """Return what copies a tensor into the layout of another."""
+        """Return a function that copies a tensor into the layout of another."""
         engine = self._engine
         description = self._made(
             stack,
@@ -158,7 +158,7 @@ class Engine:
     def primitive(
         self, stack: ExitStack, description: Handle, arguments: dict[int, Handle]
     ) -> Callable[[], None]:
-        """Return what runs a primitive and waits for it."""
+        """Return a function that runs a primitive and waits for it."""
         made = self._made(stack, "primitive", "primitive_create", description)
         listed = (Argument * len(arguments))(
             *(Argument(name, memory) for name, memory in arguments.items())
@@ -193,14 +193,14 @@ class Engine:
 
 
 def _dims(layer: Layer, role: Role, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The extents as oneDNN has them: of grouped filters the groups come first."""
+    """Return the extents in oneDNN's order: grouped filters begin with the groups."""
     if role in (Role.WEIGHTS, Role.DIFF_WEIGHTS) and layer.groups > 1:
         return (layer.groups, shape[0] // layer.groups, *shape[1:])
     return shape
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:
-    """Memory that begins at a multiple of a cache line, and holds no number: all bits are set."""
+    """Return memory aligned to a cache line, with all bits set (NaN)."""
     raw = np.full(size + _ALIGNMENT, 255, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     return raw[start : start + size]

@@ -1,4 +1,4 @@
-"""Measure all layers, directions and batch sizes, as long as there is time."""
+"""Measures all layers, directions and batch sizes within the time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceana.study.timed_algorithms import AlgorithmStudy, Device, Layer, Measu
 
 
 class DeviceLostError(RuntimeError):
-    """The device does nothing more after what was measured last; the message says what it said."""
+    """The device failed during a measurement; the message is the device's error."""
 
 
 class Bench(Protocol):
@@ -42,7 +42,7 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured. ``seconds`` bounds the whole run: nothing is begun after them."""
+    """The measured cases. ``seconds`` limits the whole run: no layer starts after it."""
 
     network: str
     layers: Sequence[Layer]
@@ -61,31 +61,31 @@ class Run:
     measurements: list[Measurement] = field(default_factory=list)
     ended: str | None = None
 
-    def go(self, say: Callable[[str], None]) -> None:
-        """Measure by batch size, smallest first, and ``say`` a line after each."""
+    def measure(self, log: Callable[[str], None]) -> None:
+        """Measure by batch size, smallest first, and pass a line to ``log`` after each."""
         start = monotonic()
         for batch in sorted(self.plan.batches):
             before, since = len(self.measurements), monotonic()
             for layer in self.plan.layers:
                 for direction in self.plan.directions:
                     if self.plan.seconds is not None and monotonic() - start > self.plan.seconds:
-                        self.ended = f"{self.plan.seconds:g} s were over"
+                        self.ended = f"time limit of {self.plan.seconds:g} s reached"
                         return
                     try:
                         for each in self.bench.measure(layer, direction, batch):
                             self.measurements.append(each)
                     except (RuntimeError, MemoryError) as error:
-                        # What was measured is kept, whatever became of the library or the device.
+                        # Measurements are kept after a failure of the library or the device.
                         lines = str(error).splitlines() or [type(error).__name__]
                         self.ended = f"{layer.path}, {direction}, batch {batch}: {lines[0]}"
                         return
             done = self.measurements[before:]
             ran = sum(each.status == "ok" for each in done)
             spent = monotonic() - since
-            say(f"batch {batch}: {len(done)} algorithms, {ran} of them ran, in {spent:.1f} s")
+            log(f"batch {batch}: {len(done)} algorithms, {ran} timed, in {spent:.1f} s")
 
     def study(self) -> AlgorithmStudy:
-        """All of it, for the file."""
+        """Return the study that is written to the file."""
         return AlgorithmStudy(
             library=self.bench.library,
             library_version=self.bench.version,

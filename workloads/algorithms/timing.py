@@ -1,4 +1,4 @@
-"""How often an algorithm is run."""
+"""The number of runs of an algorithm."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 LEAST = 3
-"""Runs that are timed however long they take: fewer have no median."""
+"""Minimum number of timed runs, for a median."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """``repetitions`` timed runs after ``warm_up`` others, fewer where they take ``limit_ns``."""
+    """``repetitions`` timed runs after ``warm_up`` others, fewer once they take ``limit_ns``."""
 
     warm_up: int
     repetitions: int
     limit_ns: int
 
     def of(self, run: Callable[[], None]) -> tuple[int, ...]:
-        """Nanoseconds of each timed call of ``run``, which returns when its work is done."""
+        """Return the nanoseconds of each timed call of ``run``, which waits for its work."""
         for _ in range(self.warm_up):
             run()
         times: list[int] = []

@@ -17,9 +17,9 @@ _FORM = Form()
 
 
 def initial_parameters(network: Network, seed: int = 0) -> Parameters:
-    """Kernel (of a batch normalization: scale) and bias by layer.
+    """Return kernel (of a batch normalization: scale) and bias by layer.
 
-    Those of :func:`workloads.data.initial_weights`, and 0. Kernels are (R, S, C, K) and (in, out).
+    Kernels are those of :func:`workloads.data.initial_weights`, as (R, S, C, K) and (in, out).
     """
     weights = initial_weights(network, seed)
     found = {}
@@ -36,7 +36,7 @@ def initial_parameters(network: Network, seed: int = 0) -> Parameters:
 
 
 def initial_averages(network: Network) -> dict[str, Statistics]:
-    """The running averages of every batch normalization, before the first step."""
+    """Return the running averages of every batch normalization, before the first step."""
     return {
         shape.layer.name: (jnp.zeros(shape.output[0]), jnp.ones(shape.output[0]))
         for shape in layer_shapes(network)
@@ -62,12 +62,12 @@ def train_apply(
 ) -> tuple[jax.Array, dict[str, Statistics]]:
     """Return the scores as :func:`apply` does, and the running averages after this batch.
 
-    Images are (batch, C, H, W) where ``form`` says so.
+    Images are (batch, C, H, W) with ``form.channels_first``.
     """
     values, sources = {IMAGES: images}, network.sources
     after: dict[str, Statistics] = {}
     result = images
-    # Made outside the layers: JAX names what it takes by the function that asks for it.
+    # Computed outside the layers: JAX would name these operations after the layer.
     keys = {
         each.name: jax.random.fold_in(key, number)
         for number, each in enumerate(network.layers)

@@ -35,10 +35,10 @@ Statistics = tuple[jax.Array, jax.Array]
 
 @dataclass(frozen=True)
 class Form:
-    """How layers are written, the numbers being the same.
+    """The form of the layers; the results are equal.
 
     ``channels_first``: images are (batch, C, H, W). ``separate``: XLA may not fuse a convolution or
-    a product with its bias, nor the bias with what follows.
+    a product with its bias, nor the bias with the next operation.
     """
 
     channels_first: bool = False
@@ -50,22 +50,22 @@ class Form:
         return 1 if self.channels_first else 3
 
     def spatial(self, value: Any, other: Any) -> tuple[Any, ...]:
-        """``value`` for the spatial axes, ``other`` for batch and channels."""
+        """Return ``value`` for the spatial axes, ``other`` for batch and channels."""
         if self.channels_first:
             return (other, other, value, value)
         return (other, value, value, other)
 
     def per_channel(self, values: jax.Array) -> jax.Array:
-        """Values by channel, to be broadcast over images."""
+        """Return values by channel, reshaped to be broadcast over images."""
         return values[:, None, None] if self.channels_first else values
 
 
 def layer(
     shape: LayerShape, own: Own, inputs: Sequence[jax.Array], key: jax.Array | None, form: Form
 ) -> jax.Array:
-    """What the layer makes of its inputs; ``key`` is a dropout's.
+    """Return the layer's output; ``key`` is for dropout.
 
-    Batch normalizations are :func:`batch_norm`'s.
+    Batch normalizations are computed by :func:`batch_norm`.
     """
     x = inputs[0]
     match shape.layer:
@@ -120,9 +120,9 @@ def layer(
 def batch_norm(
     norm: BatchNorm, own: Own, x: jax.Array, averages: Statistics | None, form: Form
 ) -> tuple[jax.Array, Statistics]:
-    """Return the normalized images, and the averages with this batch's statistics taken in."""
+    """Return the normalized images, and the averages updated with this batch's statistics."""
     axes = (0, 2, 3) if form.channels_first else (0, 1, 2)
-    # Of halves the sums would not be exact enough.
+    # Sums in half precision would not be exact enough.
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     mean = wide.mean(axes)
     centred = wide - form.per_channel(mean)
@@ -146,7 +146,7 @@ def _biased(product: jax.Array, bias: jax.Array, form: Form) -> jax.Array:
 
 
 def _elements(shape: LayerShape, pool: AvgPool, form: Form, dtype: Any) -> np.ndarray[Any, Any]:
-    """How many pixels of the image each window holds."""
+    """Return the number of image pixels in each window."""
     starts = np.arange(shape.output[1]) * pool.stride - shape.pads[0]
     ends = np.minimum(starts + pool.kernel, shape.input[1])
     along = ends - np.maximum(starts, 0)

@@ -1,4 +1,4 @@
-"""JAX's and XLA's global switches, as the options say."""
+"""Sets JAX's and XLA's global switches by the options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLAGS = {
 
 
 def set_switches(options: RunOptions) -> None:
-    """Set them, before anything is computed: XLA reads its flags once."""
+    """Set the switches before the first computation: XLA reads its flags once."""
     flag = _FLAGS.get(options.algorithms)
     if flag is not None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
@@ -24,18 +24,18 @@ def set_switches(options: RunOptions) -> None:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", options.processes)
     else:
-        # On a GPU JAX takes TF32 for float32 unless told otherwise.
+        # On a GPU JAX uses TF32 for float32 by default.
         exact = options.precision is not Precision.TF32
         jax.config.update("jax_default_matmul_precision", "highest" if exact else "tensorfloat32")
 
 
 def devices(options: RunOptions) -> list[jax.Device]:
-    """The devices to train on, one a process; raises :class:`OptionError` if there are fewer."""
+    """Return the devices to train on, one per process; raises :class:`OptionError` if too few."""
     kind = "cpu" if options.device is Device.CPU else "gpu"
     try:
         found: list[jax.Device] = jax.devices(kind)
     except RuntimeError:
-        raise OptionError("JAX finds no GPU here; use --device cpu") from None
+        raise OptionError("JAX found no GPU: use --device cpu") from None
     if len(found) < options.processes:
-        raise OptionError(f"--processes {options.processes}: there are {len(found)} GPUs here")
+        raise OptionError(f"--processes {options.processes}: this machine has {len(found)} GPUs")
     return found[: options.processes]

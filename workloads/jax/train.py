@@ -30,8 +30,8 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
     """Train by SGD with momentum on one batch over and over.
 
     Every step copies the images to the device. The steps after the warm-up are recorded into the
-    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
-    what this machine does not have.
+    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` where
+    this machine does not support the options.
     """
     profiler = Profiler(
         lambda folder: jax.profiler.start_trace(folder, profiler_options=_without_python()),
@@ -42,7 +42,7 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
 
 
 def prepare(options: RunOptions) -> Callable[[], jax.Array]:
-    """What trains once on the whole batch and returns the loss when that is done."""
+    """Return a function that trains one step on the whole batch and returns the loss."""
     set_switches(options)
     own = devices(options)
     network = options.describe_network()
@@ -69,15 +69,18 @@ def prepare(options: RunOptions) -> Callable[[], jax.Array]:
 
 
 def _without_python() -> jax.profiler.ProfileOptions:
-    """No event for each Python call: most of a trace would be JAX's own dispatch."""
+    """Return options without Python events, most of which would be JAX's own dispatch."""
     recorded = jax.profiler.ProfileOptions()
     recorded.python_tracer_level = 0
     return recorded
 
 
 def _step(options: RunOptions, network: Network, mesh: Mesh) -> Callable[..., Any]:
-    """What makes of state, images, labels and key the next state, the loss and the gradient of
-    the images if it is wanted: what is not returned would not be computed."""
+    """Return the training step: (state, images, labels, key) to the next state and the loss.
+
+    With ``first_data_gradient`` it also returns the gradient of the images: XLA removes values that
+    are not returned.
+    """
     form = Form(
         channels_first=options.layout is Layout.NCHW,
         separate=options.epilogue is Epilogue.SEPARATE,

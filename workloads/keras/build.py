@@ -40,12 +40,12 @@ from workloads.shapes import LayerShape, layer_shapes
 def build(
     network: Network, seed: int = 0, *, channels_first: bool = False, through_host: bool = False
 ) -> keras.Model:
-    """A model whose layers have the description's names, in its order.
+    """Return a model whose layers have the description's names, in its order.
 
     Its images are (batch, H, W, C), or (batch, C, H, W) with ``channels_first``. The weights are
     those of :func:`workloads.data.initial_weights`, the biases 0. With ``through_host`` every
     layer's output goes through the host's memory. Raises :class:`NetworkError` for
-    an average over partial windows that TensorFlow does not have.
+    an average over partial windows that TensorFlow does not support.
     """
     side = network.image_size
     order = (network.channels, side, side) if channels_first else (side, side, network.channels)
@@ -63,7 +63,7 @@ def build(
     model = keras.Model(images, result, name=network.name)
     weights = initial_weights(network, seed)
     for name, weight in weights.items():
-        if weight.ndim > 1:  # a batch normalization's is 1 in Keras too
+        if weight.ndim > 1:  # Keras also initializes the scale of a batch normalization with 1
             # (K, C, R, S) to (R, S, C, K), (out, in) to (in, out)
             axes = (2, 3, 1, 0) if weight.ndim == 4 else (1, 0)
             model.get_layer(name).kernel.assign(weight.transpose(axes))
@@ -129,6 +129,6 @@ def _pool(pool: Pool, shape: LayerShape, order: str) -> keras.layers.Layer:
 
 
 def _same(side: int, pool: Pool) -> tuple[int, int]:
-    """What TensorFlow's padding "same" adds before and behind."""
+    """Return the padding that TensorFlow's "same" adds before and behind."""
     total = max((-(-side // pool.stride) - 1) * pool.stride + pool.kernel - side, 0)
     return total // 2, total - total // 2

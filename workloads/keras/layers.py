@@ -1,4 +1,4 @@
-"""Layers that Keras does not have itself."""
+"""Layers that Keras does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pads = tuple[int, int]
 
 
 def padded(images: Any, pads: Pads, channels_first: bool, value: float = 0.0) -> Any:
-    """Return images with so many rows and columns more before and behind."""
+    """Return images padded by rows and columns before and behind."""
     around = ((0, 0), (0, 0), pads, pads) if channels_first else ((0, 0), pads, pads, (0, 0))
     return keras.ops.pad(images, around, constant_values=value)
 
@@ -40,7 +40,7 @@ class PaddedConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras is untyped
 
 @keras.saving.register_keras_serializable("workloads")
 class PaddedMaxPooling2D(layers.MaxPooling2D):  # type: ignore[misc]  # Keras is untyped
-    """Maxima over windows that reach beyond the image in a way that is not Keras' "same"."""
+    """Maxima over windows that reach beyond the image with other padding than Keras' "same"."""
 
     def __init__(self, *arguments: Any, pads: Pads, **options: Any) -> None:
         """Pad by ``pads`` rows and columns; everything else as for MaxPooling2D."""
@@ -48,7 +48,7 @@ class PaddedMaxPooling2D(layers.MaxPooling2D):  # type: ignore[misc]  # Keras is
         self.pads = pads
 
     def call(self, images: Any) -> Any:
-        """Pad by what is never the maximum, then pool."""
+        """Pad with the lowest value, then pool."""
         first = self.data_format == "channels_first"
         return super().call(padded(images, self.pads, first, float("-inf")))
 
@@ -62,13 +62,13 @@ class LocalResponse(layers.Layer):  # type: ignore[misc]  # Keras is untyped
     """Normalization across channels; TensorFlow multiplies alpha with the sum, as the paper."""
 
     def __init__(self, norm: LocalResponseNorm, *, data_format: str, **options: Any) -> None:
-        """Normalize as ``norm`` says."""
+        """Normalize with the constants of ``norm``."""
         super().__init__(**options)
         self.norm = norm
         self.data_format = data_format
 
     def call(self, images: Any) -> Any:
-        """Normalize over windows of channels, which TensorFlow wants innermost."""
+        """Normalize over windows of channels, which TensorFlow requires innermost."""
         norm = self.norm
         first = self.data_format == "channels_first"
         last = keras.ops.transpose(images, (0, 2, 3, 1)) if first else images
@@ -91,10 +91,10 @@ class ChannelsOutermost(layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
 @keras.saving.register_keras_serializable("workloads")
 class ThroughHost(layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """The same values, by way of the host's memory; on the CPU nothing happens."""
+    """Copies values to host memory and back; on the CPU nothing happens."""
 
     def call(self, values: Any) -> Any:
-        """Let the CPU, and then whoever takes the values, copy them."""
+        """Copy the values to the CPU; the next layer copies them back."""
         with tf.device("/CPU:0"):
             return tf.identity(values)
 

@@ -1,4 +1,4 @@
-"""TensorFlow's and Keras' global switches, as the options say."""
+"""Sets TensorFlow's and Keras' global switches by the options."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _POLICIES = {Precision.AMP_BF16: "mixed_bfloat16", Precision.AMP_FP16: "mixed_fl
 
 
 def set_switches(options: RunOptions) -> None:
-    """Set them, before anything is computed.
+    """Set the switches before the first computation.
 
-    Raises :class:`OptionError` without the GPUs asked for.
+    Raises :class:`OptionError` where the machine has too few GPUs.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if options.device is Device.CPU:
         tf.config.set_visible_devices([], "GPU")
     elif not gpus:
-        raise OptionError("TensorFlow finds no GPU here; use --device cpu")
+        raise OptionError("TensorFlow found no GPU: use --device cpu")
     elif len(gpus) < options.processes:
-        raise OptionError(f"--processes {options.processes}: there are {len(gpus)} GPUs here")
+        raise OptionError(f"--processes {options.processes}: this machine has {len(gpus)} GPUs")
     if options.device is Device.CPU and options.processes > 1:
         (cpu,) = tf.config.list_physical_devices("CPU")
         parts = [tf.config.LogicalDeviceConfiguration()] * options.processes
         tf.config.set_logical_device_configuration(cpu, parts)
     if options.threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    # Operators one after the other: then their times add up.
+    # Operators run one after the other, so that their times add up.
     tf.config.threading.set_inter_op_parallelism_threads(options.processes)
-    # A convolution fused with the activation behind it is traced under the activation's name.
+    # The trace has a convolution fused with its activation under the activation's name.
     fused = options.epilogue is Epilogue.FUSED
     tf.config.optimizer.set_experimental_options({"remapping": fused})
     match options.algorithms:
@@ -58,7 +58,7 @@ def set_switches(options: RunOptions) -> None:
 
 
 def replicas(options: RunOptions) -> Any:
-    """TensorFlow's strategy for so many replicas, None for one."""
+    """Return TensorFlow's strategy for several replicas, None for one."""
     if options.processes == 1:
         return None
     kind = "CPU" if options.device is Device.CPU else "GPU"

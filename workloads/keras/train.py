@@ -23,8 +23,8 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
     """Train by SGD with momentum on one batch over and over.
 
     Every step copies the images to the device. The steps after the warm-up are recorded into the
-    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` for
-    what this machine does not have.
+    folder ``log``, each marked ``train`` with its number. Raises :class:`OptionError` where
+    this machine does not support the options.
     """
     traced = tf.profiler.experimental
     profiler = Profiler(
@@ -34,7 +34,7 @@ def train(options: RunOptions, log: Path | None) -> StepTimes:
 
 
 def prepare(options: RunOptions) -> Callable[[], float]:
-    """What trains once on the whole batch and returns the loss when that is done."""
+    """Return a function that trains one step on the whole batch and returns the loss."""
     set_switches(options)
     strategy = replicas(options)
     with nullcontext() if strategy is None else strategy.scope():
@@ -66,7 +66,7 @@ def _prepared(options: RunOptions, network: Network, strategy: Any) -> Callable[
         gradients = tape.gradient(scaled, weights)
         trained = len(model.trainable_variables)
         optimizer.apply_gradients(zip(gradients[:trained], model.trainable_variables, strict=True))
-        # What is not returned would not be computed.
+        # TensorFlow removes values that are not returned.
         return loss, gradients[trained:]
 
     batch = synthetic_batch(network, options.batch, options.seed)

@@ -1,5 +1,6 @@
-"""The studies' networks in the studies' frameworks, as far as these still run: docs/legacy.md.
+"""The studies' networks in those of the studies' frameworks that still run: docs/legacy.md.
 
-What trains runs under the Pythons that those frameworks need, 3.6 and later, with NumPy and nothing
-else of this repository: the network comes to it in a file, which ``workloads.legacy.plan`` writes.
+The training scripts run under the Python versions that those frameworks need, 3.6 and later, with
+NumPy and no other module of this repository. ``workloads.legacy.plan`` writes the file from which
+they read the network.
 """

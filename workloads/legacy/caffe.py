@@ -1,4 +1,4 @@
-"""Train a plan with Caffe 1.0 on the CPU and write when each layer ran, forward and backward.
+"""Train a plan with Caffe 1.0 on the CPU and write the spans of each layer, forward and backward.
 
 python3.8 -m venv old && old/bin/pip install kendryte-caffe==1.0.0.20210829 'numpy<1.24'
 python -m workloads.legacy.plan plan.npz --batch 4
@@ -28,7 +28,7 @@ _RATES = "param {{ lr_mult: 1 }} param {{ lr_mult: 1 }} "
 
 
 def text_of(layer: "dict[str, Any]", bottom: str, top: str) -> str:
-    """The layer in Caffe's words."""
+    """Return the layer as Caffe's prototxt."""
     kind = layer["kind"]
     sides = "kernel_size: {kernel} stride: {stride} pad: {padding}"
     if kind == "Conv":
@@ -61,11 +61,11 @@ def text_of(layer: "dict[str, Any]", bottom: str, top: str) -> str:
 
 
 class Spans:
-    """Begins and ends of what a net does, as events of a Chrome trace (microseconds)."""
+    """Begins and ends of a net's layers, as events of a Chrome trace (microseconds)."""
 
     def __init__(self, net: Any) -> None:
         self.events: Any = []
-        names = list(net._layer_names)  # pycaffe's own name of it
+        names = list(net._layer_names)  # pycaffe has no public name
         for direction in ("forward", "backward"):
             for when, note in (("before", self.begin), ("after", self.end)):
                 getattr(net, when + "_" + direction)(
@@ -75,11 +75,11 @@ class Spans:
                 )
 
     def begin(self, text: str) -> None:
-        """A span begins."""
+        """Begin a span."""
         self._add("B", text)
 
     def end(self, text: str) -> None:
-        """The span ends."""
+        """End a span."""
         self._add("E", text)
 
     def _add(self, phase: str, text: str) -> None:
@@ -88,7 +88,7 @@ class Spans:
 
 
 def network(case: Case) -> str:
-    """The network with its input and loss, in Caffe's words."""
+    """Return the network with its input and loss as Caffe's prototxt."""
     shape = " ".join(f"dim: {extent}" for extent in case.images.shape)
     text = _input("images", shape) + _input("labels", f"dim: {case.batch}")
     bottom = "images"
@@ -106,8 +106,8 @@ def _input(name: str, shape: str) -> str:
 
 def main() -> None:
     """Run the command."""
-    told = arguments(__doc__, "where the layers' spans are written as JSON")
-    case = Case(told.plan)
+    options = arguments(__doc__, "where the layers' spans are written as JSON")
+    case = Case(options.plan)
     with tempfile.TemporaryDirectory() as folder:
         net, solver = Path(folder, "net"), Path(folder, "solver")
         net.write_text(network(case))
@@ -137,8 +137,8 @@ def main() -> None:
         return float(blobs["loss"].data)
 
     train(case, step, spans.events.clear)
-    if told.trace:
-        Path(told.trace).write_text(json.dumps({"traceEvents": spans.events}))
+    if options.trace:
+        Path(options.trace).write_text(json.dumps({"traceEvents": spans.events}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the scripts of the old frameworks share; runs under Python 3.6."""
+"""Shared by the scripts of the old frameworks; runs under Python 3.6."""
 
 import argparse
 import json
@@ -25,22 +25,22 @@ class Case:
         self._weights = found
 
     def weight(self, layer: "dict[str, Any]") -> Any:
-        """The starting weight of a layer, (O, I / groups, kernel, kernel) or (out, in), float32."""
+        """Return a layer's weight, (O, I / groups, kernel, kernel) or (out, in), float32."""
         return self._weights["weight:" + layer["name"]]
 
     @property
     def classes(self) -> int:
-        """How many scores the last layer gives."""
+        """The number of outputs of the last layer."""
         return int(self.layers[-1]["out_features"])
 
 
 def unknown(layer: "dict[str, Any]") -> NoReturn:
-    """End the script: this framework's script has no form of the layer."""
-    sys.exit(f"{layer['name']}: no {layer['kind']} here")
+    """Exit with a message: this framework's script does not support the layer."""
+    sys.exit(f"{layer['name']}: {layer['kind']} is not supported by this script")
 
 
 def arguments(description: Optional[str], recording: Optional[str]) -> argparse.Namespace:
-    """Parse ``plan`` and, where ``recording`` says what it is, ``--trace``."""
+    """Return the parsed ``plan`` and, with its help text ``recording``, ``--trace``."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("plan", help="the .npz of workloads.legacy.plan")
     if recording:
@@ -54,9 +54,9 @@ def train(
     start: Callable[[], Any] = lambda: None,
     stop: Callable[[], Any] = lambda: None,
 ) -> None:
-    """Call ``step(number)``, which returns the loss, as often as ``case`` says; print what it took.
+    """Call ``step(number)``, which returns the loss, for each step of ``case``; print the times.
 
-    ``start`` is called behind the warm-up, ``stop`` at the end.
+    ``start`` is called after the warm-up, ``stop`` at the end.
     """
     losses, times = [], []
     for number in range(-case.warm_up, case.steps):

@@ -4,7 +4,7 @@ python3.6 -m venv old && old/bin/pip install cntk==2.7.post2 'numpy<1.19' scipy
 python -m workloads.legacy.plan plan.npz --batch 4
 old/bin/python -m workloads.legacy.cntk plan.npz --trace FOLDER
 
-Its libraries ask for OpenMPI 1.10 (libmpi.so.12, libmpi_cxx.so.1). OpenMPI 4.1's serve: links of
+Its libraries need OpenMPI 1.10 (libmpi.so.12, libmpi_cxx.so.1). OpenMPI 4.1 works instead: links of
 those names to libmpi.so.40 and libmpi_cxx.so.40 in a folder of LD_LIBRARY_PATH.
 """
 
@@ -18,7 +18,7 @@ from workloads.legacy.case import LEARNING_RATE, MOMENTUM, Case, arguments, trai
 
 
 def apply(layer: "dict[str, Any]", x: Any, case: Case) -> Any:
-    """The layer's output for ``x``, under the layer's name."""
+    """Return the layer's output for ``x``, under the layer's name."""
     kind, name = layer["kind"], layer["name"]
     if kind == "Conv":
         weight = cntk.parameter(init=case.weight(layer))
@@ -41,7 +41,7 @@ def apply(layer: "dict[str, Any]", x: Any, case: Case) -> Any:
             ceil_out_dim=layer["partial"], name=name,
         )  # fmt: skip
     if kind == "LocalResponseNorm":
-        # CNTK's window reaches that many channels to each side, and its alpha is of their mean.
+        # CNTK takes the radius of the window, and multiplies alpha with the mean.
         return cntk.local_response_normalization(
             x, layer["size"] // 2, layer["k"], layer["alpha"] * layer["size"], layer["beta"],
             name=name,
@@ -57,8 +57,8 @@ def apply(layer: "dict[str, Any]", x: Any, case: Case) -> Any:
 
 def main() -> None:
     """Run the command."""
-    told = arguments(__doc__, "the folder in which CNTK's profiler writes")
-    case = Case(told.plan)
+    options = arguments(__doc__, "the folder in which CNTK's profiler writes")
+    case = Case(options.plan)
     images, labels = cntk.input_variable(case.images.shape[1:]), cntk.input_variable(case.classes)
     x = images
     for layer in case.layers:
@@ -79,12 +79,12 @@ def main() -> None:
         return float(trainer.previous_minibatch_loss_average)
 
     def start() -> None:
-        if told.trace:
-            start_profiler(told.trace, True)
+        if options.trace:
+            start_profiler(options.trace, True)
             enable_profiler()
 
     def stop() -> None:
-        if told.trace:
+        if options.trace:
             stop_profiler()
 
     train(case, step, start, stop)

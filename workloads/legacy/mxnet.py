@@ -4,7 +4,7 @@ python -m venv old && old/bin/pip install mxnet==1.9.1 numpy==1.23.5    # Python
 python -m workloads.legacy.plan plan.npz --batch 4
 old/bin/python -m workloads.legacy.mxnet plan.npz --trace profile.json
 
-Every layer is an operator of its own (no symbol, no fusing), so that the profile names each.
+Every layer is a separate operator (no symbol, no fusion), so that the profile has each of them.
 """
 
 import os
@@ -20,7 +20,7 @@ from workloads.legacy.case import LEARNING_RATE, MOMENTUM, Case, arguments, trai
 
 
 def parameters(case: Case) -> "dict[str, Any]":
-    """(weight, bias) of each layer that has them, by name, with gradients to come."""
+    """Return (weight, bias) of each layer that has them, by name, with gradients attached."""
     found = {}
     for layer in case.layers:
         if layer["weight_shape"]:
@@ -33,7 +33,7 @@ def parameters(case: Case) -> "dict[str, Any]":
 
 
 def apply(layer: "dict[str, Any]", x: Any, values: "dict[str, Any]") -> Any:
-    """The layer's output for ``x``, by one operator."""
+    """Return the layer's output for ``x``, by one operator."""
     kind, own = layer["kind"], values.get(layer["name"], ())
     if kind == "Conv":
         side, stride, pad = ((layer[key],) * 2 for key in ("kernel", "stride", "padding"))
@@ -66,8 +66,8 @@ def apply(layer: "dict[str, Any]", x: Any, values: "dict[str, Any]") -> Any:
 
 def main() -> None:
     """Run the command."""
-    told = arguments(__doc__, "where mxnet.profiler writes its JSON")
-    case = Case(told.plan)
+    options = arguments(__doc__, "where mxnet.profiler writes its JSON")
+    case = Case(options.plan)
     values = parameters(case)
     moments = {name: [nd.zeros_like(each) for each in own] for name, own in values.items()}
     images, labels = nd.array(case.images), nd.array(case.labels)
@@ -92,12 +92,12 @@ def main() -> None:
         return float(loss.asscalar())
 
     def start() -> None:
-        if told.trace:
-            profiler.set_config(profile_all=True, filename=told.trace)
+        if options.trace:
+            profiler.set_config(profile_all=True, filename=options.trace)
             profiler.set_state("run")
 
     def stop() -> None:
-        if told.trace:
+        if options.trace:
             profiler.set_state("stop")
             profiler.dump()
 

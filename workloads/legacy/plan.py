@@ -21,7 +21,7 @@ from workloads.shapes import layer_shapes
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code (2: a network that cannot be handed over)."""
+    """Run the command; return the exit code (2: an unsupported network)."""
     parser = argparse.ArgumentParser("python -m workloads.legacy.plan", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("file", type=Path, help="the .npz to write")
@@ -39,7 +39,7 @@ def write(options: RunOptions, path: Path, *, dropout: bool = True) -> None:
     """Write the plan of a run to ``path``, ``.npz``.
 
     Arrays: ``plan``, JSON text (batch, steps, warm_up and the layers: kind, name and the fields of
-    the description, of layers with weights their shape, ``weight_shape``); ``images`` (batch, C, H,
+    the description, and ``weight_shape`` of layers with weights); ``images`` (batch, C, H,
     W) float32, ``labels`` (batch,) int64; ``weight:NAME`` float32. Biases begin at 0. Without
     ``dropout`` its probabilities are 0. Raises :class:`OptionError` for networks that branch.
     """
@@ -68,7 +68,7 @@ def write(options: RunOptions, path: Path, *, dropout: bool = True) -> None:
 
 def _layers(network: Network) -> list[dict[str, object]]:
     if any(layer.inputs for layer in network.layers):
-        raise OptionError(f"{network.name} branches: only sequences of layers are handed over")
+        raise OptionError(f"{network.name} branches, which a plan does not support: choose another")
     return [
         {"kind": type(shape.layer).__name__, **asdict(shape.layer), "weight_shape": shape.weight}
         for shape in layer_shapes(network)

@@ -5,8 +5,8 @@ old/bin/pip install --no-build-isolation Theano==1.0.5
 python -m workloads.legacy.plan plan.npz --batch 4
 THEANO_FLAGS=floatX=float32 old/bin/python -m workloads.legacy.theano plan.npz
 
-Lasagne, in which Kim et al. wrote their network, no longer imports: 0.1 is all that PyPI has, and
-asks Theano for what 1.0 has not.
+Lasagne, in which Kim et al. wrote their network, cannot be imported: PyPI has only version 0.1,
+which needs modules that Theano 1.0 removed.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from workloads.legacy.case import LEARNING_RATE, MOMENTUM, Case, arguments, trai
 
 
 def apply(layer: "dict[str, Any]", x: Any, case: Case, values: "list[Any]", random: Any) -> Any:
-    """The layer's output for ``x``; appends its parameters to ``values``."""
+    """Return the layer's output for ``x``; append its parameters to ``values``."""
     kind, name = layer["kind"], layer["name"]
     if layer["weight_shape"]:
         weight = case.weight(layer)
@@ -74,8 +74,8 @@ def main() -> None:
         moved = np.float32(MOMENTUM) * moment - np.float32(LEARNING_RATE) * gradient
         updates += [(moment, moved), (value, value + moved)]
     run = theano.function([images, labels], loss, updates=updates, profile=True)
-    told = case.labels.astype("int32")
-    train(case, lambda _: run(case.images, told))
+    labels = case.labels.astype("int32")
+    train(case, lambda _: run(case.images, labels))
     run.profile.summary()
 
 

@@ -14,17 +14,17 @@ from workloads.networks.vgg import vgg16
 
 
 class Describe(Protocol):
-    """Gives the description of a network at a size."""
+    """Function that describes a network."""
 
     def __call__(
         self, *, image_size: int | None = None, width_divisor: int = 1, classes: int | None = None
     ) -> Network:
-        """Describe the network.
+        """Return the description of the network.
 
         ``image_size`` is the side of the square images in pixels, ``classes`` the number of
         outputs, None for the paper's own;
         ``width_divisor`` divides the number of channels and hidden units of every layer.
-        Raises :class:`workloads.network.NetworkError` when no such network can be built.
+        Raises :class:`workloads.network.NetworkError` for sizes that cannot be built.
         """
         ...
 

@@ -1,6 +1,6 @@
 """AlexNet, as two towers (2012) and as one (2014).
 
-Layer names are those of Caffe's reference models, which the framework studies use too.
+Layer names are those of Caffe's reference models, also used by the framework studies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def alexnet_2012(
 ) -> Network:
     """Two towers as grouped convolutions, with LRN: Krizhevsky, Sutskever, Hinton 2012.
 
-    The images are 227x227, as in Caffe: the paper prints 224 and needs 227 for its 55x55 output.
+    The images are 227x227, as in Caffe: the paper prints 224, but its 55x55 output needs 227.
     60 965 224 parameters with 1000 classes.
     """
 

@@ -1,7 +1,7 @@
 """GoogLeNet (Inception v1): Szegedy et al. 2014, table 1, without the two auxiliary heads.
 
 Layer names are those of Caffe's ``bvlc_googlenet``, with ``_`` for ``/`` and ``NAME_relu`` for the
-activations; its are the constants of the normalization, too, which the paper does not print.
+activations. The constants of the normalization, which the paper does not print, are also Caffe's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Residual networks of He, Zhang, Ren, Sun 2015, with the names of their Caffe models.
 
-Where a block halves the image its 3x3 convolution does so (its first one, of 18 layers), as in
-PyTorch's models; in the paper's networks of 50 layers the 1x1 convolution before it does.
+In blocks that halve the image, the 3x3 convolution has the stride (the first one in networks of 18
+layers), as in PyTorch's models. In the paper's networks of 50 layers the 1x1 convolution before it
+has the stride.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def _block(
     name: str, source: str, channels: int, bottleneck: bool, *, stride: int, projected: bool
 ) -> list[Layer]:
     out = channels * _EXPANSION if bottleneck else channels
-    # (channels, kernel, stride) of each convolution on the block's own way
-    way = (
+    # (channels, kernel, stride) of each convolution on the block's main path
+    path = (
         ((channels, 1, 1), (channels, 3, stride), (out, 1, 1))
         if bottleneck
         else ((channels, 3, stride), (channels, 3, 1))
@@ -89,13 +90,13 @@ def _block(
             Conv(f"res{name}_branch1", out, 1, stride, bias=False, inputs=(source,)),
             BatchNorm(shortcut),
         ]
-    for number, (width, kernel, step) in enumerate(way):
+    for number, (width, kernel, step) in enumerate(path):
         branch = f"{name}_branch2{chr(ord('a') + number)}"
         padding = kernel // 2
         inputs = () if number else (source,)
         convolution = Conv(f"res{branch}", width, kernel, step, padding, bias=False, inputs=inputs)
         layers += [convolution, BatchNorm(f"bn{branch}"), ReLU(f"res{branch}_relu")]
-    layers.pop()  # the last ReLU comes behind the sum
+    layers.pop()  # the last ReLU comes after the sum
     return [
         *layers,
         Add(f"res{name}", inputs=(shortcut, layers[-1].name)),

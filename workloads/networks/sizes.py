@@ -1,4 +1,4 @@
-"""The sizes that every description takes."""
+"""The size parameters of every description."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from workloads.network import NetworkError
 
 
 def given(size: int | None, papers: int) -> int:
-    """``size``, or the paper's own where none is given."""
+    """Return ``size``, or the paper's own for None."""
     return papers if size is None else size
 
 
 def divider(divisor: int) -> Callable[[int], int]:
-    """What makes a layer's width so many times narrower.
+    """Return a function that divides a layer's width by ``divisor``.
 
-    It raises :class:`NetworkError` for a width that ``divisor`` does not divide.
+    The function raises :class:`NetworkError` for a width that ``divisor`` does not divide.
     """
 
     def width(channels: int) -> int:

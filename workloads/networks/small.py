@@ -20,10 +20,10 @@ from workloads.networks.sizes import divider, given
 def lenet5(
     *, image_size: int | None = None, width_divisor: int = 1, classes: int | None = None
 ) -> Network:
-    """LeNet-5 as it is built today: LeCun, Bottou, Bengio, Haffner 1998, with less by hand.
+    """LeNet-5 in its simplified form, after LeCun, Bottou, Bengio, Haffner 1998.
 
-    Its third layer sees all maps of the second, its averages have no weights of their own, and its
-    last layer is a fully connected one. 61 706 parameters with grey 32x32 images and 10 classes.
+    Its third layer has all maps of the second as input, its averages have no weights, and its last
+    layer is fully connected. 61 706 parameters with grey 32x32 images and 10 classes.
     """
     width = divider(width_divisor)
     layers: tuple[Layer, ...] = (
@@ -71,7 +71,7 @@ def cifar10_quick(
 def mlp(
     *, image_size: int | None = None, width_divisor: int = 1, classes: int | None = None
 ) -> Network:
-    """Two hidden layers of 512, for what has no convolution at all.
+    """Two hidden layers of 512, without convolutions.
 
     669 706 parameters with grey 28x28 images and 10 classes.
     """

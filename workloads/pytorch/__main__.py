@@ -18,7 +18,7 @@ from workloads.support import Framework
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code (2: options that cannot be served)."""
+    """Run the command; return the exit code (2: invalid options)."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     recording = Recording(
@@ -37,9 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m workloads.pytorch", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_run_options(parser)
-    add = parser.add_argument_group("PyTorch and its recording").add_argument
+    add = parser.add_argument_group("PyTorch and recording").add_argument
     add("--ranges", type=Ranges, choices=list(Ranges), default=Ranges.NONE, help="around layers")
-    add("--forward-only", action="store_true", help="with --ranges: none in the backward pass")
+    add("--forward-only", action="store_true", help="with --ranges: forward pass only")
     add("--fused-optimizer", action="store_true", help="one operator for all parameters")
     add("--torchscript", action="store_true", help="run the network through torch.jit.trace")
     add("--trace", type=Path, metavar="FILE", help="record by torch.profiler: .json or .json.gz")

@@ -30,10 +30,10 @@ from workloads.shapes import LayerShape, layer_shapes
 def build(
     network: Network, seed: int = 0, *, separate_bias: bool = False, through_host: bool = False
 ) -> DescribedNetwork:
-    """A float32 module on the CPU whose children have the layers' names, in their order.
+    """Return a float32 module on the CPU whose children have the layers' names, in their order.
 
     The weights are those of :func:`workloads.data.initial_weights`, the biases 0. With
-    ``separate_bias`` convolutions and products leave the bias to an operator behind them, with
+    ``separate_bias`` the bias of convolutions and products is added by a separate operator, with
     ``through_host`` every layer's output is copied to the host and back.
     """
     model = DescribedNetwork(network, separate_bias=separate_bias, through_host=through_host)
@@ -52,7 +52,7 @@ class DescribedNetwork(nn.Module):  # type: ignore[misc]  # mypy does not follow
     """The layers of the description ``network``; images are (batch, C, H, W)."""
 
     def __init__(self, network: Network, *, separate_bias: bool, through_host: bool) -> None:
-        """Make the layers; convolutions and products are not initialised."""
+        """Create the layers; convolutions and products are not initialized."""
         super().__init__()
         self.network = network
         self._sources = network.sources

@@ -1,4 +1,4 @@
-"""Modules that PyTorch does not have itself."""
+"""Modules that PyTorch does not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Add(nn.Module):  # type: ignore[misc]  # mypy does not follow torch
 
 
 class Concatenate(nn.Module):  # type: ignore[misc]  # mypy does not follow torch
-    """The channels of its inputs one behind the other."""
+    """Concatenates its inputs along the channels."""
 
     def forward(self, *values: torch.Tensor) -> torch.Tensor:
         """Concatenate along the second axis."""
@@ -27,7 +27,7 @@ class Concatenate(nn.Module):  # type: ignore[misc]  # mypy does not follow torc
 
 
 class SeparateConv2d(nn.Conv2d):  # type: ignore[misc]  # mypy does not follow torch
-    """A convolution whose bias an operator of its own adds."""
+    """A convolution whose bias is added by a separate operator."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Convolve, then add."""
@@ -36,7 +36,7 @@ class SeparateConv2d(nn.Conv2d):  # type: ignore[misc]  # mypy does not follow t
 
 
 class SeparateLinear(nn.Linear):  # type: ignore[misc]  # mypy does not follow torch
-    """A fully connected layer whose bias an operator of its own adds."""
+    """A fully connected layer whose bias is added by a separate operator."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Multiply, then add."""

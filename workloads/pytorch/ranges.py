@@ -1,7 +1,7 @@
-"""Named ranges around every layer, forward and backward, for profilers that know no modules.
+"""Named ranges around every layer, forward and backward, for profilers that record no modules.
 
-The texts are ``forward: PATH`` and ``backward: PATH`` with the module's path (``conv1``), so that
-direction and layer can be read off one range, on whichever thread the backward pass runs.
+The texts are ``forward: PATH`` and ``backward: PATH`` with the module's path (``conv1``): one range
+has direction and layer, on any thread of the backward pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workloads.pytorch.build import DescribedNetwork
 
 
 class Ranges(StrEnum):
-    """Who records the ranges."""
+    """Recorder of the ranges."""
 
     NONE = "none"
     RECORD_FUNCTION = "record-function"
@@ -68,8 +68,8 @@ class RecordFunctionMarker:
 class NvtxMarker:
     """NVTX push/pop ranges, by the ``nvtx`` package or by PyTorch's binding (CUDA builds).
 
-    The package comes first: its version can be chosen to fit the nsys at hand, while the ranges of
-    PyTorch's binding are of the NVTX that it was built with.
+    The package comes first: its version can be chosen to match the installed nsys, while PyTorch's
+    binding has the NVTX version of its build.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class NvtxMarker:
 
 
 def make_marker(ranges: Ranges) -> Marker:
-    """The marker for ``ranges``; raises :class:`OptionError` when its library is missing."""
+    """Return the marker for ``ranges``; raises :class:`OptionError` when its library is missing."""
     match ranges:
         case Ranges.NONE:
             return NoMarker()
@@ -109,7 +109,7 @@ def make_marker(ranges: Ranges) -> Marker:
 
 @contextmanager
 def range_(marker: Marker, text: str) -> Iterator[None]:
-    """A range around the ``with`` block."""
+    """Open a range around the ``with`` block."""
     marker.push(text)
     try:
         yield
@@ -118,20 +118,20 @@ def range_(marker: Marker, text: str) -> Iterator[None]:
 
 
 def mark_forward(model: DescribedNetwork, marker: Marker) -> None:
-    """Have ``marker`` record every layer's forward pass; the backward pass runs no hooks."""
+    """Add hooks with which ``marker`` records every layer's forward pass."""
     for path, module in model.named_children():
         module.register_forward_pre_hook(_pusher(marker, f"forward: {path}"))
         module.register_forward_hook(_popper(marker))
 
 
 def mark_backward(model: DescribedNetwork, marker: Marker, *, first_data_gradient: bool) -> None:
-    """Have ``marker`` record every layer's backward pass.
+    """Add hooks with which ``marker`` records every layer's backward pass.
 
-    A backward range opens when the gradient of the layer's output is there and closes when that of
-    its input is. Where the input has no gradient, since there is no weight before it, the range
-    closes when the gradients of all parameters have been accumulated; a layer that has none either
-    has nothing to do in the backward pass and no range. With ``first_data_gradient`` all inputs
-    have gradients.
+    A backward range opens when the gradient of the layer's output is complete and closes when that
+    of its input is. The input of a layer without weights before it has no gradient: the range
+    closes when the gradients of all parameters have been accumulated. A layer without parameters
+    and without an input gradient has no backward pass and no range. With ``first_data_gradient``
+    all inputs have gradients.
     """
     without = frozenset[str]() if first_data_gradient else model.network.fed_by_images
     for path, module in model.named_children():

@@ -1,4 +1,4 @@
-"""Record a training run with torch.profiler."""
+"""Records a training run with torch.profiler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workloads.options import Device, OptionError, RunOptions
 
 
 def make_profiler(options: RunOptions, *, stack: bool) -> profile:
-    """A profiler that leaves out the warm-up and records every step after it, with shapes.
+    """Return a profiler that records every step after the warm-up, with shapes.
 
-    ``stack`` adds one event a Python call and, among them, one ``nn.Module: CLASS_N`` event a call
-    of a module. ``with_modules`` alone adds a ``Module Hierarchy`` to TorchScript's operators only.
-    It needs a warm-up step for itself.
+    ``stack`` adds an event for each Python call, and ``nn.Module: CLASS_N`` events for calls of
+    modules. ``with_modules`` alone adds a ``Module Hierarchy`` to TorchScript's operators only.
+    The profiler needs a warm-up step.
     """
     activities = [ProfilerActivity.CPU]
     if options.device is Device.CUDA:
@@ -32,13 +32,13 @@ def make_profiler(options: RunOptions, *, stack: bool) -> profile:
 
 
 def cuda_profiler(options: RunOptions) -> Callable[[], None]:
-    """What is to be called after each step, so that CUDA's profilers see those after the warm-up.
+    """Return a function to call after each step: it starts CUDA's profilers after the warm-up.
 
-    ``ncu --profile-from-start off`` and ``nsys --capture-range=cudaProfilerApi`` wait for it.
-    Raises :class:`OptionError` without a warm-up step, after which to begin.
+    ``ncu --profile-from-start off`` and ``nsys --capture-range=cudaProfilerApi`` wait for this
+    start. Raises :class:`OptionError` without a warm-up step.
     """
     if options.warm_up < 1:
-        raise OptionError("--cuda-profiler needs --warm-up 1 or more: it starts behind that step")
+        raise OptionError("--cuda-profiler starts after the warm-up: give --warm-up 1 or more")
     done = 0
 
     def step_done() -> None:
@@ -55,8 +55,8 @@ def cuda_profiler(options: RunOptions) -> Callable[[], None]:
 def write_trace(profiler: profile, path: Path) -> None:
     """Write the Chrome trace to ``path``, compressed if its name ends in ``.gz``.
 
-    PyTorch writes the name that it is given into the trace, and an absolute temporary one when it
-    compresses by itself; so the plain file is written beside ``path`` and compressed here.
+    PyTorch writes the file's path into the trace, and that of a temporary file when it compresses.
+    Therefore the plain file is written beside ``path`` and compressed here.
     """
     if path.suffix != ".gz":
         profiler.export_chrome_trace(str(path))
@@ -64,7 +64,7 @@ def write_trace(profiler: profile, path: Path) -> None:
     plain = path.with_suffix("")
     try:
         profiler.export_chrome_trace(str(plain))
-        # So many digits and so few repeated words: literals coded well beat longer matches by 3 %.
+        # Z_FILTERED: the digits compress 3 % better by Huffman coding than by longer matches.
         packer = zlib.compressobj(9, zlib.DEFLATED, 31, zlib.DEF_MEM_LEVEL, zlib.Z_FILTERED)
         path.write_bytes(packer.compress(plain.read_bytes()) + packer.flush())
     finally:
@@ -72,12 +72,12 @@ def write_trace(profiler: profile, path: Path) -> None:
 
 
 def trace_once(model: torch.nn.Module, options: RunOptions) -> torch.nn.Module:
-    """``model`` as TorchScript, whose operators carry a ``Module Hierarchy`` with layer names."""
+    """Return ``model`` as TorchScript, whose operators have a ``Module Hierarchy``."""
     network = options.describe_network()
     side = network.image_size
     example = torch.zeros(
         options.local_batch, network.channels, side, side, device=options.device.value
     )
-    # Two runs of a network with dropout differ, so there is nothing to check.
+    # Two runs of a network with dropout differ: the check of the trace would fail.
     scripted: torch.nn.Module = torch.jit.trace(model, example, check_trace=False)
     return scripted

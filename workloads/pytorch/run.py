@@ -1,4 +1,4 @@
-"""One run: prepare the model, mark its layers, train under what records; in as many processes."""
+"""One run, in one or more processes: prepares the model, marks its layers, trains and records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from workloads.step_times import StepTimes
 
 @dataclass(frozen=True)
 class Recording:
-    """What is recorded of a run; raises :class:`OptionError` where the parts contradict.
+    """Options of the recording; raises :class:`OptionError` where they contradict each other.
 
-    ``forward_only`` leaves out the ranges of the backward pass, and the hooks that they need.
-    ``trace`` is torch.profiler's file, ``stack`` its Python events; ``cuda_profiler`` lets ncu or
-    nsys begin behind the warm-up; ``torchscript`` runs the network through ``torch.jit.trace``,
-    ``fused_optimizer`` the optimizer as one operator instead of four a parameter.
+    ``forward_only`` leaves out the ranges of the backward pass and their hooks. ``trace`` is
+    torch.profiler's file, ``stack`` its Python events; ``cuda_profiler`` starts ncu or nsys after
+    the warm-up; ``torchscript`` runs the network through ``torch.jit.trace``, ``fused_optimizer``
+    the optimizer as one operator instead of four per parameter.
     """
 
     ranges: Ranges = Ranges.NONE
@@ -43,27 +43,27 @@ class Recording:
         """Raise :class:`OptionError` where the recording contradicts itself or ``options``."""
         trace = self.trace
         if self.forward_only and self.ranges is Ranges.NONE:
-            raise OptionError("--forward-only is about ranges; add --ranges")
+            raise OptionError("--forward-only needs ranges: add --ranges")
         if self.stack and trace is None:
-            raise OptionError("--stack is part of a recording; add --trace FILE")
+            raise OptionError("--stack needs a recording: add --trace FILE")
         if self.cuda_profiler and (options.device is not Device.CUDA or trace is not None):
             raise OptionError(
-                "--cuda-profiler is for ncu and nsys on a GPU; leave it or --trace out"
+                "--cuda-profiler needs --device cuda, and no --trace: leave one of them out"
             )
         if self.torchscript and (options.compile or options.processes > 1):
-            raise OptionError("--torchscript goes without --compile and --processes")
+            raise OptionError("--torchscript cannot be combined with --compile or --processes")
         whole = "--torchscript" if self.torchscript else "--compile" if options.compile else None
         if whole and self.ranges is not Ranges.NONE:
-            raise OptionError(f"{whole} runs no hooks, so it goes with --ranges none only")
+            raise OptionError(f"{whole} runs no hooks: leave out --ranges")
         if trace is not None and not trace.name.endswith((".json", ".json.gz")):
             raise OptionError(f"--trace {trace}: the name must end in .json or .json.gz")
         if trace is not None and not trace.parent.is_dir():
-            raise OptionError(f"{trace}: there is no directory {trace.parent}")
+            raise OptionError(f"{trace}: directory {trace.parent} does not exist")
         if trace is not None and options.warm_up < 1:
-            raise OptionError("--trace needs --warm-up 1 or more: the profiler starts in that step")
+            raise OptionError("--trace starts the profiler in a warm-up step: give --warm-up 1")
 
     def of_rank(self, rank: int) -> Path | None:
-        """The trace's file of one process of several: ``NAME.rankN.json.gz``."""
+        """Return the trace file of one of several processes: ``NAME.rankN.json.gz``."""
         if self.trace is None:
             return None
         name = stem(self.trace)
@@ -71,14 +71,14 @@ class Recording:
 
 
 def run(options: RunOptions, recording: Recording) -> StepTimes:
-    """Train as ``options`` say and return the times of the steps, the first process's.
+    """Train with ``options``; return the step times of the first process.
 
-    Raises :class:`OptionError` or NetworkError for what cannot be run.
+    Raises :class:`OptionError` or NetworkError for options that cannot be run.
     """
     recording.check(options)
     if options.processes == 1:
         return _trained(prepare(options), options, recording, 0, recording.trace)
-    # What the processes would fail at is told here, in words.
+    # Checked here for a clear message: in a process it would be a traceback.
     layer_shapes(options.describe_network())
     prepare(options)
     with tempfile.TemporaryDirectory() as folder:

@@ -28,16 +28,16 @@ _AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float
 
 
 def prepare(options: RunOptions) -> DescribedNetwork:
-    """The model on its device, in its memory layout; sets PyTorch's global switches as asked.
+    """Return the model on its device, in its memory layout; set PyTorch's global switches.
 
-    Raises :class:`OptionError` without the GPUs asked for, NetworkError for an impossible network.
+    Raises :class:`OptionError` with too few GPUs, NetworkError for an impossible network.
     """
     if options.device is Device.CUDA:
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
-            raise OptionError("PyTorch finds no CUDA device here; use --device cpu")
+            raise OptionError("PyTorch found no CUDA device: use --device cpu")
         if found < options.processes:
-            raise OptionError(f"--processes {options.processes}: there are {found} GPUs here")
+            raise OptionError(f"--processes {options.processes}: this machine has {found} GPUs")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
@@ -59,7 +59,7 @@ def prepare(options: RunOptions) -> DescribedNetwork:
 
 
 def own_share(options: RunOptions, rank: int) -> Batch:
-    """The images and labels that process ``rank`` trains on."""
+    """Return the images and labels of process ``rank``."""
     whole = synthetic_batch(options.describe_network(), options.batch, options.seed)
     share = slice(rank * options.local_batch, (rank + 1) * options.local_batch)
     return Batch(whole.images[share], whole.labels[share])
@@ -78,8 +78,8 @@ def train(
 
     ``marker`` gets a range around every step (``warm-up N``, then ``iteration N``, N from 0) and
     around its ``forward``, ``loss``, ``backward`` and ``optimizer``. ``step_done`` is called after
-    each step, ``fused`` makes the optimizer one operator. Every step copies the images to the
-    device and ends when that is done.
+    each step, ``fused`` selects the fused optimizer. Every step copies the images to the
+    device and ends with a synchronization.
     """
     images, labels = torch.from_numpy(batch.images), torch.from_numpy(batch.labels)
     if options.layout is Layout.NHWC:

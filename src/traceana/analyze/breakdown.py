@@ -1,4 +1,4 @@
-"""Time by class, and its lines on one screen: both add up to all work, to the nanosecond."""
+"""Time by class, and its lines in the overview: both add up exactly to all work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def breakdown(trace: Trace) -> Result:
-    """Return one row a category and part of it.
+    """Return one row per category and part.
 
     Columns: ``category``, ``part``, ``calls``, ``time_ns`` (sum of durations), ``step_ns`` (mean
     over the measured steps, rounded down; null without steps), ``share`` of all work. Rows are
@@ -83,11 +83,11 @@ class Line:
 
 
 def condensed(breakdown: pl.DataFrame) -> list[Line]:
-    """Return the lines of ``breakdown``: those of depth 0 add up to it, those of depth 1 to the
-    line of depth 0 before them.
+    """Return the lines of ``breakdown``.
 
-    A category of one part is one line; parts and categories with less than 1 % of all work are
-    folded, unless they are the only one that would be.
+    Lines of depth 0 add up to all work, lines of depth 1 to the line of depth 0 before them. A
+    category with one part is one line. Parts and categories with less than 1 % of all work are
+    folded if there are several.
     """
     groups = breakdown.partition_by("category", maintain_order=True)
     shown = [group for group in groups if (group["share"].sum() or 0) >= LEAST_ROW_SHARE]

@@ -1,4 +1,4 @@
-"""The class of activities and of kernel names: a category and, in some, a part of it."""
+"""The class of activities and of kernel names: a category and, in some categories, a part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLAS_LETTER: Final[dict[str, str]] = {
     "c64": "cgemm",
     "c128": "zgemm",
 }
-"""BLAS's names of the products by operand type; TF32 runs behind SGEMM's interface."""
+"""BLAS's names of GEMMs by operand type; TF32 uses SGEMM's interface."""
 
 PARTED_BY_FUNCTION: Final = ("activation", "layout", "collective")
 
@@ -35,23 +35,23 @@ SEARCH: Final = ROLE
 """The category of the trials that an autotuner runs to choose an algorithm."""
 
 SOURCE: Final = ("name_id", "class", "kind", "copy_kind")
-"""The columns of activities that decide the class: equal in these is equal in class."""
+"""The columns of activities that determine the class."""
 
 
 def classified(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return ``rows``, which have the columns of :data:`SOURCE`, with ``category`` and ``part``.
 
     Both are text. ``part`` splits convolutions by algorithm, matrix products by BLAS name
-    (``sgemm``, ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name serves both;
-    ``gemm`` for an unknown precision, ``unknown`` where neither is known), copies by direction,
-    and some categories by function; graphs recorded whole hold kernels and copies that are not
-    apart. It is null in the others.
+    (``sgemm``, ``batched sgemm``; ``sgemm (plain or batched)`` where the kernel's name is the same
+    for both; ``gemm`` for an unknown precision, ``unknown`` where neither is known), copies by
+    direction, and some categories by function. A CUDA graph recorded as one activity holds kernels
+    and copies in one row. ``part`` is null in other categories.
 
-    Add the activities up by :data:`SOURCE` first: text costs more than numbers.
+    Sum the activities by :data:`SOURCE` first: text costs more than numbers.
     """
     kind = pl.col("kind").cast(pl.String)
     direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
-    # The rows may have columns of their own that are called like those of a class.
+    # The rows may have other columns with the names of class columns.
     classes = (
         described(rows.select(SOURCE), trace)
         .with_columns(
@@ -81,11 +81,11 @@ def category_of(rows: pl.DataFrame, trace: Trace) -> pl.Series:
 
 
 def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return ``rows``, which have ``name_id`` and ``class``, with what both stand for.
+    """Return ``rows``, which have ``name_id`` and ``class``, with the columns of both tables.
 
     The columns are those of ``names`` and ``context_rule``. Where the context refined the class of
-    the name, the class columns are the refined ones; ``rule`` stays the name's. What is of an
-    algorithm search has the category :data:`SEARCH`.
+    the name, the class columns are the refined ones; ``rule`` stays the name's. Kernels of an
+    algorithm search have the category :data:`SEARCH`.
     """
     names = trace.names.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"))
     refined = trace.classes.select(
@@ -148,10 +148,10 @@ def _gemm() -> pl.Expr:
 def name_classes(
     names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
 ) -> Result:
-    """Return one row a name, in order: ``name``, the columns of the taxonomy, ``rule``.
+    """Return one row per name, in order: ``name``, the columns of the taxonomy, ``rule``.
 
-    ``given`` holds the names as the user spelt them (mangled), where ``names`` are readable: the
-    rows carry those, to be joined with.
+    ``given`` holds the names as the user gave them (mangled) where ``names`` are demangled: the
+    rows have these names, so that they can be joined.
     """
     frame = classify_names(pl.Series("name", names, dtype=pl.String), rules)
     if given is not None:
@@ -162,11 +162,11 @@ def name_classes(
 def explained_names(
     names: Sequence[str], rules: RuleSet, given: Sequence[str] | None = None
 ) -> Result:
-    """Return one row a name, in order, as :func:`name_classes` does, and why.
+    """Return one row per name, in order, as :func:`name_classes` does, with the reason.
 
-    The further columns: ``reason`` (the deciding rule's own words), ``file`` (which holds it),
-    ``head`` (the part of the name that rules look at) and ``also_matched`` (the ids of the rules
-    that match too and come later, comma-separated).
+    The further columns: ``reason`` (of the deciding rule), ``file`` (of the rule),
+    ``head`` (the part of the name that rules match) and ``also_matched`` (the ids of the rules
+    that also match and come later, comma-separated).
     """
     explained = [explain(name, rules) for name in names]
     why = pl.DataFrame(

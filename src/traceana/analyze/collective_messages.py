@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _OF_BACKEND: Final = r"^(?:gloo|mpi|ucc):"
-"""Operators of backends that perform a collective themselves; their inputs are the rank's input.
-The ``c10d::`` operators around them have outputs among their inputs, and untyped lists."""
+"""Operators of backends that perform a collective; their inputs are the rank's input. ``c10d::``
+operators around them have outputs among their inputs, and untyped lists."""
 
 _LAUNCHES: Final = r"^(?:nccl:|record_param_comms$|c10d::)"
 """PyTorch's operators around the launch of a collective's kernel, outermost last."""
@@ -44,7 +44,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """Return the message of each row of ``collectives``, activities of ``trace``.
 
     ``carries``
-        Whether the row is the collective itself, a kernel or a backend's operator, and not an
+        Whether the row is the collective itself (a kernel or a backend's operator), not an
         operator that starts it.
     ``collective``
         ``all_reduce``, ``all_gather``, …: of a kernel from its recorded arguments, else from the
@@ -83,7 +83,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         .join(_launches(ops, known), on="op", how="left", maintain_order="left")
         .join(annotated, on="range", how="left", maintain_order="left")
     )
-    # How several kernels of one launch share its message is not recorded.
+    # The share of each kernel in the message of a launch with several kernels is not recorded.
     alone = pl.len().over("op", "range", "kind") == 1
     around = pl.when(alone).then(pl.coalesce("annotated_bytes", "message"))
     named = pl.coalesce(
@@ -110,7 +110,7 @@ def messages(collectives: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 def _launches(ops: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Return by ``op`` the ``message`` (bytes), ``group`` and name (``launched``) of its launch.
 
-    Each is from the operator, its only child, or the operator around it: the first that has one.
+    Each is from the operator, its only child, or its parent: the first of these that has it.
     """
     launching = ops.filter(pl.col("name").str.contains(_LAUNCHES)).join(known, on="op", how="left")
     launching = launching.with_columns(_named(pl.col("name")).alias("launched")).rename(

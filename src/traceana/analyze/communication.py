@@ -29,10 +29,10 @@ _ONCE: Final = ("broadcast", "reduce", "send_recv")
 
 
 def communication(trace: Trace) -> Result:
-    """Return one row a step of each rank, in order of rank and time.
+    """Return one row per step of each rank, in order of rank and time.
 
     ``step``, ``rank``, ``process``, ``wall_ns``, ``available_ns``, ``warm_up``
-        The step, its wall time, that times the devices it used, and whether means per step leave
+        The step, its wall time, its wall time times the devices it used, and whether means leave
         it out (:func:`traceana.analyze.steps.measured_steps`). ``rank`` is null where a trace of
         one process does not record it.
     ``collectives``
@@ -102,7 +102,7 @@ def communication(trace: Trace) -> Result:
 
 
 def by_message(trace: Trace) -> Result:
-    """Return one row a collective, message size and number of ranks, most time first.
+    """Return one row per collective, message size and number of ranks, most time first.
 
     ``collective``
         ``all_reduce``, ``all_gather``, …; null where neither arguments nor names record it.
@@ -115,12 +115,12 @@ def by_message(trace: Trace) -> Result:
         Number, a rank's input to all of them, summed durations and their share of the time of all
         collectives. Durations include the time in which a collective waits for other ranks.
     ``exposed_ns``
-        Time in which a collective of the row ran and nothing but collectives on its device.
+        Time in which a collective of the row ran and only collectives ran on its device.
         Collectives that overlap count once in their row, and once in the total.
     ``algbw_bytes_per_s``
         Algorithm bandwidth: message size over time.
     ``busbw_bytes_per_s``
-        Bus bandwidth: that times 2 (n - 1) / n of an all-reduce, (n - 1) / n of an all-gather,
+        Bus bandwidth: algbw times 2 (n - 1) / n of an all-reduce, (n - 1) / n of an all-gather,
         reduce-scatter, all-to-all, gather and scatter, 1 of a broadcast, reduce and send-receive,
         of n ranks. Null unless n is known and at least 2.
     """
@@ -191,7 +191,7 @@ def _in_windows(trace: Trace) -> pl.DataFrame:
 
 
 def _computing(trace: Trace) -> Busy:
-    """Return when each device ran other work than collectives, which can hide a collective."""
+    """Return when each device ran work other than collectives."""
     whole = trace.whole
     computing = work(whole).filter(pl.col("kind").is_in(COMPUTING))
     return Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
@@ -220,7 +220,7 @@ def _classes(trace: Trace) -> pl.DataFrame:
 
 
 def _whole_sum(sizes: pl.Expr, carries: pl.Expr) -> pl.Expr:
-    """Return the sum of the sizes of rows that ``carries``; null where one is unknown or absent."""
+    """Return the sum of the sizes of rows with ``carries``; null where a size is unknown."""
     known = (carries & sizes.is_null()).any().not_() & carries.any()
     return pl.when(known).then(sizes.filter(carries).sum())
 

@@ -1,4 +1,4 @@
-"""The convolutions that ran: by layer, shape, direction and algorithm, with what they executed."""
+"""Convolutions by layer, shape, direction and algorithm, with their executed FLOPs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from traceana.analyze.classes import SEARCH, described
 from traceana.analyze.costs import whole_sum
 from traceana.analyze.executed_flops import SHAPE, executed_by_episode, shapes_of
-from traceana.analyze.layer_rows import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.work import work
 from traceana.result import Result, sums, with_share
 
@@ -23,15 +23,15 @@ _KEYS: Final = (
 
 
 def convolutions(trace: Trace) -> Result:
-    """Return one row a layer, operator, direction, algorithm and shape of convolution.
+    """Return one row per layer, operator, direction, algorithm and shape of convolution.
 
     Columns: ``layer`` (as of :mod:`traceana.analyze.layers`), ``position``, ``operator``,
     ``direction``, ``algorithm``, ``precision`` and ``tensor_core`` (of the kernel with most time),
     :data:`~traceana.analyze.executed_flops.SHAPE` (null where not known), ``count``
-    (convolutions), ``kernels``, ``time_ns`` (without layout changes, but for those of trials),
+    (convolutions), ``kernels``, ``time_ns`` (without layout changes, except those of trials),
     ``layout_ns`` (of the layout changes around them), ``flops`` (of a direct computation),
-    ``executed_flops``, ``tried`` (how many of them were trials of an algorithm search),
-    ``tried_ns`` (their time), ``share`` (of the time of all). Most time first.
+    ``executed_flops``, ``tried`` (number of trials of an algorithm search among them),
+    ``tried_ns`` (their time), ``share`` (of the time of all rows). Most time first.
     """
     each = _each(trace)
     frame = each.group_by(_KEYS).agg(
@@ -57,12 +57,12 @@ def tries_algorithms(trace: Trace) -> bool:
 
 
 def _each(trace: Trace) -> pl.DataFrame:
-    """Return one row a convolution that ran."""
+    """Return one row per convolution."""
     executed = executed_by_episode(trace.ops, trace.episodes)
     episodes = trace.episodes.with_row_index("episode").hstack(
         executed.select("operator", pl.col("direct_flops").alias("flops"), "executed_flops")
     )
-    named = places(trace.layers, by="layer", depth=None).select(
+    named = layer_keys(trace.layers, by="layer", depth=None).select(
         pl.col("layer_row"), pl.col("layer").alias("path"), "position"
     )
     found = (
@@ -77,7 +77,7 @@ def _each(trace: Trace) -> pl.DataFrame:
 
 
 def _timed(trace: Trace) -> pl.DataFrame:
-    """Return by ``episode`` its time, its layer, and what its longest kernel computes with."""
+    """Return by ``episode`` its time, its layer, and the precision of its longest kernel."""
     ran = work(trace).filter(pl.col("episode").is_not_null())
     of_class = described(ran.select("name_id", "class"), trace)
     duration, layout = pl.col("duration"), pl.col("layout")
@@ -85,7 +85,7 @@ def _timed(trace: Trace) -> pl.DataFrame:
     return (
         ran.select("episode", "start", "duration")
         .with_columns(
-            # A trial is on no layer; the operator that asked for it is.
+            # A trial has no layer; the operator that searched has one.
             pl.when(of_class["category"] == SEARCH)
             .then(trace.ops["layer"].gather(ran["op"]))
             .otherwise(ran["layer"])

@@ -48,7 +48,7 @@ def copies(trace: Trace) -> pl.DataFrame:
         CUPTI's copy kind; ``unified_HtoD``, ``unified_DtoH``, ``unified_DtoD`` for migrations of
         unified memory, which no call starts.
     ``host_memory``
-        The kind of host memory; null for copies that do not touch the host's memory.
+        The kind of host memory; null for copies without host memory.
     ``blocking``
         Whether the copying call blocks the host, by the API's documentation (:func:`_blocking`);
         null where the call, or the memory that decides, is not recorded.
@@ -86,10 +86,10 @@ def _direction() -> pl.Expr:
 def _blocking(trace: Trace, frame: pl.DataFrame) -> pl.Series:
     """Return ``blocking`` of each copy.
 
-    Source: CUDA Runtime API, "API synchronization behavior". A call without ``Async`` blocks, but
-    not for copies between devices. A call with ``Async`` blocks for copies within the host alone;
+    Source: CUDA Runtime API, "API synchronization behavior". A call without ``Async`` blocks,
+    except for copies between devices. A call with ``Async`` blocks only for copies within the host;
     from pageable memory the driver stages the bytes and may block (``staged``). With unknown host
-    memory the answer is unknown. Copies of a launched graph and prefetches are asynchronous.
+    memory ``blocking`` is null. Copies of a launched graph and prefetches are asynchronous.
     """
     name = pl.col("name").cast(pl.String)
     traits = trace.calls.select(pl.col("name").unique()).select(
@@ -128,7 +128,7 @@ def _blocking(trace: Trace, frame: pl.DataFrame) -> pl.Series:
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A kind of link between host and device: its rate as such, or by lanes and encoding."""
+    """A kind of link between host and device: its rate, or its lanes and encoding."""
 
     name: str
     bytes_per_s: int | None = None
@@ -138,7 +138,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def peak(self) -> int:
-        """Bytes per second, one way, before any packet's header; rounded down."""
+        """Unidirectional bytes per second, packet headers included; rounded down."""
         if self.bytes_per_s is not None:
             return self.bytes_per_s
         payload, coded = self.encoding
@@ -146,7 +146,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class LinkRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Devices whose name contains one of ``words`` use ``link``; None where it is not known."""
+    """Devices whose name contains one of ``words`` use ``link``; None: unknown."""
 
     words: tuple[str, ...]
     link: str | None = None
@@ -168,19 +168,19 @@ def known_links() -> Links:
 
 
 def link_of(name: str | None, vendor: str | None, compute_capability: str | None) -> Link | None:
-    """Return the link between the host and a device; None where it is not known."""
+    """Return the link between the host and a device; None where unknown."""
     table = known_links()
     words = _words(name or "")
     for entry in table.devices:
         if any(_words(word) in words for word in entry.words):
             return None if entry.link is None else table.links[entry.link]
-    # AMD's architecture numbers look like compute capabilities, but differ.
+    # AMD's architecture numbers have the form of compute capabilities, with another meaning.
     link = table.capabilities.get(compute_capability or "") if vendor == "NVIDIA" else None
     return None if link is None else table.links[link]
 
 
 def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a device and direction whose peak is known.
+    """Return one row per device and direction with a known peak.
 
     Columns: ``rank``, ``device``, ``direction``, ``link`` (its name), ``peak_bytes_per_s``.
     ``devices`` is the canonical table. ``PtoP`` has no rows: those links are not recorded.
@@ -206,7 +206,7 @@ def link_peaks(devices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bandwidth(device: Mapping[str, Any]) -> int | None:
-    """Return the memory bandwidth of the device (bytes/s): the data sheet's, else the trace's."""
+    """Return the device's memory bandwidth (bytes/s), of the data sheet, else of the trace."""
     peaks = peaks_of(device)
     datasheet = peaks.bandwidth if isinstance(peaks, Peaks) else None
     return device["bandwidth_bytes_per_s"] if datasheet is None else int(datasheet)

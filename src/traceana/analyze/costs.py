@@ -1,7 +1,7 @@
-"""What the selected work computes and must move, charged to layers: FLOPs and compulsory bytes.
+"""FLOPs and compulsory bytes of the selected work, charged to layers.
 
 The shapes are those of the trace's operators, of a compiled program's instructions (XLA), or of the
-layer manifest; all charges are rows of one frame.
+layer manifest. All charges are rows of one frame.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 CHARGES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "layer": ROW,  # row of `layers`; null for work on none
+    "layer": ROW,  # row of `layers`; null for work without a layer
     "part": PART,
     "kind": pl.String,
     "formula": pl.String,
     "count": pl.Int64,  # calls
     "flops": pl.Int64,  # of a direct computation; a multiply-accumulate is two
-    "executed_flops": pl.Int64,  # what the algorithm executes; null where it is not known
-    "bytes": pl.Int64,  # compulsory; null where a shape or a type is not known
+    "executed_flops": pl.Int64,  # of the algorithm; null where unknown
+    "bytes": pl.Int64,  # compulsory; null where a shape or a type is unknown
 }
 KEYS: Final = ("layer", "part", "kind", "formula")
 COUNTS: Final = ("flops", "executed_flops", "bytes")
@@ -57,9 +57,9 @@ _MOST_LISTED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """What the selected work computes, and how it is known.
+    """The costs of the selected work, and their sources.
 
-    ``frame`` has the columns of :data:`CHARGES`, a row a layer, part, kind and formula: of the
+    ``frame`` has the columns of :data:`CHARGES`, a row per layer, part, kind and formula: of the
     counted ``operators`` (columns of :func:`priced` and ``layer``), of instructions, and of the
     layers that the manifest counts (``of_model``).
     ``instructions`` are those of :func:`traceana.analyze.flop_coverage.flops_by_run`.
@@ -76,10 +76,10 @@ class Charges:
 
 
 def charges(trace: Trace, model: Manifest | None) -> Charges:
-    """Return what the selected work of ``trace`` computes.
+    """Return the costs of the selected work of ``trace``.
 
-    Shapes are those of the trace's operators; of a compiled program (XLA) those of its
-    instructions; of layers with neither, or with a part of them, those of ``model``.
+    Shapes are those of the trace's operators, for a compiled program (XLA) those of its
+    instructions. Layers without either, or with a part of them, have the shapes of ``model``.
     """
     tree, costs = Tree.of(trace.ops), operator_costs(trace.ops)
     operators = selected_costs(trace, tree, costs)
@@ -127,22 +127,22 @@ def on_flops(trace: Trace, charged: Charges) -> tuple[str, ...]:
 
 
 _CONVOLUTION: Final = r"^conv"
-"""Kinds whose algorithm decides the executed FLOPs."""
+"""Kinds with an algorithm, on which the executed FLOPs depend."""
 
 _PART_OF: Final = {"fprop": "forward", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
 def operator_charges(costs: pl.DataFrame) -> pl.DataFrame:
-    """Return what operators compute, of :func:`selected_costs`, by layer."""
+    """Return the costs of operators (:func:`selected_costs`) by layer."""
     return summed(costs.with_columns(pl.lit(1, pl.Int64).alias("count")))
 
 
 def selected_costs(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
-    """Return the costs of the operators that the selected work was launched by, and ``layer``.
+    """Return the costs of the operators that launched the selected work, with ``layer``.
 
-    ``tree`` and ``known`` are those of all operators. An operator counts if work is of it, or of
-    one inside or around it: around, on a CPU, where an operator's time can stand for all that is
-    inside it.
+    ``tree`` and ``known`` are those of all operators. An operator counts if it, its children or its
+    parents have selected work. Parents count on a CPU, where an operator's time can include that of
+    its children.
     """
     costs = priced(trace, tree, known)
     costs = costs.filter(pl.Series(selected_operators(trace, tree)).gather(costs["op"]))
@@ -150,7 +150,7 @@ def selected_costs(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFra
 
 
 def priced(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
-    """Return what each counted operator and part computes, with ``executed_flops`` beside.
+    """Return the cost of each counted operator and part, with ``executed_flops``.
 
     The other columns are those of :data:`traceana.analyze.operator_flops.COSTS`; ``tree`` and
     ``known`` are those of all operators.
@@ -172,14 +172,14 @@ def priced(trace: Trace, tree: Tree, known: OperatorCosts) -> pl.DataFrame:
 
 
 def _layers(layer: pl.Series, tree: Tree) -> pl.Series:
-    """Return the layer of each operator, or of the nearest around it that has one."""
+    """Return the layer of each operator, or of the nearest parent that has one."""
     return layer.gather(to_rows(tree.nearest(layer.is_not_null().to_numpy())))
 
 
 def selected_operators(trace: Trace, tree: Tree) -> Flags:
-    """Return which operators selected work is of or inside of, and on a CPU around.
+    """Return the operators with selected work of their own, of a child or, on a CPU, of a parent.
 
-    What is inside an operator that launched kernels, and launched none itself, did not compute.
+    A child without kernels, of an operator that launched kernels, did not compute.
     """
     own, around = (np.zeros(trace.ops.height, dtype=np.bool_) for _ in range(2))
     selected = work(trace).filter(pl.col("op").is_not_null())
@@ -189,14 +189,14 @@ def selected_operators(trace: Trace, tree: Tree) -> Flags:
 
 
 def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
-    """Return by operator and part how much more than a direct convolution was executed.
+    """Return by operator and part the executed FLOPs minus those of a direct convolution.
 
-    Null where the algorithm's count is not known for each of its convolutions.
+    Null where the executed FLOPs of one of its convolutions are unknown.
     """
     of_episode = executed_by_episode(trace.ops, trace.episodes)
     activities = work(trace, "episode", "layer")
     role = trace.layers["role"].cast(pl.String).gather(activities["layer"])
-    # Trials compute again what is counted once.
+    # Trials repeat the computation, which counts once.
     ran = activities.filter(role.ne_missing(SEARCH))["episode"].drop_nulls().unique()
     operator = from_rows(of_episode["operator"])
     op = take(counted, operator)
@@ -215,10 +215,10 @@ def _executed(trace: Trace, counted: np.ndarray[tuple[int], np.dtype[np.int64]])
 
 
 def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
-    """Return what the instructions compute that the selected work ran.
+    """Return the costs of the instructions that the selected work ran.
 
-    ``known`` is of :func:`flops_by_run`. The elementwise part of an instruction is not counted, nor
-    what it moves.
+    ``known`` is of :func:`flops_by_run`. The elementwise part and the bytes of an instruction are
+    not counted.
     """
     ran = work(trace).filter(pl.col("instruction").is_not_null())
     runs = executions(ran).join(known, on="instruction", how="inner", maintain_order="left")
@@ -242,8 +242,8 @@ def instruction_charges(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
 def executions(ran: pl.DataFrame, *more: str) -> pl.DataFrame:
     """Return how often each instruction ran, by layer and direction, and the time of its work.
 
-    The columns ``more`` split its work further. One that runs as several kernels ran as often as
-    the rarest of them.
+    The columns ``more`` split its work further. An instruction of several kernels ran as often as
+    the kernel with the fewest calls.
     """
     keys = ("instruction", "layer", "direction", *more)
     return (
@@ -259,13 +259,12 @@ def model_charges(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return the manifest's costs of layers that have no row in ``charged``, and notes.
 
-    Of ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
+    For ``partial`` layers ``charged`` counts a part of the work: the manifest's count replaces it
     where it is larger.
 
-    A layer runs its forward pass once in each step, and in each replica of ``tf.distribute``, in
-    which it has selected work of that direction, and its backward pass likewise; ``model``
-    describes one replica. The first layer with parameters is taken to have no gradient of its
-    input.
+    A layer is counted once per direction in each step, and in each replica of ``tf.distribute``, in
+    which it has selected work of that direction; ``model`` describes one replica. The first layer
+    with parameters counts without the gradient of its input.
     """
     seen = _seen(trace)
     found = paired(trace, model)
@@ -311,7 +310,7 @@ def model_charges(
 
 
 def _missing(model: Manifest, found: Pairing) -> list[str]:
-    """Return notes on the layers of ``model`` without a partner."""
+    """Return notes on the layers of ``model`` that are not in the trace."""
     if found.another:
         return ["layer manifest not used: it describes another model"]
     around = model.around()
@@ -341,9 +340,9 @@ def _some(names: list[str]) -> str:
 
 
 def _seen(trace: Trace) -> dict[int, dict[str, int]]:
-    """Return by layer and direction how often it has selected work: in how many steps and replicas.
+    """Return by layer and direction the number of steps and replicas in which it has selected work.
 
-    Work of no direction counts as forward. A step is one of one process.
+    Work without a direction counts as forward. Each process has its own steps.
     """
     rows = work(trace)
     scope = pl.select(pl.coalesce(rows["scope"], trace.ops["scope"].gather(rows["op"]))).to_series()
@@ -375,12 +374,12 @@ def _shapes(layer: Layer, first: bool) -> Shapes:
 
 
 def whole_sum(column: str) -> pl.Expr:
-    """Return the sum of ``column``, null if any of it is null: a part is no total."""
+    """Return the sum of ``column``, null if any value is null: a partial sum is not a total."""
     return pl.when(pl.col(column).null_count() == 0).then(pl.col(column).sum()).alias(column)
 
 
 def summed(charged: pl.DataFrame) -> pl.DataFrame:
-    """Return ``charged``, which has the columns of ``CHARGES``, with a row a layer and formula."""
+    """Return ``charged``, which has the columns of ``CHARGES``, by layer and formula."""
     return (
         charged.group_by(KEYS, maintain_order=True)
         .agg(pl.col("count").sum(), *(whole_sum(column) for column in COUNTS))

@@ -1,6 +1,6 @@
 """The critical path of each step by class, kernel, layer or operator, or segment by segment.
 
-The path itself is found in ``critical_path.py``; here its stretches are named and summed.
+``critical_path.py`` finds the path; this module labels and sums its stretches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from traceana.analyze.critical_path import (
 )
 from traceana.analyze.critical_waits import BY_EVENT, BY_STREAM, WAITING
 from traceana.analyze.event_waits import distinct_of
-from traceana.analyze.layer_rows import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, matching, to_rows
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 By = Literal["class", "kernel", "layer", "operator", "segment"]
-"""What a row is: a class of segments and its part; a kernel or copy, or else a class; a layer; an
+"""Keys of a row: a class of segments and its part; a kernel or copy, else a class; a layer; an
 operator or annotation; a segment."""
 
 CLASSES: Final = pl.Enum(
@@ -64,7 +64,7 @@ def critical(trace: Trace, by: By = "class") -> Result:
 
     Columns: the keys of ``by`` (:data:`_KEYS`), ``count`` (of segments), ``time_ns`` (their sum
     over the measured steps), ``step_median_ns`` (median over those steps, rounded down), ``share``
-    of all paths. Most time first. With ``by="segment"`` one row a segment, in order, with the
+    of all paths. Most time first. With ``by="segment"`` one row per segment, in order, with the
     columns :data:`_SEGMENT` of :func:`segments`.
     """
     measured = measured_steps(trace)
@@ -72,7 +72,7 @@ def critical(trace: Trace, by: By = "class") -> Result:
     if trace.steps.height:
         path = path.filter(pl.col("step_row").is_in(measured.rows))
     path = path.join(
-        places(trace.whole.layers, "layer", None).select("layer_row", "layer"),
+        layer_keys(trace.whole.layers, "layer", None).select("layer_row", "layer"),
         on="layer_row",
         how="left",
         maintain_order="left",
@@ -88,13 +88,13 @@ def critical(trace: Trace, by: By = "class") -> Result:
 def segments(trace: Trace) -> pl.DataFrame:
     """Return the critical path of every step of ``trace``, in the order of the steps and of time.
 
-    The path is followed from the end of the step: a piece of device work waited for the latest of
-    the work before it on its stream, its launch, and the event that its stream waited for; a call
-    that returned after device work had ended waited for that work; an idle thread waited for the
-    thread that was last active. The segments of a step have no gaps between them, and add up to its
-    window (:func:`traceana.analyze.critical_path.windows`), to the nanosecond.
+    The path is followed from the end of the step. Device work waited for the latest of: the work
+    before it on its stream, its launch, and the event that its stream waited for. A call that
+    returned after device work had ended waited for that work. An idle thread waited for the thread
+    that was last active. The segments of a step have no gaps between them, and add up exactly to
+    its window (:func:`traceana.analyze.critical_path.windows`).
 
-    Columns: ``step_row`` (row of ``steps``; of a trace without steps that of the window), ``step``
+    Columns: ``step_row`` (row of ``steps``, without steps of the window), ``step``
     (its number), ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
     """
     whole = trace.whole
@@ -115,17 +115,17 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFr
     ``class``, ``part``
         ``kernel`` (by category), ``collective`` (by function), ``copy`` (by direction), ``memset``;
         ``launch``: from the return of the launching call to the start of the work; ``sync``: in a
-        call that blocks, after the work it waits for has ended, or without such work; ``host``: in
-        a runtime ``call``, an ``operator``, a ``range``, or else null; ``gap``: idle time of the
+        blocking call, after the work it waits for has ended, or without such work; ``host``: in
+        a runtime ``call``, an ``operator``, a ``range``, else null; ``gap``: idle time of the
         device between dependent work, in order on a ``stream`` or by an ``event``; null where the
         reason or the launch is not recorded.
     ``name``
-        The kernel or copy; of launch, sync and host the call.
+        The kernel or copy; for launch, sync and host the call.
     ``operator``, ``layer_row``
-        Operator, or else the innermost annotation, and row of ``layers``; of launch and gap, of the
+        Operator, else the innermost annotation, and row of ``layers``; for launch and gap, of the
         work that follows.
     ``device``, ``stream``, ``thread``
-        Where it ran; ``thread`` of launch, sync and host.
+        Device and stream of the work; ``thread`` of launch, sync and host.
     """
     on_device = raw.filter(pl.col("what").is_in([WORK, GAP, LAUNCH]))
     on_host = raw.filter(pl.col("what").is_in([SYNC, HOST]) & (pl.col("of") != NONE))
@@ -183,7 +183,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
-    """Return the labels of calls that block and of other time of threads, cut into pieces."""
+    """Return the labels of blocking calls and of other time of threads, cut into pieces."""
     is_sync = (raw["what"] == SYNC).to_numpy()
     of = raw["of"].to_numpy()
     key = of.copy()
@@ -301,7 +301,7 @@ def cut(
     mark = np.concatenate(
         [np.stack((n.start[h], n.end[h]), axis=1).ravel() for n, h in zip(nests, here, strict=True)]
     )
-    # With ranks in place of times, threads can be laid end to end.
+    # Times are replaced by their ranks, so that threads can be concatenated.
     times = distinct_of(np.sort(np.concatenate((mark, begin, end))))
     of_mark, of_begin, of_end = (np.searchsorted(times, part) for part in (mark, begin, end))
     width = len(times)
@@ -310,10 +310,10 @@ def cut(
     after = np.searchsorted(marks, key * width + of_end, side="left")
     inside = np.where(whole, 0, np.maximum(after - first, 0))
     interval = np.repeat(np.arange(len(key)), inside + 1)
-    place = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
-    at = first[interval] + place
+    piece = np.arange(len(interval)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
+    at = first[interval] + piece
     mark_time = np.append(times[marks % width], 0) if len(marks) else np.zeros(1, dtype=np.int64)
-    from_mark, to_mark = place > 0, place < inside[interval]
+    from_mark, to_mark = piece > 0, piece < inside[interval]
     return (
         interval,
         np.where(from_mark, mark_time[np.where(from_mark, at - 1, 0)], begin[interval]),
@@ -322,7 +322,7 @@ def cut(
 
 
 def _named(path: pl.DataFrame) -> pl.DataFrame:
-    """Return ``path`` with a label where the operator or layer is null; names of work alone."""
+    """Return ``path`` with a label where the operator or layer is null; only work has names."""
     is_work = pl.col("device").is_not_null() & ~pl.col("class").is_in(["launch", "gap"])
     return path.with_columns(
         pl.col("operator").fill_null(NO_OPERATOR),
@@ -365,7 +365,7 @@ def _notes(trace: Trace, path: pl.DataFrame, of_steps: tuple[str, ...]) -> tuple
 def _gpu_share(trace: Trace, path: pl.DataFrame) -> tuple[str, ...]:
     """Return the GPU's share of the path, also without host time outside operators and calls.
 
-    The second is comparable with HolisticTraceAnalysis, whose path goes from operator to operator.
+    The second share is comparable with HolisticTraceAnalysis, whose path connects operators.
     """
     if not trace.activities["kind"].is_in(DEVICE_WORK).any():
         return ()

@@ -1,7 +1,7 @@
 """The critical path of each step, followed backwards: its window, and the walk through it.
 
-The walk goes from the end of a window to its begin, along what each piece of work and each thread
-waited for (``critical_waits.py``). ``critical.py`` names the stretches that it finds.
+The walk goes from the end of a window back to its begin, along the waits of device work and of
+threads (``critical_waits.py``). ``critical.py`` labels the stretches.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 WORK, GAP, LAUNCH, SYNC, HOST = range(5)
-"""Kinds of stretches of the path: device work; the time before work since what it waited for ended;
-the time before work since its launch; the rest of a call after what it waited for ended; time of a
-thread."""
+"""Kinds of stretches of the path: device work; the gap between the awaited work and the next; the
+time from a launch to its work; the rest of a call after the awaited work; time of a thread."""
 
 _PROCESS: Final = ("rank", "process")
 _SAME: Final = ("number", "start", "duration", *_PROCESS)
@@ -43,13 +42,13 @@ _NOWHERE: Final[tuple[list[int], list[int]]] = ([], [])
 
 
 def windows(trace: Trace) -> pl.DataFrame:
-    """Return the window of each step of ``trace``, in their order; one a rank without steps.
+    """Return the window of each step of ``trace``, in their order; one per rank without steps.
 
-    A step is complete when its mark has ended and the last work that it launched has ended, on any
-    device. Its window begins with its mark, or when the step before was complete if that is later,
-    and ends when it is complete: the windows of a process do not overlap, and where the host runs
-    ahead they are as long as the device takes. Columns: ``number``, ``rank``, ``process``,
-    ``thread`` (of the mark), ``begin``, ``end``, ``host_end`` (of the mark). Without steps the
+    A step is complete when its marker and the last work that it launched, on any device, have
+    ended. Its window begins with its marker, or with the completion of the step before if that is
+    later, and ends with its completion. The windows of a process do not overlap; where the host
+    runs ahead they are as long as the device takes. Columns: ``number``, ``rank``, ``process``,
+    ``thread`` (of the marker), ``begin``, ``end``, ``host_end`` (of the marker). Without steps the
     window spans all work, calls and operators.
     """
     if trace.steps.is_empty():
@@ -89,7 +88,7 @@ def _threads(trace: Trace) -> pl.DataFrame:
 
 
 def _spans(trace: Trace) -> pl.DataFrame:
-    """Return one window a rank, of a trace without steps."""
+    """Return one window per rank, of a trace without steps."""
     tables = [trace.activities, trace.whole.calls, trace.whole.ops]
     begin, end = pl.col("start"), pl.col("start") + pl.col("duration")
     spans = pl.concat(
@@ -124,9 +123,9 @@ def _spans(trace: Trace) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadKeys:
-    """The key of the thread of each operator, call, range and window; threads of two ranks differ.
+    """The key of the thread of each operator, call, range and window, distinct between ranks.
 
-    A window without a thread has a key that no operator, call or range has.
+    A window without a thread has a key of its own.
     """
 
     ops: Ints
@@ -148,7 +147,7 @@ class ThreadKeys:
 
 
 def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Flags:
-    """Return which rows are of ``rank`` and, if given, of ``process`` or without a process."""
+    """Return the rows of ``rank`` and, if given, of ``process`` or without a process."""
     here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
     if process is not None:
         here &= (pl.col("process") == process).fill_null(value=True)
@@ -156,7 +155,7 @@ def of_process(frame: pl.DataFrame, rank: int | None, process: int | None) -> Fl
 
 
 def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
-    """Return the path of each step, as stretches: the last stretch of a step first.
+    """Return the path of each step as stretches, the last stretch of a step first.
 
     ``steps`` are :func:`windows` with ``step_row``. Columns: ``step_row``, ``begin``, ``end``,
     ``what`` (WORK, GAP, LAUNCH, SYNC, HOST), ``of`` (row of the activity, for SYNC of the call, for
@@ -240,7 +239,7 @@ class Walk:
     """The paths of one process."""
 
     def __init__(self, device: WorkWaits, host: HostWaits) -> None:
-        """Prepare the walk through what device work and threads waited for."""
+        """Prepare the walk along the waits of device work and threads."""
         self._start = device.start.tolist()
         self._end = device.end.tolist()
         self._before = device.before.tolist()
@@ -252,9 +251,9 @@ class Walk:
     def window(self, begin: int, end: int, host_end: int, thread: int) -> Stretches:
         """Return the path of a window: stretches without gaps from ``end`` back to ``begin``.
 
-        It ends with the last work of a device, where that ended when the window does, else on
-        ``thread``. Each stretch of work is an earlier row of :class:`WorkWaits` than the one before
-        it, and no stretch of a thread is empty: the walk ends.
+        The walk starts at the last device work if that ends with the window, else on ``thread``.
+        It terminates: each stretch of work is an earlier row of :class:`WorkWaits` than the one
+        before, and stretches of threads are not empty.
         """
         path = Stretches()
         last = bisect_right(self._end, end) - 1
@@ -272,7 +271,7 @@ class Walk:
     def _along_device(self, path: Stretches, begin: int, work: int) -> tuple[int, int, int]:
         """Follow the device from the end of ``work`` back to a launch or to ``begin``.
 
-        Returns the time, the thread that launched, and the work that was launched.
+        Return the time, the launching thread, and the launched work.
         """
         while True:
             start = self._start[work]
@@ -294,32 +293,32 @@ class Walk:
             work = before
 
     def _along_host(self, path: Stretches, begin: int, at: int, thread: int, limit: int) -> int:
-        """Follow the host from ``at`` back to where a thread waited for the device.
+        """Follow the host from ``at`` back to a wait of a thread for the device.
 
-        Returns the work that it waited for, before row ``limit``, or -1 when ``begin`` is reached.
+        Return the awaited work, before row ``limit``, or -1 when ``begin`` is reached.
         """
         left = at
         while at > begin:
             begins, ends = self._host.spans.get(thread, _NOWHERE)
-            place = bisect_left(begins, at) - 1
-            if place >= 0 and at <= ends[place]:
-                wait = self._waited(thread, begins[place], at, limit)
+            last = bisect_left(begins, at) - 1
+            if last >= 0 and at <= ends[last]:
+                wait = self._waited(thread, begins[last], at, limit)
                 if wait is None:
-                    at = begins[place]
+                    at = begins[last]
                     continue
                 returned, call, work = wait
                 path.add(max(returned, begin), left, HOST, thread)
                 ended = self._end[work]
                 path.add(max(ended, begin), min(returned, left), SYNC, call)
                 return work if ended > begin else _NOBODY
-            # The thread was idle: it may have waited for another thread that was active meanwhile.
-            idle_since = ends[place] if place >= 0 else begin
+            # The thread was idle: it may have waited for another thread that was active then.
+            idle_since = ends[last] if last >= 0 else begin
             other = bisect_right(self._host.handing_end, at) - 1
             if other >= 0 and self._host.handing_end[other] > idle_since:
                 at = max(self._host.handing_end[other], begin)
                 path.add(at, left, HOST, thread)
                 left, thread = at, self._host.handing_thread[other]
-            elif place < 0 and not self._host.spans:
+            elif last < 0 and not self._host.spans:
                 work = min(bisect_right(self._end, at), limit) - 1
                 ended = max(self._end[work], begin) if work >= 0 else begin
                 path.add(ended, left, HOST, _NOBODY)
@@ -330,14 +329,16 @@ class Walk:
         return _NOBODY
 
     def _waited(self, thread: int, since: int, at: int, limit: int) -> tuple[int, int, int] | None:
-        """Return the last wait of a thread that ended in (``since``, ``at``]: when its call
-        returned, the call, and the work that it waited for, before row ``limit``."""
+        """Return the last wait of a thread that ended in (``since``, ``at``].
+
+        The result is the end of its call, the call, and the awaited work, before row ``limit``.
+        """
         waits = self._host.waits.get(thread)
         if waits is None:
             return None
-        place = bisect_right(waits.end, at) - 1
-        while place >= 0 and waits.end[place] > since:
-            if waits.work[place] < limit:
-                return waits.end[place], waits.call[place], waits.work[place]
-            place -= 1
+        last = bisect_right(waits.end, at) - 1
+        while last >= 0 and waits.end[last] > since:
+            if waits.work[last] < limit:
+                return waits.end[last], waits.call[last], waits.work[last]
+            last -= 1
         return None

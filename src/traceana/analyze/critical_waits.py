@@ -1,7 +1,7 @@
-"""What each piece of device work waited for, and what each thread of the host waited for.
+"""The waits of device work and of host threads.
 
-Device work waits for the work before it on its stream, for an event, or for its launch; the host
-waits for the device in calls that block. ``critical_path.py`` follows these dependencies.
+Device work waits for the work before it on its stream, for an event, or for its launch. The host
+waits for the device in blocking calls. ``critical_path.py`` follows these dependencies.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 UNKNOWN, BY_STREAM, BY_EVENT, BY_LAUNCH = range(4)
-"""What a piece of work waited for: nothing recorded, the work before it on its stream, the work
-before an event of another stream, or its launch."""
+"""Kinds of waits of device work: unknown; for the work before it on its stream; for an event of
+another stream; for its launch."""
 
 STREAM: Final = ("device", "context", "stream")
 
@@ -43,9 +43,9 @@ _STREAM_CALL: Final = r"StreamSynchronize"
 _EVENT_CALL: Final = r"EventSynchronize"
 _FREE: Final = r"^(?:cuda|hip)(?:Free(?:Host|Array)?|HostFree)$|^cuMemFree(?:Host)?(?:_v2)?$"
 WAITING: Final = rf"Synchronize|{_FREE}"
-"""Calls that block until work of the device is done; launches and copies can block too.
+"""Calls that block until device work is done; launches and copies can block too.
 
-``cudaMalloc`` does not: it returns while work that was launched before it goes on."""
+``cudaMalloc`` does not block: it returns while earlier work is running."""
 
 STREAM_SYNC: Final = "Stream Sync"
 CONTEXT_SYNC: Final = "Context Sync"
@@ -56,14 +56,14 @@ _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class WorkWaits:
-    """Device work in the order of its end, with what each piece waited for; rows are in that order.
+    """Device work in the order of its end, with its waits.
 
     ``activity`` is the row in ``activities``, ``call`` that of the launching call in ``calls``.
-    ``launched`` is the start of that call, or of the work where no call is recorded; ``returned``
-    its end, or the start of the work if that is earlier, and ``thread`` the key of its thread; both
-    meaningless where no call is recorded. ``blocking``: the host waits in the call. ``before`` is
-    the work that each waited for, always an earlier row, and ``why`` the kind of wait: of several
-    dependencies the latest decides, the stream of equal ones.
+    ``launched`` is the start of that call, or of the work where no call is recorded. ``returned``
+    is the end of the call, or the start of the work if that is earlier; ``thread`` is the key of
+    its thread; both are undefined where no call is recorded. ``blocking``: the host waits in the
+    call. ``before`` is the awaited work, always an earlier row, and ``why`` the kind of wait: the
+    latest dependency counts, the stream's where two are equal.
     """
 
     activity: Ints
@@ -90,7 +90,7 @@ class WorkWaits:
 def work_waits(
     trace: Trace, activities: pl.DataFrame, syncs: pl.DataFrame, call_key: Ints
 ) -> WorkWaits:
-    """Return what each of ``activities`` (with their ``row``) waited for.
+    """Return the waits of ``activities`` (with their ``row``).
 
     ``syncs`` are the synchronization records of the same process; ``call_key`` numbers the threads
     of the trace's calls, NONE for those of another process.
@@ -114,7 +114,7 @@ def work_waits(
     by_none = Ended.of(np.zeros_like(end), end, launched)
     before = _on_stream(by_stream, key, start)
     of_stream = _of_work(end, before)
-    # A call that blocks waits from its start on: what ends meanwhile can have delayed its work.
+    # A blocking call waits from its start: work that ends during the call can have delayed it.
     of_launch = np.where(known, np.where(blocking & (start < ended), called, returned), NEVER)
     waits = wait_records(trace, syncs)
     on = event_keys(waits, streams, "context", "stream")
@@ -157,12 +157,12 @@ def _blocking(
     known: Flags,
     inside: Flags,
 ) -> Flags:
-    """Return which of ``work`` has a launching call that blocked until it, or the work before it on
-    its stream, was done. ``known``: the call is recorded; ``inside``: the work ended in its call.
+    """Return the ``work`` whose launching call blocked until it, or the work before it, was done.
 
-    Those are copies between host memory and device memory, except for asynchronous ones of pinned
-    memory. A copy of unknown host memory is one if it ended in its call. Where every kernel ended
-    in its call, all launches blocked (``CUDA_LAUNCH_BLOCKING``).
+    ``known``: the call is recorded; ``inside``: the work ended in its call. Copies between host and
+    device memory block, except asynchronous ones of pinned memory. A copy of unknown host memory
+    blocked if it ended in its call. Where every kernel ended in its call, all launches blocked
+    (``CUDA_LAUNCH_BLOCKING``).
     """
     whole = trace.whole.activities
     waits = pl.Series([None], dtype=pl.Boolean).extend_constant(None, whole.height)[1:]
@@ -186,13 +186,13 @@ def _key(work: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
 
 def _on_stream(by_stream: Ended, key: Ints, start: Ints) -> Ints:
     """Return the work of the same stream that ended last before each started."""
-    place = by_stream.last(key, start)
+    position = by_stream.last(key, start)
     own = np.empty(len(key), dtype=np.int64)
     own[by_stream.order] = np.arange(len(key))
-    # Work of no duration ended by its own start: take the one before it.
-    place = np.minimum(place, own - 1)
-    same = (place >= 0) & (by_stream.key[place] == key)
-    return np.where(same, by_stream.order[place], NONE)
+    # Work of zero duration ended at its own start: take the row before it.
+    position = np.minimum(position, own - 1)
+    same = (position >= 0) & (by_stream.key[position] == key)
+    return np.where(same, by_stream.order[position], NONE)
 
 
 def _requested(
@@ -204,9 +204,9 @@ def _requested(
     launched: Ints,
     own: Flags,
 ) -> Ints:
-    """Return the time of the last request that the stream of each piece of work wait for an event,
-    after the launch of the work before it on the stream and before its own; NEVER for most.
+    """Return the time of the last event wait requested for the stream of each work, else NEVER.
 
+    The request is after the launch of the work before it on the stream and before its own launch.
     Of ``waits`` (CUPTI's records, which have the stream) those with an ``unknown`` event count. In
     a capture without such records a call of cudaStreamWaitEvent counts for every stream.
     """
@@ -223,23 +223,23 @@ def _requested(
     last[order[1:]] = np.where(same, launched[order][:-1], NEVER)
     index = np.argsort(when, kind="stable")
     waiting_calls = Ended.of(waiting[index], when[index], when[index])
-    place = waiting_calls.last(of, launched)
-    requested = take(waiting_calls.end, place)
-    return np.where((place != NONE) & (requested > last), requested, NEVER)
+    position = waiting_calls.last(of, launched)
+    requested = take(waiting_calls.end, position)
+    return np.where((position != NONE) & (requested > last), requested, NEVER)
 
 
 def _by_event(by_none: Ended, requested: Ints, floor: Ints, start: Ints) -> Ints:
-    """Return the work that each piece of work waited for by an event that is not recorded, or NONE.
+    """Return the work awaited by each work through an unrecorded event, or NONE.
 
-    Of all work launched before the wait was requested, on any stream, it is the one that ended last
-    before the waiting work started, if that is after its other dependencies (``floor``).
+    It is the work that ended last before the waiting work started, of all work launched before the
+    wait was requested, on any stream, if that is after the other dependencies (``floor``).
     """
     result = np.full(len(start), NONE, dtype=np.int64)
     waiting = np.flatnonzero(requested != NEVER)
     found = by_none.last_launched(
         np.zeros(len(waiting), dtype=np.int64), floor[waiting], start[waiting], requested[waiting]
     )
-    # Work of no duration must not wait for itself.
+    # Work of zero duration must not wait for itself.
     result[waiting] = np.where(found < waiting, found, NONE)
     return result
 
@@ -258,7 +258,7 @@ def _of_work(end: Ints, rows: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ThreadWaits:
-    """Calls of one thread that returned after work of the device had ended, by their end."""
+    """Calls of one thread that returned after device work had ended, by their end."""
 
     end: list[int]
     call: list[int]
@@ -271,8 +271,8 @@ class HostWaits:
     """The threads of a process.
 
     ``spans`` are, by thread, the intervals with a call or an operator, disjoint and in order.
-    ``handing_end`` are the ends of the spans of all threads that can hand work over to another, in
-    order (those that launch, and those of the backward pass), ``handing_thread`` their threads.
+    ``handing_end`` are the ends of the spans of all threads that can pass work to another thread
+    (launching threads, and those of the backward pass), in order; ``handing_thread`` their threads.
     """
 
     spans: dict[int, tuple[list[int], list[int]]]
@@ -325,7 +325,7 @@ def _waits(
     by_name = np.flatnonzero(matching(calls["name"], WAITING) & (call_key != NONE))
     records = _wait_records(trace, syncs)
     by_record = from_rows(records["call"])
-    # A record has more than the name of the call: the stream, the context.
+    # A record has the stream and the context, besides the name of the call.
     by_name_alone = np.setdiff1d(by_name, by_record)
     rows = np.concatenate((by_name_alone, by_record))
     begin = calls["start"].to_numpy()[rows]
@@ -333,7 +333,7 @@ def _waits(
     work = device.by_none.last_launched(np.zeros_like(rows), begin, end, begin)
     names = calls["name"].gather(rows)
     of_event, of_stream = matching(names, _EVENT_CALL), matching(names, _STREAM_CALL)
-    # Streams by device: contexts of several devices can have the same number, or none.
+    # Streams by device: contexts of several devices can have equal numbers, or null.
     devices = device.streams.select(pl.struct("device", "context").rank("dense"))
     of_device = devices.to_series().cast(pl.Int64).to_numpy()[device.stream]
     for queues, meant in ((device.stream, of_stream), (of_device, ~of_event & ~of_stream)):
@@ -369,7 +369,7 @@ def _waits(
 
 
 def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
-    """Return the records of the host's waits, one a call, with ``requested``, the call's start."""
+    """Return the records of the host's waits, one per call, with ``requested``, its start."""
     names = trace.names["name"].gather(syncs["name_id"])
     records = syncs.filter((names != STREAM_WAIT) & syncs["call"].is_not_null()).unique(
         "call", keep="first", maintain_order=True
@@ -382,8 +382,8 @@ def _wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
 def _blocking_launches(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
     """Return the work that launching calls waited for, and the calls.
 
-    It is the work that the call launched, if that ended in the call, or else what that work waited
-    for: a copy of pageable memory can go on after its call has returned.
+    It is the work that the call launched, if that ended in the call, else the work awaited by that:
+    a copy of pageable memory can continue after its call has returned.
     """
     whole = trace.whole.calls
     work = np.flatnonzero(device.blocking)
@@ -400,17 +400,17 @@ def _blocking_launches(trace: Trace, device: WorkWaits) -> tuple[Ints, Ints]:
 def _emptied(device: WorkWaits, key: Ints, begin: Ints, end: Ints) -> Ints:
     """Return the work that emptied a queue (``key`` of each piece) between ``begin`` and ``end``.
 
-    It is the last to end of all that was launched there before ``begin``. Of several queues the
-    last one counts; NONE where none became empty in that time.
+    It is the last to end of the work launched there before ``begin``. Of several queues the last
+    one counts; NONE where all queues still had work.
     """
     found = np.full(len(begin), NONE, dtype=np.int64)
     order = np.lexsort((device.launched, key))
     edges = np.searchsorted(key[order], np.append(np.unique(key), key.max(initial=0) + 1))
     for low, high in itertools.pairwise(edges.tolist()):
         rows = order[low:high]
-        place = np.searchsorted(device.launched[rows], begin, side="left") - 1
+        position = np.searchsorted(device.launched[rows], begin, side="left") - 1
         # Rows are in the order of their ends: the greatest so far ends last.
-        last = take(np.maximum.accumulate(rows), np.maximum(place, NONE))
+        last = take(np.maximum.accumulate(rows), np.maximum(position, NONE))
         ended = take(device.end, last)
         empty = (last != NONE) & (ended > begin) & (ended <= end)
         found = np.where(empty, np.maximum(found, last), found)

@@ -1,6 +1,6 @@
-"""What each device did with its time: busy, idle, launches, copies and collectives not overlapped.
+"""Time of each device: busy, idle, launches, exposed copies and collectives.
 
-``busy`` is the short table of the overview, ``devices`` the one beside the causes of idle time.
+``busy`` is the short table of the overview, ``devices`` the table of ``traceana idle``.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _COLUMNS: Final = (
 
 
 def busy(trace: Trace) -> Result:
-    """Return one row a device that worked.
+    """Return one row per device with work.
 
     Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``work_span_ns``
-    (from there to the end of its last), ``span_ns`` (of the capture, or of the selected steps: the
-    windows of ``idle``), ``busy_ns`` (union of all activities in it), ``kernel_ns`` (union of the
+    (from there to the end of its last), ``span_ns`` (of the capture, or of the selected steps, as
+    in ``idle``), ``busy_ns`` (union of all activities in it), ``kernel_ns`` (union of the
     kernels, and of CUDA graphs recorded as one activity), ``memops_only_ns`` (busy without a
     kernel: copies and memsets), ``idle_ns`` (``span_ns - busy_ns``), ``sum_ns`` (sum of the
     durations: more than ``busy_ns`` where streams overlap).
@@ -103,7 +103,7 @@ def busy(trace: Trace) -> Result:
 
 
 def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
-    """Return one row a device that worked.
+    """Return one row per device with work.
 
     ``span_ns``, ``busy_ns``, ``idle_ns``, ``idle_share``
         Length of the analyzed windows, the union of all work in them, from any step, and the rest;
@@ -119,7 +119,7 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
         The union of the kernels of collectives, and its part that no other kernel overlaps.
 
     For the CPU (traces without GPU work) all from ``launches`` on are null, and ``kernel_ns`` is
-    its busy time. ``found`` is :func:`traceana.analyze.idle.idle_time`, where it is at hand.
+    its busy time. ``found`` is :func:`traceana.analyze.idle.idle_time`, if already computed.
     """
     found = found or idle_time(trace)
     windows = found.windows
@@ -154,7 +154,7 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
 
 
 def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:
-    """Return the unions of all work, of kernels, of copies, of collectives, and of some together.
+    """Return the unions of all work, of kernels, of copies, of collectives, and of combinations.
 
     ``with_copies``: kernels and copies; ``compute``: kernels except collectives.
     """
@@ -183,19 +183,19 @@ def _union(work: Sequence[DeviceWork], rows: Flags) -> Busy:
 
 
 def launches(trace: Trace, measured: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Return one row a ``rank`` and ``device`` with work that calls launched.
+    """Return one row per ``rank`` and ``device`` with work that calls launched.
 
     ``launches``
         Calls that launched work of any kind. ``step_launches``: mean over the measured steps.
     ``launch_bound``, ``launch_bound_ns``, ``launch_bound_share``
-        Launch-bound kernels: their launching call lasts longer than all that it launched. Number,
+        Launch-bound kernels: their launching call takes longer than all work it launched. Number,
         summed time, and share of the kernels whose launch is recorded.
     ``launch_delay_median_ns``, ``launch_delay_p95_ns``
         Launch delay: from the end of the launching call to the start of the kernel. Median and 95th
         percentile, the lower of two; negative where the kernel starts before the call returns.
 
-    ``measured`` is :func:`traceana.analyze.idle_gaps.measured_of` the trace's steps, where it is at
-    hand.
+    ``measured`` is :func:`traceana.analyze.idle_gaps.measured_of` the trace's steps, if already
+    computed.
     """
     if measured is None:
         measured = measured_of(trace, device_steps(trace))
@@ -243,7 +243,7 @@ def _first_of_each(calls: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """Of launched work: which rows are kernels, which are launch-bound, duration, launch delay."""
+    """Launched work: which rows are kernels, which are launch-bound, durations, launch delays."""
 
     kernel: Flags
     bound: Flags
@@ -256,7 +256,7 @@ class _Kernels:
         kernel = launched["kind"].is_in(["kernel", "graph"]).to_numpy()
         call, duration = launched["call"].to_numpy(), launched["duration"].to_numpy()
         took = trace.calls["duration"].to_numpy()
-        # Sums are exact: the work of one call lasts less than 2**53 ns, a hundred days.
+        # Sums are exact: the work of one call takes less than 2**53 ns, a hundred days.
         of_call = np.bincount(call[kernel], duration[kernel], minlength=len(took))
         returned = (trace.calls["start"].to_numpy() + took)[call]
         delay = launched["start"].to_numpy() - returned

@@ -1,8 +1,8 @@
-"""Waits for CUDA events: which work waited behind one, and which work the event was recorded after.
+"""Waits for CUDA events: the waiting work, and the work after which the event was recorded.
 
-The causes of gaps and the critical path both need it. Where CUPTI recorded the wait and its event,
-the work is known; else it is inferred: from the calls of the launching thread, and from what ended
-last. ``ANY`` and ``NO_WORK`` stand for a stream that is not known, and for one without work.
+Used for the causes of gaps and for the critical path. Where CUPTI recorded the wait and its event,
+the work is known. Else it is inferred from the calls of the launching thread and from the work that
+ended last. ``ANY`` is an unknown stream, ``NO_WORK`` a stream without work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 STREAM_WAIT: Final = "Stream Wait Event"
-"""The name that readers give to CUPTI's record of a stream's wait for an event."""
+"""The readers' name of CUPTI's record of a stream's wait for an event."""
 
 WAIT_CALL: Final = r"^(?:cuda|cu|hip)StreamWaitEvent"
 """Calls that make a stream wait for an event."""
@@ -33,9 +33,9 @@ _RECORD: Final = ["rank", "process", "event_correlation"]
 
 
 def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
-    """Return those of ``syncs``, synchronization records, that are waits of streams for an event.
+    """Return the waits of streams for an event among ``syncs``, synchronization records.
 
-    Further column: ``requested``, the start of the requesting call, or else of the record (ns).
+    Further column: ``requested``, the start of the requesting call, else of the record (ns).
     """
     names = trace.names.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"), "name")
     wanted = names.filter(pl.col("name") == STREAM_WAIT)["name_id"]
@@ -45,10 +45,10 @@ def wait_records(trace: Trace, syncs: pl.DataFrame) -> pl.DataFrame:
 
 
 def keys_of(syncs: pl.DataFrame, keys: pl.DataFrame, *columns: str) -> Ints:
-    """Return the key of the stream or context of each record: :data:`ANY` where it is not recorded
-    or several have that number, :data:`NO_WORK` where nothing ran on it.
+    """Return the key of the stream or context of each record.
 
-    ``columns`` identify it in ``syncs`` and in ``keys``; a record's device can be wrong.
+    :data:`ANY` where it is not recorded or its number is ambiguous, :data:`NO_WORK` where nothing
+    ran on it. ``columns`` identify it in ``syncs`` and in ``keys``; a record's device can be wrong.
     """
     several = pl.len() > 1
     known = keys.group_by(columns).agg(pl.when(several).then(ANY).otherwise(pl.col("key").first()))
@@ -81,8 +81,8 @@ def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launch
     the start of its launch.
 
     It is the last work launched on the event's stream before the call that recorded the event, or,
-    where that call is not recorded, before the one that waits. ``NO_WORK`` where nothing was
-    launched there before, ``ANY`` where the stream of the event is not known.
+    where that call is not in the trace, before the waiting call. ``NO_WORK`` where nothing was
+    launched there before, ``ANY`` where the stream of the event is unknown.
     """
     wanted = waits["event_correlation"].drop_nulls().unique()
     calls = trace.whole.calls.select("rank", "process", "correlation", "start")
@@ -94,18 +94,18 @@ def recorded_work(trace: Trace, waits: pl.DataFrame, on: Ints, key: Ints, launch
     index = np.argsort(launched, kind="stable")
     order = Ended.of(key[index], launched[index], launched[index])
     # A launching call and a recording call never start at the same time.
-    place = order.last(np.maximum(on, 0), recorded.fill_null(waits["requested"]).to_numpy() - 1)
-    found = take(index, take(order.order, place))
+    position = order.last(np.maximum(on, 0), recorded.fill_null(waits["requested"]).to_numpy() - 1)
+    found = take(index, take(order.order, position))
     return np.select([on < 0, found == NONE], [on, NO_WORK], found)
 
 
 def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) -> Ints:
-    """Return for each piece of work the work that its stream waited for since the one before.
+    """Return for each work the one that its stream waited for since the work before it.
 
     ``waiting`` is the key of the waiting stream, ``when`` the time of the request, and ``work`` of
-    :func:`recorded_work`. Of several waits the work that ended last counts; NONE where there is no
-    wait. The awaited work is numbered in the order of its end; ``key`` and ``launched`` are of the
-    work that may have waited.
+    :func:`recorded_work`. Of several waits the work that ended last counts; NONE without a wait.
+    The awaited work is numbered in the order of its end; ``key`` and ``launched`` are of the
+    possibly waiting work.
     """
     result = np.full(len(key), NONE, dtype=np.int64)
     order = np.lexsort((launched, key))
@@ -151,22 +151,24 @@ class Ended:
         return cls(order, key[order], end[order], merged, rank, tree)
 
     def last(self, key: Ints, until: Ints) -> Ints:
-        """Return the place in ``order`` of the last of ``key`` that ended by ``until``, or NONE."""
+        """Return the position in ``order`` of the last of ``key`` that ended by ``until``."""
         if not len(self.order):
             return np.full(len(key), NONE, dtype=np.int64)
-        place = self._after(key, until) - 1
-        return np.where((place >= 0) & (self.key[place] == key), place, NONE)
+        position = self._after(key, until) - 1
+        return np.where((position >= 0) & (self.key[position] == key), position, NONE)
 
     def last_launched(self, key: Ints, after: Ints, until: Ints, before: Ints) -> Ints:
-        """Return the row of the last that ended in (``after``, ``until``] and was launched before
-        ``before``; NONE where there is none."""
+        """Return the row of the last work that ended in (``after``, ``until``].
+
+        Only work launched before ``before`` counts; NONE without such work.
+        """
         if not len(self.order):
             return np.full(len(key), NONE, dtype=np.int64)
         size = len(self._tree) // 2
         node = self._after(key, until) + size
         found = np.zeros(len(node), dtype=np.int64)
         while (node > 1).any():
-            # In front of a right child are its left sibling, and what is in front of their parent.
+            # Before a right child come its left sibling, and the nodes before their parent.
             sibling = np.where(node & 1, node - 1, 0)
             hit = (sibling > 0) & (self._tree[sibling] < before)
             found = np.where(hit, sibling, found)
@@ -175,12 +177,12 @@ class Ended:
             below = (found > 0) & (found < size)
             right = np.where(below, 2 * found + 1, 1)
             found = np.where(below, np.where(self._tree[right] < before, right, right - 1), found)
-        place = np.maximum(found - size, 0)
-        known = (found > 0) & (place >= self._after(key, after))
-        return np.where(known, self.order[place], NONE)
+        position = np.maximum(found - size, 0)
+        known = (found > 0) & (position >= self._after(key, after))
+        return np.where(known, self.order[position], NONE)
 
     def _after(self, key: Ints, until: Ints) -> Ints:
-        """Return the place after all smaller keys and what of ``key`` ended by ``until``."""
+        """Return the position after all smaller keys and the work of ``key`` ended by ``until``."""
         rank = np.searchsorted(self._rank, until, side="right")
         return np.searchsorted(self._merged, key * (len(self._rank) + 1) + rank, side="left")
 
@@ -223,7 +225,7 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedGaps:
-    """Gaps of one device that began after the work after them had been launched.
+    """Gaps of one device that began after the next work had been launched.
 
     ``before`` and ``after`` are rows of activities, ``call`` of the call that launched ``after``.
     """
@@ -242,7 +244,7 @@ class LaunchedGaps:
 
 
 class EventWaits:
-    """The work of a trace that was launched after its stream was made to wait for an event.
+    """The work of a trace that was launched after a wait of its stream for an event.
 
     With CUPTI's records, a wait counts for the next work launched on the waiting stream; without
     them, for the next work that the calling thread launched on any stream.
@@ -264,19 +266,18 @@ class EventWaits:
             return
         calls, threads = launches.call_start, launches.call_thread
         waits = np.flatnonzero(matching(trace.calls["name"], WAIT_CALL))
-        # By call; of recorded waits by activity.
+        # By call; recorded waits by activity.
         self._waits = _next_launches(
             (threads[waits], calls[waits]), (threads, calls), launches.launching
         )
 
     def awaited(self, gaps: LaunchedGaps) -> tuple[Ints, Ints]:
-        """Return the rows of ``gaps`` in which the next work waits for an event, and the awaited
-        activities.
+        """Return the rows of ``gaps`` whose next work waits for an event, and the awaited work.
 
         That is the work after which the event was recorded, where the trace has the event, if it
         ended in the gap. Else it is the work of the process on another device that ended last in
-        the gap, else what ended last on the same device, if on another stream. Without any, the
-        wait does not explain the gap.
+        the gap, else the work that ended last on the same device, if on another stream. Without
+        such work the wait does not explain the gap.
         """
         found = self._known(gaps)
         waiting = self._waits[gaps.after if self._recorded else gaps.call] & (found == NONE)
@@ -287,7 +288,7 @@ class EventWaits:
         return known, found[known]
 
     def _find_recorded(self, waits: pl.DataFrame, launches: Launches) -> None:
-        """Find the work behind ``waits``, and the work before the events that are recorded."""
+        """Find the work after ``waits``, and the work before the recorded events."""
         works = (self._trace.activities["kind"] != "sync").to_numpy()
         row = np.flatnonzero(works)
         streams_of_work = self._trace.activities.select(self._STREAM)[row]
@@ -295,7 +296,7 @@ class EventWaits:
         streams = streams_of_work[first_rows(of_work)].with_row_index("key")
         key = np.full(len(works), NONE, dtype=np.int64)
         key[row] = of_work
-        # The context may be the event's: then a stream number that is unique in the process counts.
+        # The context may be the event's: then a stream number unique in the process counts.
         waiting = keys_of(waits, streams, *self._IN_CONTEXT)
         in_process = keys_of(waits, streams, *self._IN_PROCESS)
         waiting = np.where(waiting == NO_WORK, in_process, waiting)
@@ -318,13 +319,15 @@ class EventWaits:
         )
         behind = np.flatnonzero(_next_launches((waiting, requested), (key, launched), works))
         found = take(awaitable, awaited(waiting, requested, work, key[behind], launched[behind]))
-        # Work waits for what is before it on its own stream anyway.
+        # Work always waits for the work before it on its own stream.
         other = (found != NONE) & (key[found] != key[behind])
         self._waiting_known, self._awaited_known = behind[other], found[other]
 
     def _known(self, gaps: LaunchedGaps) -> Ints:
-        """Return the work that a recorded event made the next work wait for, if it ended in the
-        gap; else NONE."""
+        """Return the work awaited by the next work through a recorded event; else NONE.
+
+        It counts if it ended in the gap.
+        """
         found = np.full(len(gaps.after), NONE, dtype=np.int64)
         at = np.searchsorted(self._waiting_known, gaps.after)
         rows = np.flatnonzero(np.append(self._waiting_known, NONE)[at] == gaps.after)
@@ -335,7 +338,7 @@ class EventWaits:
         return found
 
     def _inferred(self, gaps: LaunchedGaps) -> Ints:
-        """Return the work that the next work may have waited for, where the event is not known."""
+        """Return the work that the next work may have waited for, where the event is unknown."""
         stream = self._trace.activities["stream"]
         own, before = (stream.gather(to_rows(rows)) for rows in (gaps.after, gaps.before))
         beside = (own != before).fill_null(value=False).to_numpy()
@@ -386,7 +389,7 @@ def _ends(trace: Trace, rows: Ints) -> Ints:
 
 
 def _next_launches(waits: tuple[Ints, Ints], launches: tuple[Ints, Ints], launched: Flags) -> Flags:
-    """Return which ``launches`` come next after one of ``waits``, on its stream or thread.
+    """Return the ``launches`` that come next after one of ``waits``, on its stream or thread.
 
     Both are the number of a stream or thread, and a time; a launch at the time of the wait is not
     after it. Only the ``launches`` that are ``launched`` count.
@@ -411,7 +414,7 @@ def _next_launches(waits: tuple[Ints, Ints], launches: tuple[Ints, Ints], launch
     there = first < len(started)
     first, requested, key = first[there], requested[there], key[there]
     first = first[(started[first] > requested) & (of_rows[first] == key)]
-    # Of several that start at the same time, all come next.
+    # Launches that start at the same time all count.
     group = np.cumsum(np.concatenate(([0], started[1:] != started[:-1])))
     next_ones = np.zeros(len(started), dtype=np.bool_)
     next_ones[group[first]] = True

@@ -1,4 +1,4 @@
-"""The convolutions of a trace: their extents, by its operators, and what they executed."""
+"""The convolutions of a trace: their extents, by its operators, and their executed FLOPs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from traceana.flops.registry import MOST_INPUTS
 
 NAMES: Final = (*FORWARD, *BACKWARD)
 CALL: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT)
-"""The columns of an operator that describe its convolution, as ``read`` takes them."""
+"""The columns of an operator that describe its convolution: arguments of ``read``."""
 
 _EXTENTS: Final = pl.List(pl.Int64)
 SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -48,7 +48,7 @@ SHAPE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 def read(
     name: str, shapes: str | None, types: str | None, inputs: str | None, output: str | None
 ) -> tuple[Convolution, int | None] | Refusal:
-    """Return the convolution of a call and the bytes of an element, or why they are not known."""
+    """Return the convolution of a call and the bytes of an element, or the reason without."""
     try:
         hint = None if output is None else Call.decode("", output).shape(0)
         call = Call.decode(name, shapes, types, inputs, output=hint)
@@ -64,7 +64,7 @@ def read(
 
 def shapes_of(ops: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
     """Return ``operator`` (row of ``ops``) and :data:`SHAPE` of those ``wanted`` that have them."""
-    # Hints look at convolutions, their gradients and the nodes around these.
+    # Hints come from convolutions, their gradients and the nodes around these.
     names = ops.select(pl.col("name").unique()).filter(
         pl.col("name").cast(pl.String).str.contains("(?i)conv")
     )
@@ -93,7 +93,7 @@ def _row(name: str, *call: Any) -> tuple[Any, ...]:
 EXECUTED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "episode": pl.UInt32,  # row of `episodes`
     "operator": pl.UInt32,  # row of `ops` with the shapes
-    "direct_flops": pl.Int64,  # of a direct convolution; null where the shapes are not known
+    "direct_flops": pl.Int64,  # of a direct convolution; null where the shapes are unknown
     "executed_flops": pl.Int64,  # null with a `reason`
     "reason": pl.String,
 }
@@ -104,11 +104,11 @@ _KEY: Final = (*CALL, "algorithm", "direction")
 
 
 def executed_by_episode(ops: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
-    """Return what each convolution of ``episodes`` executed: columns of :data:`EXECUTED`.
+    """Return the FLOPs of each convolution of ``episodes``: columns of :data:`EXECUTED`.
 
-    The shapes are those of the operator that launched it, or of the nearest around it that has
-    them. Where the stride was not recorded and an algorithm ran that takes a stride of 1 only, it
-    was 1. Formulas run on the distinct pairs of call and algorithm.
+    The shapes are those of the operator that launched it, or of the nearest parent that has them.
+    Where the stride was not recorded and the algorithm supports only a stride of 1, it was 1.
+    Formulas are evaluated once per distinct pair of call and algorithm.
     """
     named = with_hints(ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op"))
     calls = named.filter(pl.col("name").is_in(NAMES)).select(CALL).unique()

@@ -1,4 +1,4 @@
-"""What is in a trace: the facts that ``traceana info`` prints."""
+"""The facts of a trace that ``traceana info`` prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEASURED: Final = tuple(COUNTERS)[tuple(COUNTERS).index("duration") : -1]
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    """Return the facts of ``trace`` as plain Python values that JSON can hold.
+    """Return the facts of ``trace`` as plain Python values for JSON.
 
     Counts are numbers of rows, times nanoseconds; ``memcpy`` maps a direction to its count,
     ``ledger`` lists the entries of the integrity ledger. See ``docs/json.md`` for each key.
@@ -69,7 +69,7 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def span_ns(trace: Trace) -> int | None:
-    """Return the time from the first to the end of the last work of the trace; null without."""
+    """Return the time from the first to the end of the last work; None without work."""
     activities = work(trace)
     if activities.is_empty():
         return None
@@ -92,7 +92,7 @@ def _copies(activities: pl.DataFrame) -> dict[str, int]:
 
 
 def _counters(trace: Trace) -> dict[str, Any] | None:
-    """Return what Nsight Compute measured; null without any of it."""
+    """Return the facts of the counters of Nsight Compute; null without counters."""
     counters = trace.counters
     if counters.is_empty():
         return None
@@ -106,7 +106,7 @@ def _counters(trace: Trace) -> dict[str, Any] | None:
 
 
 def _devices(trace: Trace) -> list[dict[str, Any]]:
-    """Return the devices that worked and those that the file describes."""
+    """Return the devices with work and those that the file describes."""
     working = work(trace).group_by("rank", "device").agg(pl.len().alias("activities"))
     known = trace.devices.with_columns(pl.col("device").cast(pl.Int32))
     return (
@@ -118,7 +118,7 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _ranks(trace: Trace) -> list[dict[str, Any]]:
-    """Return the ranks of a distributed run with their files; none for a single recording."""
+    """Return the ranks of a distributed run with their files; empty for a single recording."""
     files = trace.meta.properties.get("ranks", {})
     counted = (
         work(trace)
@@ -138,9 +138,9 @@ def _ranks(trace: Trace) -> list[dict[str, Any]]:
 
 
 def as_table(known: Mapping[str, Any]) -> Result:
-    """Return facts as rows of ``fact`` and ``value`` (text); those unknown are left out.
+    """Return facts as rows of ``fact`` and ``value`` (text); unknown facts are left out.
 
-    Facts that hold others are rows of ``devices.0.name`` and the like.
+    Nested facts are rows such as ``devices.0.name``.
     """
     rows = [(fact, str(value)) for fact, value in _flat(known) if value is not None]
     schema = {"fact": pl.String, "value": pl.String}

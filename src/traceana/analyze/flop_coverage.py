@@ -1,4 +1,4 @@
-"""Which work has a FLOP count, and why the rest has none."""
+"""Which work has a FLOP count, and the reason where it has none."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ NOT_LAUNCHED: Final = "no launching operator in the trace"
 NO_PRODUCT: Final = "XLA: only convolutions and GEMMs are counted"
 
 COUNTED: Final = (PASSIVE, AROUND, PARTLY, BY_MODEL, MOVES)
-"""Reasons that leave out no work, or not all of it."""
+"""Reasons of work that is counted elsewhere, or in part."""
 
 PRODUCTS: Final = ("conv", "gemm", "attention", "rnn")
-"""Categories of what most FLOPs are of."""
+"""Categories with most FLOPs."""
 
 NO_ARITHMETIC: Final = ("memcpy", "memset", "collective", "layout")
-"""Categories of what moves data."""
+"""Categories that move data."""
 
 
 def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
-    """Return of each operator why it has no count; null where it, or one around it, has one."""
+    """Return the reason why each operator has no count; null where it or a parent has one."""
     rows = len(tree.parent)
     counted, computes, gap, whole = (np.zeros(rows, dtype=np.bool_) for _ in range(4))
     counted[costs.costs["op"].to_numpy()] = True
@@ -64,11 +64,10 @@ def reasons(tree: Tree, costs: OperatorCosts) -> pl.Series:
 
 
 def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame) -> pl.DataFrame:
-    """Return for each row of ``work(trace)`` whether its FLOPs are counted.
+    """Return for each row of ``work(trace)`` its counted operator or the reason without a count.
 
     Columns: ``op``, the counted operator around it, else its own; ``reason`` why it has no count,
-    null where it has one. The only source of these, for every command. ``known`` is of
-    :func:`flops_by_run`.
+    null where it has one. All commands use this table. ``known`` is of :func:`flops_by_run`.
     """
     rows = work(trace)
     counted = np.zeros(trace.ops.height, dtype=np.bool_)
@@ -100,7 +99,7 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
         pl.lit(op).alias("op"),
         pl.when(left & category.cast(pl.String).is_in(NO_ARITHMETIC))
         .then(pl.lit(MOVES))
-        # Of XLA the products alone are counted, in whatever table their kernels are.
+        # XLA: only products are counted.
         .when(left & known_class & pl.col("op").is_not_null() & bool(trace.instructions.height))
         .then(pl.lit(NO_PRODUCT))
         .otherwise(reason)
@@ -109,26 +108,26 @@ def coverage(trace: Trace, tree: Tree, costs: OperatorCosts, known: pl.DataFrame
 
 
 def counted(reason: pl.Expr) -> pl.Expr:
-    """Return which work has its FLOPs counted: rates are over its time."""
+    """Return the work with counted FLOPs: rates are over its time."""
     return reason.is_null() | reason.is_in([PASSIVE, AROUND, BY_MODEL])
 
 
 def without_count(reason: pl.Expr) -> pl.Expr:
-    """Return which work has no FLOP count, though it may compute."""
+    """Return the work without a FLOP count that may compute."""
     return reason.is_not_null() & ~reason.is_in(COUNTED)
 
 
 def incomplete(reason: pl.Expr) -> pl.Expr:
-    """Return which work makes the count of the layer around it a partial one.
+    """Return the work that makes the count of its layer partial.
 
-    Work whose launch is not known is missing in the count and in its time alike; what holds no
-    product adds little to the count of the products.
+    Work with an unknown launch is missing in the count and in its time; work without products adds
+    little to the count.
     """
     return (without_count(reason) & ~reason.is_in([NOT_LAUNCHED, NO_PRODUCT])) | (reason == PARTLY)
 
 
 def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
-    """Return how much of the time has no FLOP count, and how much a partial one."""
+    """Return notes on the time without FLOP counts, and with partial ones."""
     rows, total = pl.DataFrame({"reason": reason, "time": time}), int(time.sum())
     labels = (
         ("time without FLOP counts", without_count(pl.col("reason"))),
@@ -139,7 +138,7 @@ def coverage_notes(reason: pl.Series, time: pl.Series) -> tuple[str, ...]:
 
 
 def flops_by_run(trace: Trace) -> pl.DataFrame:
-    """Return ``instruction_flops``, without what counts through the instructions inside it.
+    """Return ``instruction_flops``, without instructions whose children are counted.
 
     See :func:`holders`: the count of a loop and those of its body are of the same work.
     """
@@ -148,12 +147,12 @@ def flops_by_run(trace: Trace) -> pl.DataFrame:
 
 
 def holders(trace: Trace) -> pl.Series:
-    """Return the instructions that hold others with events of their own.
+    """Return the instructions that contain others with events of their own.
 
     On the CPU a loop (``scan``, ``while_loop``, ``fori_loop``), a conditional and a call have an
-    event, and each instruction of their body has one every time it runs, on any thread, inside the
-    loop's event or behind it. So the body's events are exactly what ran, whatever the trip count
-    is. A fusion's instructions have no events.
+    event, and each instruction of their body has an event every time it runs, on any thread, during
+    the loop's event or after it. The body's events count all iterations. A fusion's instructions
+    have no events.
     """
     recorded = trace.whole
     instructions = pl.concat([recorded.ops["instruction"], recorded.activities["instruction"]])

@@ -1,4 +1,4 @@
-"""What each operator computes, by which formula, and which operators have no count."""
+"""The FLOPs of each operator with the formula, and the operators without a count."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def flops(trace: Trace, model: Manifest | None = None) -> Result:
     """Return one row per operator, part and formula, and one per operator without a count.
 
     Columns: ``operator``, ``part`` (forward, backward, dgrad, wgrad, bias_grad), ``kind``,
-    ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null: not
-    known), ``bytes`` (compulsory; null where a shape or type is not known), ``time_ns`` of the work
-    that is of it (null: in a row with other work), ``formula``, ``reason`` why there is no count.
-    Time that is of several parts together has a row with no part. What the layer manifest ``model``
-    counts is of the operator ``(layer manifest)``. The rows' times add up to all work of the trace.
-    Most FLOPs first, then most time.
+    ``calls``, ``flops`` (null: not counted), ``share`` of them, ``executed_flops`` (null: unknown),
+    ``bytes`` (compulsory; null where a shape or type is unknown), ``time_ns`` of its work (null: in
+    a row with other work), ``formula``, ``reason`` without a count. Time of several parts together
+    has a row without a part. Counts from the layer manifest ``model`` have the operator
+    ``(layer manifest)``. The rows' times add up to all work of the trace. Most FLOPs first, then
+    most time.
     """
     trace = with_names_of(trace, model)
     activities = work(trace)
@@ -73,7 +73,7 @@ _ROW: Final = ["operator", "part", "kind", "formula"]
 
 
 def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of operators, and of work that nothing is known of."""
+    """Return the rows of operators, and of work without an operator."""
     names = trace.ops["name"].cast(pl.String)
     costs = charged.operators.with_columns(pl.col("part").cast(pl.String))
     counted = (
@@ -100,7 +100,7 @@ def _operators(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.DataFra
 
 
 def _timed(trace: Trace, costs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work of no instruction.
+    """Return ``op``, ``part``, ``reason``, ``duration`` of ``rows``, work without an instruction.
 
     A part is that of the operator's only cost, or follows from the class of the kernel.
     """
@@ -165,7 +165,7 @@ def _instructions(trace: Trace, charged: Charges, rows: pl.DataFrame) -> pl.Data
 
 
 def _of_model(charged: Charges) -> pl.DataFrame:
-    """Return the rows of what the layer manifest counts; their time is in the operators' rows."""
+    """Return the rows counted by the layer manifest; their time is in the operators' rows."""
     return (
         charged.of_model.group_by(pl.col("part").cast(pl.String), "kind", "formula")
         .agg(
@@ -184,9 +184,9 @@ def _of_model(charged: Charges) -> pl.DataFrame:
 
 
 def formulas(counted: Result) -> Result:
-    """Return one row a formula that ``counted``, a result of ``analyze.flops``, used.
+    """Return one row per formula used in ``counted``, a result of ``analyze.flops``.
 
-    Columns: ``formula``, ``operators`` that it served (comma-separated), ``calls``, ``flops`` and
+    Columns: ``formula``, its ``operators`` (comma-separated), ``calls``, ``flops`` and
     ``derivation``. Most FLOPs first.
     """
     frame = (

@@ -1,8 +1,8 @@
 """Idle time of each device by cause, and by operator, range or step; or gap by gap.
 
-To follow one gap: ``idle_gaps.py`` finds it, ``idle_causes.py`` asks what the work after it waited
-for, ``idle_host.py`` what the launching thread did meanwhile; here the gaps are summed.
-``idle_cpu.py`` has the gaps of traces without GPU work.
+``idle_gaps.py`` finds the gaps, ``idle_causes.py`` determines what the work after a gap waited for,
+``idle_host.py`` what the launching thread did; this module sums the gaps. ``idle_cpu.py`` has the
+gaps of traces without GPU work.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 By = Literal["cause", "operator", "range", "step", "gap"]
-"""The key of a row, beside device and cause: none, the host's innermost operator or annotation, the
-step in which the time lies, or the gap itself."""
+"""Key of a row, besides device and cause: no key, the host's innermost operator or annotation, the
+step that contains the time, or the gap itself."""
 
 _COLUMNS: Final = (
     *("rank", "device", "cause", "count", "time_ns", "share", "mean_ns", "max_ns"),
@@ -65,10 +65,10 @@ _GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 class IdleTime:
     """The gaps of the selected devices in the whole capture, and the work between them.
 
-    ``gaps`` has the columns :data:`_GAPS`, by device and time; rows are those of the whole trace.
-    ``work`` is of the GPUs; ``cpus`` is when the CPUs were busy, in traces without GPU work.
-    ``windows`` are the analyzed ones, ``steps`` those of the selected steps, ``measured`` those of
-    the measured steps (:mod:`traceana.analyze.idle_gaps`).
+    ``gaps`` has the columns :data:`_GAPS`, by device and time; row numbers are those of the whole
+    trace. ``work`` is that of the GPUs; ``cpus`` is the CPUs' busy time, in traces without GPU
+    work. ``windows`` are the analyzed ones, ``steps`` those of the selected steps, ``measured``
+    those of the measured steps (:mod:`traceana.analyze.idle_gaps`).
     """
 
     gaps: pl.DataFrame
@@ -85,15 +85,15 @@ class IdleTime:
 
 
 def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Result:
-    """Return the idle time of each device, one row a cause and key (``by``).
+    """Return the idle time of each device, one row per cause and key (``by``).
 
     The analyzed time is the capture, or the selected steps
-    (:func:`traceana.analyze.idle_gaps.analyzed_windows`); of a gap that reaches beyond, the part
-    within. Columns:
+    (:func:`traceana.analyze.idle_gaps.analyzed_windows`); only the part of a gap within it counts.
+    Columns:
 
     ``operator``, ``range`` or ``step``
-        The key. The operator or annotation is the innermost one that the host was in; where the
-        work was launched before the GPU went idle, the one that launched it. Null for none.
+        The key. The operator or annotation is the host's innermost one during the gap; where the
+        work was launched before the GPU went idle, the one that launched it. Null without one.
     ``rank``, ``device``, ``cause``
         One of :data:`traceana.analyze.idle_gaps.CAUSES`.
     ``count``, ``time_ns``, ``share``, ``mean_ns`` (rounded down), ``max_ns``
@@ -105,11 +105,11 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
 
     Most time first; steps in their order. By gap, one row each, the longest first: ``rank``,
     ``device``, ``cause``, ``start_ns``, ``time_ns``, ``explained_ns`` (the part of the gap that the
-    cause accounts for), ``share``, ``operator``, ``range``, ``call`` (the host's, or the one that
+    cause explains), ``share``, ``operator``, ``range``, ``call`` (of the host, or the one that
     launched the waiting work), ``step`` (that launched the work after the gap), ``before``,
     ``after`` (names of the work around it).
 
-    ``found`` is :func:`idle_time` of the trace, where it is at hand.
+    ``found`` is :func:`idle_time` of the trace, if already computed.
     """
     found = found or idle_time(trace)
     frame = _by_gap(trace, found) if by == "gap" else _by_cause(trace, found, by)
@@ -188,9 +188,9 @@ def _key(whole: Trace, gaps: pl.DataFrame, by: By) -> list[pl.Series]:
 
 
 def _analyzed(trace: Trace, found: IdleTime, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``gaps`` with the part in the analyzed windows: ``part`` (ns) and ``part_start``.
+    """Return ``gaps`` with their part in the analyzed windows: ``part`` (ns) and ``part_start``.
 
-    ``gaps`` are all the found ones, with at least ``rank``, ``device``, ``start`` and ``end``. Gaps
+    ``gaps`` are all gaps, with at least ``rank``, ``device``, ``start`` and ``end``. Gaps
     outside the windows are left out.
     """
     if not selects_steps(trace):
@@ -317,7 +317,7 @@ def _by_gap(trace: Trace, found: IdleTime) -> pl.DataFrame:
 
 
 def _name(whole: Trace, activities: pl.Series) -> pl.Series:
-    """Return the kernel name, or the like, of rows of activities."""
+    """Return the name of each of ``activities`` (rows)."""
     return whole.names["name"].gather(whole.activities["name_id"].gather(activities))
 
 

@@ -1,8 +1,9 @@
 """The cause of each gap, by the rules of docs/idle.md.
 
-If the next work was launched before the GPU went idle, the cause is what that work waited for: an
+If the next work was launched before the GPU went idle, the cause is the wait of that work: an
 event, the queue, the launch itself. Else the host is the cause: the time until the launch is
-divided by what the launching thread did (``idle_host.py``), and the largest part decides.
+divided by the activity of the launching thread (``idle_host.py``), and the largest part is the
+cause.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class CauseFinder:
     def added_to(self, gaps: pl.DataFrame) -> pl.DataFrame:
         """Return ``gaps``, of :func:`traceana.analyze.idle_gaps.gaps`, each with its ``cause``.
 
-        Further columns: ``explained``, the part of the gap that the cause accounts for (ns);
-        ``call``, ``range``, ``op``, rows of what the host was in: where the work was launched
-        before the GPU went idle, when it launched that.
+        Further columns: ``explained``, the part of the gap that the cause explains (ns); ``call``,
+        ``range``, ``op``, the host's rows during the gap, or at the launch where the work was
+        launched before the GPU went idle.
         """
         start, end = gaps["start"].to_numpy(), gaps["end"].to_numpy()
         around = _GapLaunches(self._launches, gaps)
@@ -80,7 +81,7 @@ class CauseFinder:
         by_thread = np.flatnonzero((key != NONE) & np.isin(otherwise, (HOST, LAUNCH_LATENCY)))
         for number, some in rows_of(key[by_thread]):
             here = by_thread[some]
-            of_host = weigh(
+            of_host = largest_causes(
                 self._host[number], start[here], end[here], until_launch[here], otherwise[here]
             )
             cause[here], explained[here] = of_host.cause, of_host.explained
@@ -140,7 +141,7 @@ class CauseFinder:
     def _thread(self, around: _GapLaunches, start: Ints, by_host: Flags) -> Ints:
         """Return the thread that launches next, or the one that launched last if that is idle.
 
-        An idle thread, in no call, operator or range when the GPU went idle, had not started, as
+        A thread without a call, operator or range when the GPU went idle had not started, such as
         autograd's before the backward pass.
         """
         other = (around.thread != around.thread_before) & (around.thread_before != NONE) & by_host
@@ -173,8 +174,8 @@ class _GapLaunches:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """The cause of each gap, the time that it explains, and its place on the thread.
+class LargestCauses:
+    """The cause of each gap, the time that it explains, and its interval on the thread.
 
     ``row`` is the first interval of the cause in the gap (a row of calls or ranges), ``middle`` the
     middle of its part in the gap, or of the gap up to the launch.
@@ -186,18 +187,18 @@ class Weighed:
     row: Ints
 
 
-def weigh(
+def largest_causes(
     host: Mapping[int, HostTime],
     start: Ints,
     end: Ints,
     launch: Ints,
     otherwise: Causes,
-) -> Weighed:
+) -> LargestCauses:
     """Return the cause with the largest part of each gap, from ``start`` (in order) to ``end``.
 
-    ``host`` has the time of the launching thread by cause; at ``launch``, between start and end, it
-    started to launch. ``otherwise`` is the cause of the rest: ``HOST`` for the unexplained time
-    until the launch, any other for all of the gap except overhead.
+    ``host`` has the time of the launching thread by cause; ``launch``, between start and end, is
+    the start of the launch. ``otherwise`` is the cause of the rest: ``HOST`` for the unexplained
+    time until the launch, any other for the whole gap except overhead.
     """
     gaps = _Gaps(start, end, launch)
     in_gaps = (_InGaps.of(gaps, number, host[number]) for number in sorted(host))
@@ -206,7 +207,7 @@ def weigh(
     _credit_blocking(found, parts, rest, start)
     explained = np.where(otherwise == HOST, rest, end - start - overhead)
     cause = otherwise.copy()
-    # Of equal parts the first one, the more specific cause, decides.
+    # Of equal parts the first counts, which is the more specific cause.
     best = np.zeros_like(explained)
     for one in found:
         part = parts[one.number]
@@ -218,7 +219,7 @@ def weigh(
     row = np.full(len(start), NONE, dtype=np.int64)
     for one in found:
         _locate(one, gaps, cause, middle, row)
-    return Weighed(cause, explained, middle, row)
+    return LargestCauses(cause, explained, middle, row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +264,9 @@ class _InGaps:
 
 
 def _parts(gaps: _Gaps, found: Sequence[_InGaps]) -> tuple[dict[int, Ints], Ints, Ints]:
-    """Return the time by cause, each counted once; the rest until the launch; the overhead.
+    """Return the time by cause, counted once; the rest until the launch; the overhead.
 
-    Where several causes occur in a gap, each has the time that the more specific ones leave.
+    Where several causes overlap, the more specific one has the time.
     """
     count = np.zeros(len(gaps.start), dtype=np.int8)
     for one in found:
@@ -283,14 +284,14 @@ def _parts(gaps: _Gaps, found: Sequence[_InGaps]) -> tuple[dict[int, Ints], Ints
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The time of each gap by cause; of all causes until the launch; of overhead."""
+    """The time of each gap by cause, of all causes until the launch, and of overhead."""
 
     by_cause: dict[int, Ints]
     until_launch: Ints
     overhead: Ints
 
     def divide(self, gaps: _Gaps, rows: Ints, causes: Sequence[_InGaps]) -> None:
-        """Set the time of ``rows``, in which ``causes`` (by their number) and no others occur."""
+        """Set the time of ``rows``, in which exactly ``causes`` (by their number) occur."""
         if not len(rows):
             return
         part = gaps.only(rows)
@@ -317,10 +318,10 @@ class _Parts:
 def _credit_blocking(
     found: Sequence[_InGaps], parts: dict[int, Ints], rest: Ints, start: Ints
 ) -> None:
-    """Add to a call that blocked the thread when the GPU went idle the time that this cost.
+    """Charge a call that blocked the thread when the GPU went idle with the delay it caused.
 
-    Without the wait the thread would have been ahead by as long as it had waited: that much of its
-    other time before the launch counts as the call's. ``parts`` and ``rest`` are changed in place.
+    Without the wait the thread would have launched earlier by the time it waited: this much of its
+    other time before the launch counts as the call's. ``parts`` and ``rest`` are changed in-place.
     """
     operators = parts.get(OPERATOR, np.zeros_like(rest))
     for one in found:

@@ -1,4 +1,4 @@
-"""Idle time of the CPU itself, in traces without GPU work: waits for a batch, and no operator."""
+"""Idle time of the CPU, in traces without GPU work: waits for a batch, and no operator."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
-"""Roles of operators that are compute even while a batch is waited for."""
+"""Roles of operators that count as compute even during a wait for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """When the CPU computed, and its gaps with their causes (columns as in ``idle_causes.py``)."""
+    """The CPU's busy intervals, and its gaps with causes (columns as in ``idle_causes.py``)."""
 
     busy: Intervals
     gaps: pl.DataFrame
@@ -34,9 +34,9 @@ def cpu_time(trace: Trace, rank: int | None, start: int, end: int) -> CpuTime:
     """Return the busy time and the gaps of one rank's CPU from ``start`` to ``end``.
 
     The CPU is busy while an operator of a layer, of the optimizer or of a collective runs on any
-    thread, and while any other operator runs and no batch is waited for: TensorFlow's input
-    pipelines and the data sets of PyTorch run operators too. The rest is ``data_loader`` while a
-    batch is waited for, else ``host``.
+    thread. Other operators count outside waits for a batch only, because TensorFlow's input
+    pipelines and PyTorch's data sets also run operators. The rest is ``data_loader`` during a wait
+    for a batch, else ``host``.
     """
     here = pl.col("rank").eq_missing(pl.lit(rank, pl.Int32))
     rows = trace.activities.with_row_index("row").filter(here, pl.col("device") == CPU_DEVICE)
@@ -80,7 +80,7 @@ def _around(
     end: Ints,
     cause: npt.NDArray[np.int8],
 ) -> list[pl.Series]:
-    """Return ``before`` and ``after`` each gap, and the ``range`` and ``op`` in it, as rows."""
+    """Return the rows ``before`` and ``after`` each gap, and its ``range`` and ``op``."""
     before, after = _neighbours(rows, start, end)
     threads = Threads.of(trace)
     key = _thread(trace, threads, after)
@@ -100,7 +100,7 @@ def _around(
 
 
 def _neighbours(rows: pl.DataFrame, start: Ints, end: Ints) -> tuple[pl.Series, pl.Series]:
-    """Return the activities that ended last before each gap, and that started first after it."""
+    """Return the activity that ended last before each gap, and the first that started after it."""
     row = rows["row"].cast(pl.Int64).to_numpy()
     starts = rows["start"].to_numpy()
     ends = starts + rows["duration"].to_numpy()
@@ -115,7 +115,7 @@ def _neighbours(rows: pl.DataFrame, start: Ints, end: Ints) -> tuple[pl.Series, 
 def _thread(trace: Trace, threads: Threads, activities: pl.Series) -> Ints:
     """Return the thread of each CPU activity, an operator or a range; NONE where not recorded."""
     found = np.full(len(activities), NONE, dtype=np.int64)
-    # The operator's where both are recorded.
+    # The operator's thread where both are recorded.
     for column, numbers in (("range", threads.ranges), ("op", threads.ops)):
         rows = from_rows(trace.activities[column].gather(activities))
         known = np.flatnonzero(rows != NONE)

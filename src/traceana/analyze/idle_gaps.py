@@ -1,4 +1,4 @@
-"""The gaps of each device: the windows that are analyzed, the work in them, the idle time between.
+"""The gaps of each device: the analyzed windows, the work in them, the idle time between.
 
 A gap is time in which a device runs nothing, from the end of the last work until the next starts.
 ``idle_causes.py`` finds the cause of each.
@@ -41,8 +41,8 @@ CAUSES: Final = (
     "before_first",
     "after_last",
 )
-"""The causes of gaps (docs/idle.md). In the first nine the host was busy with something else: the
-more specific ones come first."""
+"""The causes of gaps (docs/idle.md). The first nine are activities of the host, the more specific
+ones first."""
 
 Cause: Final = pl.Enum(CAUSES)
 
@@ -52,14 +52,14 @@ Cause: Final = pl.Enum(CAUSES)
 ) = range(len(CAUSES))  # fmt: skip
 
 _EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory")
-"""Tables with one row an event of the file."""
+"""Tables with one row per event of the file."""
 
 
 def capture(trace: Trace) -> pl.DataFrame:
     """Return ``rank``, ``start``, ``end`` of the capture: the first and the last time of any event.
 
-    Events are device activities, calls, operators, ranges, flows and events of an allocator. One
-    row a rank; the rank is null in a trace of one process.
+    Events are device activities, calls, operators, ranges, flows and allocator events. One
+    row per rank; the rank is null in a trace of one process.
     """
     parts = []
     for name in _EVENT_TABLES:
@@ -82,14 +82,14 @@ def capture(trace: Trace) -> pl.DataFrame:
 
 
 def selects_steps(trace: Trace) -> bool:
-    """Return whether ``trace`` is a selection of steps: their windows are analyzed then."""
+    """Return whether ``trace`` is a selection of steps, whose windows are then analyzed."""
     return "selected_steps" in trace.meta.properties
 
 
 def analyzed_windows(trace: Trace, captured: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return ``rank``, ``device``, ``start``, ``end`` of the analyzed time, disjoint by device.
 
-    It is the capture (``captured``, of :func:`capture`) for each device that worked, or the union
+    It is the capture (``captured``, of :func:`capture`) for each device with work, or the union
     of the windows of the selected ``steps`` (of :func:`device_steps`).
     """
     if not selects_steps(trace):
@@ -110,7 +110,7 @@ def device_steps(trace: Trace) -> pl.DataFrame:
 
 
 def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return those of ``steps`` (of :func:`device_steps`) that averages per step are taken over."""
+    """Return those of ``steps`` (of :func:`device_steps`) over which averages are computed."""
     return steps.filter(pl.col("step").is_in(measured_steps(trace).rows))
 
 
@@ -151,11 +151,12 @@ def gaps(work: DeviceWork, start: int, end: int, step: int | None = None) -> pl.
     """Return the gaps of a device in the capture from ``start`` to ``end``, in order of time. O(n).
 
     Columns: ``rank``, ``device``, ``start``, ``end``, ``before`` (row of the activity that ended
-    last), ``after`` (row of the one that starts next; of several the first in the table), both null
-    where there is none, and ``cause``: ``BEFORE_FIRST``, ``AFTER_LAST``, else null.
+    last), ``after`` (row of the one that starts next; of several the first in the table), null
+    before the first and after the last activity, and ``cause``: ``BEFORE_FIRST``, ``AFTER_LAST``,
+    else null.
 
-    ``step`` is the start of the step that launched the first work, None where no step did. The time
-    before the first work ends there; from there on the first work has a gap like any other.
+    ``step`` is the start of the step that launched the first work, None without one. The time
+    before the first work ends there; the time from there to the first work is a normal gap.
     """
     gap_start, gap_end, before, after = _between(work, start, end)
     cause = np.full(len(gap_start), NONE, dtype=np.int64)
@@ -182,7 +183,7 @@ def _between(work: DeviceWork, start: int, end: int) -> tuple[Ints, Ints, Ints, 
     """Return start, end, activity before and activity after each gap of one device."""
     starts, ends, row = work.start, work.end, work.row
     reached = np.maximum.accumulate(ends)
-    # Where the maximum grows, that activity is the last to end from there on.
+    # Where the maximum grows, that activity is the last to end so far.
     grows = np.concatenate(([True], ends[1:] > reached[:-1]))
     last = np.maximum.accumulate(np.where(grows, np.arange(len(ends)), 0))
     idle = np.flatnonzero(starts[1:] > reached[:-1])
@@ -198,7 +199,7 @@ def _between(work: DeviceWork, start: int, end: int) -> tuple[Ints, Ints, Ints, 
 def _cut_first(
     at: int, start: Ints, end: Ints, before: Ints, after: Ints, cause: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return the gaps with the first cut at ``at``: only what lies before keeps its cause."""
+    """Return the gaps with the first cut at ``at``: only the part before it keeps its cause."""
     rest = np.concatenate(([NONE], cause[1:]))
     if at == start[0]:
         return start, end, before, after, rest

@@ -1,7 +1,7 @@
-"""The host while a device idled: its threads, and what each was in, by the cause of idle time.
+"""The host's threads during idle time: their calls, ranges and operators by cause.
 
-A thread's calls, ranges and operators are sorted into causes by their names (``host_times``); its
-innermost operator and annotation at any time come from their nesting (``HostNesting``).
+A thread's calls, ranges and operators are assigned to causes by their names (``host_times``). Their
+nesting has its innermost operator and annotation at any time (``HostNesting``).
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ _LOADING: Final = rf"{ROLE_OF_TEXT['data']}|^(?:EagerLocalExecute: )?IteratorGet
 that produce it (``Iterator::Prefetch``) do not count."""
 
 _BLOCKING_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):|^MPI_|^c10d::(?:monitored_)?barrier"
-"""Ranges and operators of collectives that the host performs or waits for. NCCL's are kernels, and
-wait on the device."""
+"""Ranges and operators of collectives that the host performs or waits for. NCCL's collectives are
+kernels, which wait on the device."""
 
 _DRIVER_OVERHEAD: Final = r"(?i)loading|compiler|command buffer"
-"""CUPTI's overhead records of CUDA itself: it loads or compiles code, or its command buffer is
-full."""
+"""CUPTI's overhead records of CUDA: code is loaded or compiled, or the command buffer is full."""
 
 _THREAD: Final = ("rank", "process", "thread")
 
@@ -114,7 +113,7 @@ class HostNesting:
 
 
 def _innermost(nestings: Mapping[int, Nesting], key: Ints, time: Ints) -> Ints:
-    """Return the innermost row; NONE where there is none, or the thread is NONE."""
+    """Return the innermost row; NONE without one, or where the thread is NONE."""
     found = np.full(len(key), NONE, dtype=np.int64)
     known = np.flatnonzero(key != NONE)
     for number, some in rows_of(key[known]):
@@ -137,7 +136,7 @@ def _nestings(frame: pl.DataFrame, key: Ints, wanted: Flags) -> Mapping[int, Nes
 
 
 def _ordered(start: Ints, end: Ints, rows: Ints) -> Ints:
-    """Return ``rows`` by their start, of equal ones the longer first."""
+    """Return ``rows`` by their start; of equal starts the longer first."""
     # Most profilers write the rows of a thread in that order already.
     begins, ends = start[rows], end[rows]
     later = (begins[1:] > begins[:-1]) | ((begins[1:] == begins[:-1]) & (ends[1:] <= ends[:-1]))
@@ -145,7 +144,7 @@ def _ordered(start: Ints, end: Ints, rows: Ints) -> Ints:
 
 
 _HOSTS: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime")
-"""Kinds of ranges whose text can name what the host waited for."""
+"""Kinds of ranges whose text can be the cause of a wait of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ class HostTime:
     reach: Ints
 
     def first(self, times: Ints) -> Ints:
-        """Return the place of the first interval that ends after each time; the length for none."""
+        """Return the index of the first interval that ends after each time, else the length."""
         return np.searchsorted(self.reach, times, side="right")
 
 
@@ -199,7 +198,7 @@ class _Intervals:
         )
 
     def by(self, number_of: Ints) -> _Intervals:
-        """Return the same with the number that ``number_of`` has for each number."""
+        """Return the intervals with each number replaced by that in ``number_of``."""
         return _Intervals(number_of[self.number], self.start, self.end, self.row)
 
     def by_number(self) -> dict[int, HostTime]:
@@ -217,10 +216,10 @@ class _Intervals:
 def host_times(
     trace: Trace, threads: Threads, wanted: Flags
 ) -> Mapping[int, Mapping[int, HostTime]]:
-    """Return the time of each wanted thread that has a cause, by its number and the cause.
+    """Return the time of each wanted thread by its number and cause.
 
-    A wait for a batch counts for all threads of its process. Overhead whose process has none of the
-    wanted threads, as Kineto writes it, counts for all threads of the rank.
+    A wait for a batch counts for all threads of its process. Overhead of a process without wanted
+    threads, as Kineto writes it, counts for all threads of the rank.
     """
     found: dict[int, dict[int, HostTime]] = {int(key): {} for key in np.flatnonzero(wanted)}
 

@@ -23,7 +23,7 @@ PER_DEVICE: Final = ("rank", "device")
 
 
 def union(starts: Times, ends: Times) -> Intervals:
-    """Return the union of half-open intervals as disjoint ones, ordered, touching ones joined.
+    """Return the union of half-open intervals as disjoint, ordered ones; touching ones are joined.
 
     Intervals need no order and may nest or overlap; empty ones are left out. O(n log n), O(n) for
     those that are in order.
@@ -60,7 +60,7 @@ def rows_by_device(frame: pl.DataFrame) -> Iterator[tuple[Device, Times]]:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When each device was busy: disjoint intervals by device."""
+    """Busy time of each device: disjoint intervals by device."""
 
     by_device: Mapping[Device, Intervals]
 
@@ -117,12 +117,12 @@ def until(intervals: Intervals, times: Times) -> Times:
 
 
 COMPUTING: Final = ("kernel", "op", "graph")
-"""Kinds of activities that can hide a copy. A CUDA graph recorded as one activity may hold copies
-too, but counts as kernels: its nodes are not recorded."""
+"""Kinds of activities that count as compute. A CUDA graph recorded as one activity may contain
+copies, but counts as kernels: its nodes are not recorded."""
 
 
 def computing(activities: pl.DataFrame) -> Busy:
-    """Return when each device ran kernels, or the CPU operators."""
+    """Return when each device ran kernels, or the CPU ran operators."""
     return Busy.of(activities.filter(pl.col("kind").is_in(COMPUTING)))
 
 
@@ -132,8 +132,8 @@ def exposed(copies: pl.DataFrame, kernels: Busy, keys: Sequence[str]) -> pl.Data
     Exposed means not overlapped with compute: the union of the copies of the combination on a
     device, less the time in which ``kernels`` ran on that device, summed over the devices. Copies
     of one combination that overlap count once; copies of two combinations count in both. ``copies``
-    has ``rank``, ``device``, ``start`` and ``duration``; copies without a device are left out, and
-    so are combinations that have no others. O(n log n).
+    has ``rank``, ``device``, ``start`` and ``duration``; copies without a device are left out, as
+    are combinations of only such copies. O(n log n).
     """
     each = [*keys, "rank", "device"]
     end, begin = pl.col("end"), pl.col("start")

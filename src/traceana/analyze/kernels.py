@@ -1,4 +1,4 @@
-"""One row a distinct kernel: calls, time and class; how its grid fills the multiprocessors."""
+"""Distinct kernels: calls, time and class; how their grids fill the multiprocessors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
-    """Return one row a distinct kernel (an operator, in a trace of the CPU) and class.
+    """Return one row per distinct kernel (operator in a trace of the CPU) and class.
 
-    A name whose launches are of several classes, by their contexts, has a row for each.
+    A name with launches of several classes, by their contexts, has a row for each class.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
     down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones
     (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
-    the taxonomy, ``rule`` (that decided by the name) and ``context_rule`` (that refined it; null
-    where none did). Most time first; equal times by name. ``unclassified`` leaves those of category
-    ``other`` alone; their shares stay those of all kernels' time.
+    the taxonomy, ``rule`` (that classified the name) and ``context_rule`` (that refined the class;
+    null without one). Most time first; equal times by name. ``unclassified`` returns only those of
+    category ``other``; their shares stay those of all kernels' time.
 
-    Of counters without a timeline the ``calls`` are the measured launches, no time is known but
-    ``ncu_ns``, and it sorts the rows.
+    For counters without a timeline ``calls`` are the measured launches; the only time is
+    ``ncu_ns``, by which the rows are sorted.
     """
     alone = trace.activities.is_empty() and trace.counters.height > 0
     frame = _measured_alone(trace) if alone else _ran(trace)
@@ -75,7 +75,7 @@ def _ran(trace: Trace) -> pl.DataFrame:
 
 
 def _measured_alone(trace: Trace) -> pl.DataFrame:
-    """Return the rows of counters that no timeline belongs to."""
+    """Return the rows of counters without a timeline."""
     counters = trace.counters
     launches = counters.select("name").hstack(figures(counters, over=counters["duration"]))
     by_name = launches.group_by("name").agg(pl.len().cast(pl.Int64).alias("calls"), *added())
@@ -104,13 +104,13 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def occupancy(trace: Trace) -> Result:
-    """Return one row a distinct kernel and class.
+    """Return one row per distinct kernel and class.
 
     Columns: ``name``, ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``blocks`` (median
     of its launches), ``multiprocessors``, ``short_calls`` and ``short_ns`` (launches of fewer
     blocks than the device has multiprocessors, and their time), ``unused_ns`` (of that time, the
-    part of the multiprocessors that had no block: duration x (1 - blocks / multiprocessors)). Null
-    where grid or device are not known. Most time without a block first.
+    share of the multiprocessors without a block: duration x (1 - blocks / multiprocessors)). Null
+    where grid or device are unknown. Most unused time first.
     """
     sms = trace.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
@@ -151,5 +151,5 @@ def occupancy(trace: Trace) -> Result:
 def _occupancy_notes(frame: pl.DataFrame) -> tuple[str, ...]:
     if frame.is_empty():
         return ("no kernels in the selection",)
-    lacking = int(frame.filter(pl.col("short_ns").is_null())["calls"].sum())
-    return (f"grid or device unknown: {lacking:,} kernels",) if lacking else ()
+    unknown = int(frame.filter(pl.col("short_ns").is_null())["calls"].sum())
+    return (f"grid or device unknown: {unknown:,} kernels",) if unknown else ()

@@ -1,4 +1,4 @@
-"""The input, weight and output of each layer, as the trace recorded them of its operators."""
+"""The input, weight and output of each layer, from the recorded shapes of its operators."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 _NO_TENSOR: Final = r"^\[\s*(\]|\[\s*\])"
-"""Of recorded shapes: an empty list, or a scalar in front."""
+"""Recorded shapes that are empty or begin with a scalar."""
 
 _WEIGHTED: Final = (
     WEIGHTED + r"|^(?:_Mkl)?(?:Native)?_?(?:Fused)?(?:Conv[23]D|DepthwiseConv2dNative|"
     r"(?:Batch)?MatMul(?:V[23])?|BatchNorm(?:V[23])?)(?:WithBias)?$"
 )
-"""Operators of PyTorch, and of TensorFlow, that have a weight."""
+"""Operators of PyTorch and TensorFlow with a weight."""
 
 _OF_ACTIVATIONS: Final = re.compile(r"(?i)bmm$|matmul|scaled_dot_product|lstm$|gru$")
 """Operators whose second input may be an activation, or a list of weights. A matrix of two
-dimensions is a weight all the same: activations of a batch have three."""
+dimensions is always a weight: activations of a batch have three."""
 
 
 class Operands(NamedTuple):
-    """Of one layer: the shapes of its first input, its weight and its output.
+    """The shapes of a layer's first input, its weight and its output.
 
-    ``weight`` is what stands in the weight's place, also of a product of two activations;
-    ``parameter`` is true where it cannot be one of these. ``memory_format`` is that of the input,
-    PyTorch's ``contiguous`` or ``channels_last``. What is not known is None.
+    ``weight`` is the operand in the weight's position, also in a product of two activations;
+    ``parameter`` is true where it cannot be an activation. ``memory_format`` is that of the input,
+    PyTorch's ``contiguous`` or ``channels_last``. None: unknown.
     """
 
     input: Shape | None
@@ -48,13 +48,12 @@ class Operands(NamedTuple):
 
 
 def operands(trace: Trace) -> dict[int, Operands]:
-    """Return by row of ``layers`` what it takes and its weight.
+    """Return the operands of each row of ``layers``.
 
-    The input is that of the layer's first outermost forward operator, the weight that of the first
-    that is a convolution, product, normalization or embedding. An operator without a tensor of one
-    dimension or more in front, as the counting of batches in a normalization, is none. Of a
-    compiled program it is the layer's first convolution or product
-    (:func:`_of_instructions`).
+    The input is that of the layer's first outermost forward operator, the weight that of its first
+    convolution, product, normalization or embedding. Operators whose first input is not a tensor of
+    at least one dimension, such as the batch counter of a normalization, do not count. In a
+    compiled program the layer's first convolution or product counts (:func:`_of_instructions`).
     """
     layers = trace.layers["role"].cast(pl.String) == "layer"
     name = pl.col("name").cast(pl.String)
@@ -75,9 +74,9 @@ def operands(trace: Trace) -> dict[int, Operands]:
         for layer, one in _of_instructions(trace).items()
     }
     for row, operator, text, strides in _first(named):
-        taken = _shape(operator, text, 0)
+        shape = _shape(operator, text, 0)
         found[row] = Operands(
-            taken, None, memory_format=_memory_format(taken, operator, text, strides)
+            shape, None, memory_format=_memory_format(shape, operator, text, strides)
         )
     for row, operator, text, _ in _first(named.filter("weighted")):
         weight = _shape(operator, text, 1)
@@ -91,26 +90,26 @@ def _first(ops: pl.DataFrame) -> Iterator[tuple[int, str, str, str | None]]:
     return first.select("layer", "name", "input_shapes", "input_strides").iter_rows()
 
 
-def _memory_format(taken: Shape | None, operator: str, shapes: str, text: str | None) -> str | None:
-    """Return the memory format of an input of images, None where its strides fit both or neither.
+def _memory_format(shape: Shape | None, operator: str, shapes: str, text: str | None) -> str | None:
+    """Return the memory format of images, None where the strides fit both formats or neither.
 
-    Of one channel, or one pixel, both formats have the same strides in memory.
+    For one channel, or one pixel, both formats have the same strides.
     """
-    if taken is None or len(taken) not in (4, 5) or text is None:
+    if shape is None or len(shape) not in (4, 5) or text is None:
         return None
     strides = _shape(operator, shapes, 0, strides=text)
-    if strides is None or len(strides) != len(taken):
+    if strides is None or len(strides) != len(shape):
         return None
     axes = {
-        "contiguous": range(len(taken)),
-        "channels_last": (0, *range(2, len(taken)), 1),
+        "contiguous": range(len(shape)),
+        "channels_last": (0, *range(2, len(shape)), 1),
     }
-    fits = [name for name, order in axes.items() if _dense(taken, strides, tuple(order))]
+    fits = [name for name, order in axes.items() if _dense(shape, strides, tuple(order))]
     return fits[0] if len(fits) == 1 else None
 
 
 def _dense(extents: Shape, strides: Shape, order: tuple[int, ...]) -> bool:
-    """Return whether the axes, in ``order``, lie densely in memory, the last one closest."""
+    """Return whether the axes, in ``order``, are dense in memory, the last one contiguous."""
     size = 1
     for axis in reversed(order):
         if extents[axis] != 1 and strides[axis] != size:
@@ -123,7 +122,7 @@ def _shape(operator: str, text: str, which: int, strides: str | None = None) -> 
     """Return the shape, or the ``strides``, of the input (0) or the weight (1) of a call."""
     try:
         call = Call.decode(operator, text)
-        # TorchScript records more than the operator's own inputs, in front of them.
+        # TorchScript records further inputs before the operator's own.
         beyond = max(len(call.shapes) - MOST_INPUTS.get(operator, len(call.shapes)), 0)
         sized = call if strides is None else Call.decode(operator, strides)
         return sized.shape(beyond + OPERAND_POSITIONS.get(operator, (0, 1))[which])
@@ -135,7 +134,7 @@ _PRODUCT: Final = (pl.col("opcode").cast(pl.String).is_in(["convolution", "dot"]
     pl.col("target").cast(pl.String).str.contains(r"^__(?:cudnn\$convForward|cublas\$|onednn\$)")
 )
 _OF_CONVOLUTION: Final = re.compile(r"conv_general_dilated\w*$")
-"""End of the scope of a convolution, also where XLA made a product of it."""
+"""End of the scope of a convolution, also where XLA converted it to a product."""
 
 
 class _Product(NamedTuple):
@@ -147,10 +146,10 @@ class _Product(NamedTuple):
 
 
 def _of_instructions(trace: Trace) -> dict[int, _Product]:
-    """Return by row of ``layers`` the first convolution or product that it ran forward.
+    """Return by row of ``layers`` its first forward convolution or product.
 
-    It may be inside of what ran: a fusion, a call, a loop. A convolution that XLA made a product
-    of has a weight, and no input and output: batch and positions are one axis there.
+    It may be inside a fusion, a call or a loop. A convolution that XLA converted to a product has a
+    weight, but no input and output: batch and positions are one axis in the product.
     """
     if trace.instructions.is_empty():
         return {}
@@ -180,9 +179,9 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
         except UncountableError:
             continue
         if (to := of.attributes.dimension_numbers) is not None:
-            taken = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
+            shape = _arranged(of.left, to.input_batch, to.input_feature, to.input_spatial)
             given = _arranged(of.output, to.output_batch, to.output_feature, to.output_spatial)
-            found[layer] = _Product(taken, of.right, given)
+            found[layer] = _Product(shape, of.right, given)
         elif _OF_CONVOLUTION.search(scope or ""):
             found[layer] = _Product(None, of.right, None)
         else:
@@ -191,13 +190,13 @@ def _of_instructions(trace: Trace) -> dict[int, _Product]:
 
 
 def _holder(row: int, parents: list[int | None], layer_of: dict[int, int]) -> int | None:
-    """Return the layer of the instruction, or of the innermost around it that ran for one."""
+    """Return the layer of the instruction, or of its innermost parent with one."""
     at: int | None = row
     while at is not None:
         if at in layer_of:
             return layer_of[at]
         above = parents[at]
-        # What holds others stands before them; another order would never end.
+        # Parents come before their children; any other order could loop forever.
         at = above if above is not None and above < at else None
     return None
 

@@ -1,4 +1,4 @@
-"""The rows that layers are shown in, and the work of a trace by these rows, class and pass."""
+"""The rows of a table by layer, and the work of a trace by these rows, class and pass."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OUTSIDE: Final = "(outside all layers)"
 _ROW: Final = "layer_row"
 
 
-def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
-    """Return for each row of ``layers`` (``layer_row``) the :data:`KEYS` of the row it is shown in.
+def layer_keys(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
+    """Return the :data:`KEYS` of each row of ``layers`` (``layer_row``) in a table by layer.
 
-    ``layer`` is the path, cut to ``depth`` parts if given, or the type; of other rows the
-    role, or why it is on none, in parentheses. ``position`` is that of the first layer in it.
+    ``layer`` is the path, cut to ``depth`` parts if given, or the type. Rows without a layer have
+    their role, or the reason, in parentheses. ``position`` is that of the row's first layer.
     """
     path, kind = pl.col("path"), pl.col("type")
     is_layer = pl.col("role") == "layer"
@@ -66,15 +66,15 @@ def places(layers: pl.DataFrame, by: By, depth: int | None) -> pl.DataFrame:
     )
 
 
-def placed(rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
-    """Return ``rows``, which have ``layer_row``, with the :data:`KEYS` that ``of`` gives them."""
+def with_layer_keys(rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows`` (with ``layer_row``) with their :data:`KEYS`, from the table ``of``."""
     return rows.join(of, on=_ROW, how="left", maintain_order="left").with_columns(
         pl.col("role").fill_null("unattributed"), pl.col("layer").fill_null(OUTSIDE)
     )
 
 
 PASSES: Final = pl.Enum(["forward", "dgrad", "wgrad", "backward", "optimizer"])
-"""``dgrad`` and ``wgrad`` are those of convolutions and products; ``backward`` is all else."""
+"""``dgrad`` and ``wgrad`` are of convolutions and products; ``backward`` is the rest."""
 
 DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 """Columns of :func:`by_direction`."""
@@ -83,7 +83,7 @@ DIRECTIONS: Final = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 def by_direction() -> list[pl.Expr]:
     """Return the sums of ``time_ns`` by direction (:data:`DIRECTIONS`), which add up to its sum.
 
-    ``other_ns`` is of work whose direction is not known. Where there is such work, a direction
+    ``other_ns`` is of work with unknown direction. Where there is such work, a direction
     without any time is null: the work may be of that direction.
     """
     time = pl.col("time_ns")
@@ -102,12 +102,12 @@ def by_direction() -> list[pl.Expr]:
 
 
 def located(trace: Trace, reason: pl.Series | None = None) -> pl.DataFrame:
-    """Return the work by ``layer_row``, ``direction``, class and what its rates depend on.
+    """Return the work by ``layer_row``, ``direction``, class, precision and tensor cores.
 
-    ``reason`` is why the FLOPs of each row of ``work(trace)`` are not counted
+    ``reason`` is the reason why each row of ``work(trace)`` has no FLOP count
     (:func:`traceana.analyze.flop_coverage.coverage`). Columns: ``direction`` (forward, backward,
     optimizer or null), ``pass`` (of :data:`PASSES`, or null), ``category``, ``part``,
-    ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of what is counted),
+    ``precision``, ``tensor_core``, ``calls``, ``time_ns``, ``counted_ns`` (of counted work),
     ``incomplete`` (whether some of it has no count) and those of
     :func:`traceana.analyze.measured.measured_sums`.
     """

@@ -1,4 +1,4 @@
-"""Time, work and rates by layer: the rows add up to the work of the trace, to the nanosecond."""
+"""Time, work and rates by layer: the rows add up exactly to the work of the trace."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from traceana.analyze.layer_rows import (
     OUTSIDE,
     By,
     by_direction,
+    layer_keys,
     located,
-    placed,
-    places,
+    with_layer_keys,
 )
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.measured import added, measured_notes, with_rates
@@ -42,7 +42,7 @@ _BACKWARD: Final = ("dgrad", "wgrad", "backward")
 SHAPES: Final = ("input_shape", "output_shape")
 
 INSIDE: Final = ("layout", "bias", "activation")
-"""Categories that have a column of their own: what a layer spends beside its computation."""
+"""Categories with a column: the time of a layer besides its computation."""
 
 
 def layers(
@@ -58,24 +58,26 @@ def layers(
     """Return one row per layer, and one per role outside layers (optimizer, data, collective …).
 
     ``by`` "type" folds all layers of a type into one row, ``depth`` those whose paths begin with
-    the same parts. With ``direction`` there is a row a pass (``direction``: forward, dgrad, wgrad,
-    backward, optimizer or null) in place of one column a pass. ``model`` has the shapes of
-    layers without any in the trace, ``peaks`` are used where the trace does not name the device.
+    the same parts. With ``direction`` there is a row per pass (``direction``: forward, dgrad,
+    wgrad, backward, optimizer or null) instead of a column per pass. ``model`` has the shapes of
+    layers without shapes in the trace; ``peaks`` are used where the device is not recorded.
 
-    Columns: ``layer`` (its path, or in parentheses the role or why it is on none), ``type``,
-    ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,
-    ``forward_ns``, ``backward_ns``, ``optimizer_ns``, ``other_ns`` (direction not known; the
-    others are then null where they have no time), ``time_ns`` (their sum), ``share`` of all work,
+    Columns: ``layer`` (its path, or in parentheses the role or the reason without a layer),
+    ``type``, ``role``, ``position`` (order of ``model``, else of first execution), ``calls``,
+    ``forward_ns``, ``backward_ns``, ``optimizer_ns``, ``other_ns`` (unknown direction; the others
+    are then null where they have no time), ``time_ns`` (their sum), ``share`` of all work,
     ``algorithm`` (of its convolutions, most time first, comma-separated), ``layout_ns``,
-    ``bias_ns``, ``activation_ns`` (of its time, what these kernels took), measurements, and unless
+    ``bias_ns``, ``activation_ns`` (time of these kernels in it), measurements, and unless
     ``costs`` is False ``input_shape``, ``output_shape`` (JSON) and those of
     :data:`traceana.analyze.rates.COLUMNS`. In order of position, roles last.
     """
     trace = with_names_of(trace, model)
     shapes, on_shapes = _shapes_of(trace, model) if costs else (None, ())
-    names = places(_described(trace.layers, shapes), by, depth)
+    names = layer_keys(_described(trace.layers, shapes), by, depth)
     charged = charges(trace, model) if costs else None
-    work = placed(located(trace, None if charged is None else charged.coverage["reason"]), names)
+    work = with_layer_keys(
+        located(trace, None if charged is None else charged.coverage["reason"]), names
+    )
     keys = [*KEYS, *(["direction"] if direction else [])]
     if direction:
         work = work.with_columns(pl.col("pass").alias("direction"))
@@ -95,7 +97,7 @@ def layers(
     notes: tuple[str, ...] = ()
     if shapes is not None and charged is not None:
         of_trace, on_peak = machine(trace)
-        frame = with_costs(frame, keys, work, _placed(charged.frame, names), of_trace or peaks)
+        frame = with_costs(frame, keys, work, _with_keys(charged.frame, names), of_trace or peaks)
         frame = _with_shapes(frame, shapes, names)
         notes = (
             ()
@@ -131,10 +133,10 @@ _DESCRIBED: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Return by ``layer_row`` its type and position in the manifest and its shapes, and notes.
 
-    :data:`SHAPES` are JSON lists, batch first; the manifest's have the channels behind the batch.
-    Without a manifest, and for a layer whose input has another number of elements than in it, they
+    :data:`SHAPES` are JSON lists, batch first; the manifest's have the channels after the batch.
+    Without a manifest, and for a layer whose input has a different number of elements in it, they
     are those of the layer's first operator (:func:`traceana.analyze.layer_operands.operands`),
-    which for PyTorch has no output.
+    which has no output in PyTorch.
     """
     partner = {} if model is None else paired(trace, model).layer_of
     seen = operands(trace)
@@ -142,12 +144,12 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
         row: (None, None, _json(one.input), _json(one.output)) for row, one in seen.items()
     }
     other: list[str] = []
-    # The first operator of a module's functions need not take what the module takes.
+    # The first operator of a module's functions may have another input than the module.
     around = frozenset() if model is None else model.around()
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
-        taken = seen[row].input if row in seen and layer.path not in around else None
-        if first is not None and taken is not None and prod(taken) != prod(first):
+        recorded = seen[row].input if row in seen and layer.path not in around else None
+        if first is not None and recorded is not None and prod(recorded) != prod(first):
             other.append(layer.path)
             rows[row] = (layer.type, layer.position, *rows[row][2:])
             continue
@@ -171,9 +173,9 @@ def _other(paths: list[str]) -> str:
 
 
 def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFrame:
-    """Return ``layers`` with the types and the order that the manifest has for them.
+    """Return ``layers`` with the types and the order of the manifest.
 
-    A layer that it does not have stands behind the one that it first ran behind.
+    A layer that is not in the manifest comes after the layer that ran before its first execution.
     """
     if shapes is None:
         return layers
@@ -201,15 +203,15 @@ def _described(layers: pl.DataFrame, shapes: pl.DataFrame | None) -> pl.DataFram
 
 
 def _with_shapes(frame: pl.DataFrame, shapes: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frame`` with the shapes of the rows that are of one layer."""
+    """Return ``frame`` with the shapes of rows with one layer."""
     alone = names.filter(pl.len().over("layer", "role") == 1)
     one = alone.join(shapes, on="layer_row").select("layer", "role", *SHAPES)
     return frame.join(one, on=["layer", "role"], how="left")
 
 
-def _placed(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Return the charges with the keys of the rows that they are shown in."""
-    return placed(charged.rename({"layer": "layer_row"}), names)
+def _with_keys(charged: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Return the charges with the keys of their rows."""
+    return with_layer_keys(charged.rename({"layer": "layer_row"}), names)
 
 
 def _on_rates(
@@ -273,7 +275,7 @@ def _why_no_layers(trace: Trace) -> str:
 
 
 def _on_backward(work: pl.DataFrame) -> tuple[str, ...]:
-    """Return a note on backward work whose layer is not known."""
+    """Return a note on backward work with an unknown layer."""
     backward = work.filter(pl.col("pass").is_in(_BACKWARD))
     time = int(backward["time_ns"].sum())
     lost = int(backward.filter(role="unattributed")["time_ns"].sum())

@@ -1,9 +1,9 @@
 """Layers of a manifest matched with the scopes of a trace by their names.
 
-TensorFlow makes every scope of a graph distinct: a name that is taken gets ``_1``, ``_2`` … behind
-it, and Keras opens the scope of a layer once or twice for a call. So the scope ``conv2d_1`` may be
-of the layer ``conv2d_1`` or of ``conv2d``, and which it is depends on the others. Scopes and layers
-are matched together, level by level; what fits several layers equally well stays unmatched.
+TensorFlow makes every scope of a graph distinct by appending ``_1``, ``_2`` … to a repeated name,
+and Keras opens the scope of a layer once or twice for a call. The scope ``conv2d_1`` may therefore
+be of the layer ``conv2d_1`` or of ``conv2d``, depending on the other scopes. Scopes and layers are
+matched together, level by level; a scope that matches several layers equally stays unmatched.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _DOUBTFUL: Final = ("other", "fused")
 _PRODUCT: Final = re.compile(r"(?:Separable|Depthwise)?Conv|Linear|EinsumDense|RNN|LSTM|GRU|Multih")
 """Types of layers that are convolutions or matrix products."""
 _NO_PRODUCT: Final = re.compile(r".*Pool|Flatten|Concat|ZeroPad|Crop|Dropout|Embedding|Upsample")
-"""Types into which no convolution or product is ever fused."""
+"""Types that are never fused with a convolution or product."""
 
 _MOST_OPENED: Final = 4
-"""How often Keras opens the scope of a layer for one call, at most."""
+"""Maximum number of times that Keras opens the scope of a layer for one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The layers of a trace and of a manifest that are the same.
+    """The pairs of layers of a trace and of a manifest.
 
     ``layer_of`` maps rows of ``layers`` to layers of the manifest. ``paths`` has the path of rows
-    whose scope is the manifest's path with suffixes, and ``inside`` the rows that are within the
-    layer of another row. ``unclear`` holds paths of layers in the trace whose scope is
-    ambiguous; ``another`` is true of the manifest of another model.
+    whose scope is the manifest's path with suffixes, and ``inside`` the rows within the layer of
+    another row. ``unclear`` has the paths of layers whose scope in the trace is ambiguous;
+    ``another`` is true where the manifest describes another model.
     """
 
     layer_of: dict[int, Layer]
@@ -61,7 +61,7 @@ class Pairing:
 
 @dataclass(slots=True)
 class Node:
-    """A part of the path of layers; ``row`` is of the trace, ``layer`` of the manifest."""
+    """A part of the paths of layers; ``row`` is of the trace, ``layer`` of the manifest."""
 
     name: str
     path: str
@@ -100,15 +100,15 @@ def tree_of_manifest(model: Manifest) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """By row of ``layers``: what ran, and the number of elements of its weight.
+    """The work of each row of ``layers``, and the number of elements of its weight.
 
     ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
-    ``doubtful`` those with unclassified or fused work that may be one.
+    ``possible`` those with unclassified or fused work that may be a convolution or product.
     """
 
     multiplies: frozenset[int]
     forward: frozenset[int]
-    doubtful: frozenset[int]
+    possible: frozenset[int]
     weights: dict[int, int]
 
     @classmethod
@@ -116,9 +116,9 @@ class Evidence:
         names = trace.names.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"),
             pl.col("category").cast(pl.String).is_in(_PRODUCTS).fill_null(False).alias("product"),
-            pl.col("category").cast(pl.String).is_in(_DOUBTFUL).fill_null(True).alias("doubtful"),
+            pl.col("category").cast(pl.String).is_in(_DOUBTFUL).fill_null(True).alias("possible"),
         )
-        # What a compiler fused has neither one operator nor one layer.
+        # A fused kernel has several operators and layers.
         ran = (
             work(trace, "layer", "name_id", "direction", "instruction")
             .filter(pl.col("layer").is_not_null() & pl.col("instruction").is_null())
@@ -126,7 +126,7 @@ class Evidence:
             .group_by("layer")
             .agg(
                 pl.col("product").any().alias("multiplies"),
-                pl.col("doubtful").any(),
+                pl.col("possible").any(),
                 (pl.col("direction") == "forward").fill_null(True).any().alias("forward"),
             )
         )
@@ -134,7 +134,7 @@ class Evidence:
         return cls(
             frozenset(ran.filter("multiplies")["layer"]),
             frozenset(ran.filter("forward")["layer"]),
-            frozenset(ran.filter("doubtful")["layer"]),
+            frozenset(ran.filter("possible")["layer"]),
             {row: prod(one.weight) for row, one in known.items() if one.weight},
         )
 
@@ -142,13 +142,13 @@ class Evidence:
         return any(one.row in self.multiplies for one in node.within())
 
     def against(self, node: Node, layer: Layer) -> bool:
-        """Return whether what ran in ``node`` is not what ``layer`` computes."""
+        """Return whether the work of ``node`` cannot be that of ``layer``."""
         if node.row is not None and self.against_row(node.row, layer):
             return True
         if _NO_PRODUCT.match(layer.type):
             return self.multiplies_in(node)
         rows = {one.row for one in node.within()}
-        other = bool(rows & self.forward) and not rows & (self.multiplies | self.doubtful)
+        other = bool(rows & self.forward) and not rows & (self.multiplies | self.possible)
         return bool(_PRODUCT.match(layer.type)) and other
 
     def against_row(self, row: int, layer: Layer) -> bool:
@@ -161,7 +161,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class _Found:
-    """The partners of the nodes of a part of the trace, by node of the trace.
+    """The matches of the nodes of a part of the trace, by node of the trace.
 
     ``unclear`` are nodes of the manifest.
     """
@@ -177,11 +177,11 @@ class _Found:
 class Matching:
     """The matching of two trees by the names of their nodes.
 
-    A scope is of the layer of its own name or, where suffixes are appended, of that without its
-    last number. The children of two matching nodes are matched together: a scope for which one
-    layer is left is of it; a layer is taken as often as it is called. The rest follows from the
-    order of the layers: TensorFlow's rule for distinct names, in the model's order, gives the name
-    of each, if as many scopes are opened for a call as fits the pairs found so far.
+    A scope matches the layer of the same name or, where suffixes are appended, of the name without
+    its last number. The children of two matching nodes are matched together: a scope with one
+    possible layer matches it; a layer matches as many scopes as it has calls. The others follow
+    from the order of the layers: TensorFlow's rule for distinct names, applied in the model's
+    order, determines each name, if the number of scopes per call agrees with the pairs so far.
     """
 
     def __init__(self, evidence: Evidence, network: str, *, suffixes: bool) -> None:
@@ -191,10 +191,10 @@ class Matching:
         self._known: dict[tuple[int, int], _Found] = {}
 
     def best(self, trace: Node, model: Node) -> Pairing:
-        """Return the pairs below the nodes that have most in common.
+        """Return the pairs below the two nodes with the most matches.
 
-        The scope of the whole model may have any scopes around it, and another name. Others that
-        have the same layers are further calls of it.
+        The scope of the whole model may have parent scopes and another name. Other scopes with the
+        same layers are further calls of the model.
         """
         anchors: list[tuple[int, bool, Node, Node]] = []
         below = model
@@ -209,7 +209,7 @@ class Matching:
             (below,) = below.children.values()
         if not anchors:
             return Pairing({})
-        # Of equals the outermost, with as much of the manifest's path as there is.
+        # Of equal candidates the outermost, with the longest part of the manifest's path.
         size, named, node, below = max(anchors, key=lambda one: (one[0], one[1]))
         first = self._matched(node, below)
         if self._of_another(node, model, first):
@@ -265,7 +265,7 @@ class Matching:
     def _chosen(
         self, model: Node, options: dict[str, list[str]]
     ) -> tuple[dict[str, str], set[str]]:
-        """Return the names of the children of ``model`` by those of the trace, and unclear ones."""
+        """Return the names of ``model``'s children by those of the trace, and unclear ones."""
         room = {name: _calls(child) for name, child in model.children.items()}
         left = {name: list(fits) for name, fits in options.items()}
         chosen = _settled(left, room)
@@ -289,7 +289,7 @@ class Matching:
     def _expected(self, model: Node, chosen: dict[str, str]) -> dict[str, str]:
         """Return the layers by the names that TensorFlow gives their scopes in the model's order.
 
-        Nothing, where the pairs in ``chosen`` do not decide how often a scope is opened.
+        Empty where the pairs in ``chosen`` do not determine the number of scopes per call.
         """
         candidates: list[tuple[int, dict[str, str]]] = []
         for opened in range(1, _MOST_OPENED + 1 if self.suffixes else 2):
@@ -305,7 +305,8 @@ class Matching:
     def _of_another(self, node: Node, model: Node, found: _Found) -> bool:
         """Return whether the manifest is of another model.
 
-        Names that Keras gave are of any model. Of these all that multiplies has to be in both.
+        Keras' default names occur in any model. With such names, all convolutions and products must
+        be in both.
         """
         layers = [one.layer for one in model.within() if one.layer is not None]
         weighted = [one for one in layers if _PRODUCT.match(one.type)]
@@ -324,7 +325,7 @@ class Matching:
         ) or inside + unclear < MANIFEST_COVERAGE * len(ran)
 
     def _pairing(self, node: Node, model: Node, found: _Found, *, named: bool) -> Pairing:
-        """Return the pairs as rows; paths are the manifest's, behind what is around the model."""
+        """Return the pairs as rows; paths are the manifest's, after the model's parent scopes."""
         result = Pairing({}, unclear=tuple(one.path for one in found.unclear))
         keeps_name = bool(model.path) and named
         around = node.path.rpartition(SEPARATOR)[0]
@@ -349,7 +350,7 @@ class Matching:
 
 
 def _settled(left: dict[str, list[str]], room: dict[str, int]) -> dict[str, str]:
-    """Return what is certain of ``left``, from which it is taken, while there is ``room``."""
+    """Return the unambiguous pairs and remove them from ``left``, within ``room`` per layer."""
     chosen: dict[str, str] = {}
     while True:
         open_ = {name: [fit for fit in fits if room[fit] > 0] for name, fits in left.items()}
@@ -372,9 +373,9 @@ def _calls(node: Node) -> int:
 
 
 def _names_given(model: Node, opened: int) -> dict[str, str]:
-    """Return the children of ``model`` by the last name given to the scope of their first call.
+    """Return the children of ``model`` by the last name of the scope of their first call.
 
-    TensorFlow's ``Graph.unique_name``, for scopes that are opened ``opened`` times each.
+    By TensorFlow's ``Graph.unique_name``, for scopes that are opened ``opened`` times each.
     """
     first = {
         name: min(one.layer.position for one in child.within() if one.layer is not None)
@@ -399,7 +400,7 @@ def _names_given(model: Node, opened: int) -> dict[str, str]:
 
 
 def is_default_name(layer: Layer) -> bool:
-    """Return whether Keras gave the layer its name, after its class."""
+    """Return whether the layer has Keras' default name, from its class."""
     name = SEPARATORS.split(layer.path)[-1]
     suffixed = _SUFFIXED.fullmatch(name)
     of_class = _SNAKE.sub("_", layer.framework_type.rpartition(".")[2]).lower()

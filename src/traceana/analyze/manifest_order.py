@@ -40,7 +40,7 @@ _TYPES: Final = {
     "rnntanh": "rnn",
     "rnnrelu": "rnn",
 }
-"""What stands for one another: operators of PyTorch and types of layers, without ``_``."""
+"""Equivalent operators of PyTorch and types of layers, without ``_``."""
 
 _ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_product)")
 """Weighted operators that multiply two activations."""
@@ -59,11 +59,11 @@ class _Seen:
 def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
     """Return ``trace`` with the paths of ``model`` on layers identified by position.
 
-    The operators with weights decide: where all of them are those of the manifest's layers, in
-    order and with the same weights, or, by type, as many with the same weights. Between two of
-    them the others pair where as many of a type are in both; functions that are no layers get
-    the module that calls them. Layers that turn out to be one, as a shared module called twice,
-    become one row. A layer without a match keeps its name.
+    Operators with weights are paired first: all of them in order if their weights are those of the
+    manifest's layers, else by type if both have the same number with the same weights. Between two
+    of them the other operators are paired where both have the same number of a type; functions
+    that are not layers get the path of the calling module. Layers with one path, such as a shared
+    module called twice, become one row. A layer without a match keeps its name.
     """
     if model is None:
         return trace
@@ -113,25 +113,25 @@ def _positional(trace: Trace) -> list[_Seen]:
 def _sequence(model: Manifest, most: int) -> list[Layer]:
     """Return the calls of a forward pass in their order.
 
-    Of a manifest without the order of shared layers, the calls of a layer stand
-    together, ``most`` of them: more than the trace has rows agree with nothing.
+    In a manifest without the order of shared layers, the calls of a layer are consecutive, at most
+    ``most`` of them: more calls than rows of the trace cannot match.
     """
-    placed = {place: layer for layer in model.layers for place in layer.order}
+    ordered_calls = {position: layer for layer in model.layers for position in layer.order}
     ordered = sorted(model.layers, key=lambda layer: layer.position)
-    if not placed:
+    if not ordered_calls:
         return [layer for layer in ordered for _ in range(min(max(layer.calls, 1), most))]
     calls: list[Layer] = []
     once = iter([layer for layer in ordered if not layer.order])
-    total = len(placed) + sum(not layer.order for layer in ordered)
-    for place in range(total):
-        layer = placed.get(place) or next(once, None)
+    total = len(ordered_calls) + sum(not layer.order for layer in ordered)
+    for position in range(total):
+        layer = ordered_calls.get(position) or next(once, None)
         if layer is not None:
             calls.append(layer)
     return calls
 
 
 _Anchor = tuple[int, int]
-"""(row of the trace's layers, place in the sequence of calls)"""
+"""(row of the trace's layers, position in the sequence of calls)"""
 
 
 def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor]:
@@ -140,34 +140,34 @@ def _anchors(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor]:
 
 
 def _whole(seen: Sequence[_Seen], calls: Sequence[Layer]) -> list[_Anchor] | None:
-    """Return the weighted operators with their calls where they agree one by one to the last.
+    """Return the weighted operators with their calls, where all agree in order, else None.
 
-    A layer of no type that is one operator takes as many as its own weights have rows.
+    A layer without an operator type has as many operators as its weights have rows.
     """
     at = 0
     found: list[_Anchor] = []
-    for place, layer in enumerate(calls):
+    for position, layer in enumerate(calls):
         family = _family(layer.type)
         if family in _ONE_OPERATOR:
             if at == len(seen) or not _agree(seen[at], layer):
                 return None
-            found.append((seen[at].row, place))
+            found.append((seen[at].row, position))
             at += 1
             continue
         own = [shape for shape in layer.parameters.values() if len(shape) > 1]
         rows = sum(shape[0] for shape in own)
         while at < len(seen) and rows > 0 and (weight := seen[at].weight) is not None:
-            taken = _rows_of(own, weight)
-            if not 0 < taken <= rows:
+            used = _rows_of(own, weight)
+            if not 0 < used <= rows:
                 break
-            rows -= taken
-            found.append((seen[at].row, place))
+            rows -= used
+            found.append((seen[at].row, position))
             at += 1
     return found if at == len(seen) else None
 
 
 def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
-    """Return how many rows of a layer's own weights an operator takes, 0 where it is another's."""
+    """Return the rows of a layer's weights that an operator uses, 0 for another layer's."""
     for shape in own:
         if _sorted(shape) == weight:
             return shape[0]
@@ -178,18 +178,18 @@ def _rows_of(own: Sequence[Shape], weight: Shape) -> int:
 
 
 def _by_type(seen: Sequence[_Seen], calls: Sequence[Layer]) -> Iterator[_Anchor]:
-    """Yield pairs by type, where as many of it with the same weights are in both."""
+    """Yield pairs by type, where both have the same number with the same weights."""
     mine, theirs = defaultdict(list), defaultdict(list)
     for one in seen:
         mine[one.family].append(one)
-    for place, call in enumerate(calls):
-        theirs[_family(call.type)].append(place)
+    for position, call in enumerate(calls):
+        theirs[_family(call.type)].append(position)
     for family, own in mine.items():
-        places = theirs[family] if family in _ONE_OPERATOR else []
-        if len(own) == len(places) and all(
-            _agree(one, calls[place]) for one, place in zip(own, places, strict=True)
+        positions = theirs[family] if family in _ONE_OPERATOR else []
+        if len(own) == len(positions) and all(
+            _agree(one, calls[position]) for one, position in zip(own, positions, strict=True)
         ):
-            yield from ((one.row, place) for one, place in zip(own, places, strict=True))
+            yield from ((one.row, position) for one, position in zip(own, positions, strict=True))
 
 
 _ONE_OPERATOR: Final = frozenset(
@@ -198,7 +198,7 @@ _ONE_OPERATOR: Final = frozenset(
         *("lstm", "gru", "rnn"),
     )
 )
-"""Types of layers that are one weighted operator a call."""
+"""Types of layers with one weighted operator per call."""
 
 
 def _agree(seen: _Seen, layer: Layer) -> bool:
@@ -216,14 +216,14 @@ def _named(
     calls: Sequence[Layer],
     around: frozenset[str],
 ) -> dict[int, str]:
-    """Return the path of each row that one is found for."""
-    place_of = dict(anchors)
-    paths = {row: calls[place].path for row, place in anchors}
+    """Return the paths of the rows with a match."""
+    position_of = dict(anchors)
+    paths = {row: calls[position].path for row, position in anchors}
     between: list[_Seen] = []
     before = -1
     for one in seen:
-        if one.row in place_of:
-            here = place_of[one.row]
+        if one.row in position_of:
+            here = position_of[one.row]
             paths |= _segment(between, calls, before, here, around)
             between, before = [], here
         else:
@@ -238,10 +238,10 @@ def _segment(
     behind: int,
     around: frozenset[str],
 ) -> dict[int, str]:
-    """Return the paths of the rows between two anchors, at whose places the calls stand.
+    """Return the paths of the rows between two anchors, the calls ``before`` and ``behind``.
 
-    What stands before the first or behind the last weighted layer may be no part of the model, as
-    a loss, and what the model itself does outside its modules keeps its name.
+    Rows before the first or after the last weighted layer may not belong to the model (a loss).
+    Functions that the model calls outside its modules keep their names.
     """
     if not seen:
         return {}
@@ -260,7 +260,7 @@ def _segment(
         return paths
     callers = {call.path for call in calls[before + 1 : behind] if call.path in around}
     if not callers:
-        callers = {calls[place].path.rpartition(SEPARATOR)[0] for place in (before, behind)}
+        callers = {calls[position].path.rpartition(SEPARATOR)[0] for position in (before, behind)}
     common = _common(sorted(callers))
     if common and any(call.path.startswith(common + SEPARATOR) for call in calls):
         paths |= {one.row: common for one in seen if one.row not in paths}
@@ -268,7 +268,7 @@ def _segment(
 
 
 def _common(paths: Sequence[str]) -> str:
-    """Return what all paths begin with, in whole parts."""
+    """Return the common beginning of all paths, in whole parts."""
     parts = [path.split(SEPARATOR) for path in paths]
     shared = []
     for those in zip(*parts, strict=False):
@@ -279,7 +279,7 @@ def _common(paths: Sequence[str]) -> str:
 
 
 def _renamed(trace: Trace, paths: dict[int, str], model: Manifest) -> Trace:
-    """Return ``trace`` with these paths; layers of one path become one row, the first of them."""
+    """Return ``trace`` with these paths; layers of one path become one row, the first."""
     types = {layer.path: layer.type for layer in model.layers}
     new = pl.DataFrame(
         {
@@ -323,5 +323,5 @@ def _family(kind: str) -> str:
 
 
 def _sorted(shape: Shape | None) -> tuple[int, ...] | None:
-    """Return extents without their order: a linear layer may hold its weight either way."""
+    """Return sorted extents: a linear layer may have its weight transposed."""
     return None if shape is None else tuple(sorted(shape))

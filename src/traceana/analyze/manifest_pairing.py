@@ -1,4 +1,4 @@
-"""Which layers of a manifest the layers of a trace are: by name, by type, by order."""
+"""Pairs the layers of a trace with those of a manifest: by name, by type, by order."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _UNIQUE_PATHS: Final = frozenset(("PyTorch", "Flax", "JAX"))
 
 
 def paired(trace: Trace, model: Manifest) -> Pairing:
-    """Return which rows of ``trace.layers`` are which layers of ``model``, where that is certain.
+    """Return the unambiguous pairs of rows of ``trace.layers`` and layers of ``model``.
 
-    By name, level by level (:class:`Matching`). Layers without names in the trace, but
-    numbers by type (``Conv2d_2`` is the third convolution), are paired by type and order, where
-    model and trace have equally many.
+    Layers are paired by name, level by level (:class:`Matching`). Layers of the trace without
+    names, numbered by type (``Conv2d_2`` is the third convolution), are paired by type and order
+    where model and trace have the same number.
     """
     rows = [
         (row, path, kind)
@@ -66,7 +66,7 @@ def paired(trace: Trace, model: Manifest) -> Pairing:
 def with_names_of(trace: Trace, model: Manifest | None) -> Trace:
     """Return ``trace`` with the manifest's names for scopes with suffixes, and for positions.
 
-    What ran inside a layer of the manifest becomes part of that layer.
+    Layers inside a layer of the manifest become part of it.
     """
     if model is None or not trace.layers.height:
         return trace
@@ -119,9 +119,9 @@ def _absent(model: Manifest, found: Pairing) -> list[Layer]:
 
 
 def _by_tail(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
-    """Return the pairs whose last parts of the path are of one layer alone on both sides."""
+    """Return the pairs whose last parts of the path are unique in trace and manifest."""
     found: dict[int, Layer] = {}
-    taken: set[int] = set()
+    used: set[int] = set()
     for depth in (None, 4, 3, 2, 1):
         mine, theirs = defaultdict(list), defaultdict(list)
         for row, path, _ in rows:
@@ -131,14 +131,14 @@ def _by_tail(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[
         for tail, own in mine.items():
             if len(own) == 1 == len(theirs[tail]) and own[0] not in found:
                 (layer,) = theirs[tail]
-                if layer.position not in taken and not evidence.against_row(own[0], layer):
+                if layer.position not in used and not evidence.against_row(own[0], layer):
                     found[own[0]] = layer
-                    taken.add(layer.position)
+                    used.add(layer.position)
     return found
 
 
 def _by_order(rows: list[_Row], layers: list[Layer], evidence: Evidence) -> dict[int, Layer]:
-    """Return the pairs by order within a type that both sides have equally often."""
+    """Return the pairs by order within a type with the same number in trace and manifest."""
     found: dict[int, Layer] = {}
     mine, theirs = defaultdict(list), defaultdict(list)
     for row, _, kind in rows:

@@ -1,4 +1,4 @@
-"""What Nsight Compute measured, added up over the activities that it belongs to."""
+"""Measurements of Nsight Compute, summed over their activities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS: Final = ("fp64", "fp32", "fp16", "tensor")
 FLOPS: Final = tuple(f"{kind}_flops" for kind in KINDS)
 _SUMS: Final = (
     *("measured", "ncu_ns", "measured_flops", *FLOPS, "dram_bytes"),
-    # What the rates and the mean are over: the time of the launches that have a figure.
+    # Denominators of the rates and the mean: the time of the launches with a value.
     *("flops_over", "dram_over", "tensor_over", "tensor_weighted"),
 )
 COLUMNS: Final = (
@@ -28,14 +28,14 @@ COLUMNS: Final = (
 locks; ``measured_flops``: floating-point operations, a multiply-add being two, and their parts by
 type (``tensor_flops``: of the tensor cores, all types); ``measured_flops_per_s``,
 ``dram_bytes_per_s``: over the timeline's durations of the measured launches; ``tensor_active``:
-mean by duration of the part of the cycles in which the tensor cores worked. Null: not measured.
+mean share of cycles with active tensor cores, weighted by duration. Null: not measured.
 """
 
 
 def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
-    """Return one row a distinct combination of the columns ``keys`` of measured activities.
+    """Return one row per distinct combination of the columns ``keys`` of measured activities.
 
-    Its other columns add up (see :func:`added`); :func:`with_rates` makes :data:`COLUMNS` of them.
+    Its other columns can be summed (:func:`added`); :func:`with_rates` computes :data:`COLUMNS`.
     """
     joined = trace.counters.filter(pl.col("activity").is_not_null())
     activities = trace.activities.select(*keys, "duration")[joined["activity"]]
@@ -48,7 +48,7 @@ def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
 
 
 def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
-    """Return the columns that add up, a row a launch; ``over`` holds their durations (ns)."""
+    """Return the columns to be summed, a row per launch; ``over`` holds their durations (ns)."""
     by_type = flops(counters).select(
         *(pl.col(kind).alias(f"{kind}_flops") for kind in KINDS if kind != "tensor")
     )
@@ -76,7 +76,7 @@ def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
 
 
 def added() -> list[pl.Expr]:
-    """Return the sums of the columns that add up: null where every value is."""
+    """Return the sums of these columns, null where every value is null."""
     return [
         pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column)
         for column in _SUMS
@@ -84,7 +84,7 @@ def added() -> list[pl.Expr]:
 
 
 def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return ``frame``, which has the columns that add up, with :data:`COLUMNS` in their place."""
+    """Return ``frame`` with :data:`COLUMNS` instead of the summed columns."""
     if trace.counters.height:
         frame = frame.with_columns(pl.col("measured").fill_null(0))
 
@@ -110,11 +110,11 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
         for detail, count in disagreement.select("detail", "count").iter_rows()
     ]
     sums = figures(counters, counters["duration"])
-    lacking = [kind for kind in KINDS if sums[f"{kind}_flops"].null_count() == sums.height]
-    if len(lacking) == len(KINDS):
+    missing = [kind for kind in KINDS if sums[f"{kind}_flops"].null_count() == sums.height]
+    if len(missing) == len(KINDS):
         notes.append("FLOP counters not measured")
-    elif lacking:
-        notes.append(f"FLOP counters not measured: {', '.join(lacking)}")
+    elif missing:
+        notes.append(f"FLOP counters not measured: {', '.join(missing)}")
     # On Hopper the counters of operations reportedly exclude its own instructions (wgmma).
     unseen = counters.filter(pl.col("tensor_ops") == 0, pl.col("tensor_active_percent") > 0).height
     if unseen:

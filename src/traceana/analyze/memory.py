@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 By = Literal["device", "layer", "operator", "step", "time", "convolution"]
-"""What a row is: a device; a layer or an operator with live allocations at the peak of a device; a
+"""Keys of a row: a device; a layer or an operator with live allocations at the peak of a device; a
 step; a slice of time; a convolution of a layer that allocates a workspace."""
 
 _SLICES: Final = 40
@@ -42,16 +42,16 @@ NO_EVENTS: Final = (
 
 
 def memory(trace: Trace, by: By = "device") -> Result:
-    """Return the allocated memory of each device, by device, layer, operator, step and so on.
+    """Return the allocated memory of each device by ``by``.
 
-    Of selected steps the peaks are those during the steps. Columns, beside ``rank``, ``device``:
+    For selected steps the peaks are those during the steps. Columns, besides ``rank``, ``device``:
 
     ``device``
         ``allocations`` (number), ``peak_bytes`` (most allocated at once), ``at_ns``, ``step``
         (number), ``layer`` and ``operator`` of the allocation that reached the peak,
         ``reserved_bytes`` (most reserved by the allocator, null where not recorded),
         ``largest_bytes`` (largest single allocation), ``end_bytes`` (allocated at the end),
-        ``growth_bytes`` (median over the measured steps of the growth since the step before).
+        ``growth_bytes`` (median over the measured steps of the growth since the previous step).
     ``layer``, ``operator``
         ``bytes`` and ``count`` of its allocations that were live at the device's peak, their
         ``share`` of the peak, ``largest_bytes``. The rows of a device add up to its peak.
@@ -141,12 +141,12 @@ def _at_peak(live: pl.DataFrame, by: By) -> pl.DataFrame:
 
 
 def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a device and step of its rank.
+    """Return one row per device and step of its rank.
 
     Columns: ``rank``, ``device``, ``step`` (number), ``step_row``, ``allocations``, ``peak_bytes``
     (most allocated during the step, its start included), ``end_bytes`` (at its end) and
-    ``growth_bytes`` (since the end of the step before; null for the first). A device has no rows of
-    steps before its first event.
+    ``growth_bytes`` (since the end of the previous step; null for the first). A device has no rows
+    of steps before its first event.
     """
     number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
     steps = (
@@ -188,7 +188,7 @@ def _by_step(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_time(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the time of each device's events in 40 equal slices, or one a nanosecond if shorter.
+    """Return the time of each device's events in 40 equal slices, or per nanosecond if shorter.
 
     Columns: ``rank``, ``device``, ``start_ns``, and ``allocated_bytes`` and ``reserved_bytes``, the
     maximum of each in the slice, its start included.
@@ -226,12 +226,12 @@ def _at(times: pl.Series, values: pl.Series, wanted: pl.Series) -> pl.Series:
 
 
 def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a layer, operator, pass and algorithm of the convolutions.
+    """Return one row per layer, operator, pass and algorithm of the convolutions.
 
-    The workspace is the memory that the operator that launched a convolution allocates and frees
-    before it returns: temporary copies of operands included, the output excluded. Columns:
+    The workspace is the memory that the launching operator of a convolution allocates and frees
+    before it returns, including temporary copies of operands, without the output. Columns:
     ``rank``, ``device``, ``layer``, ``operator``, ``direction``, ``algorithm``, ``calls`` with a
-    workspace, and ``workspace_bytes``, the most that one call held at once.
+    workspace, and ``workspace_bytes``, the maximum of a call.
     """
     convolution = np.full(trace.ops.height, NONE, dtype=np.int64)
     launched = trace.episodes.filter(pl.col("op").is_not_null()).unique(
@@ -251,13 +251,13 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
         & pl.col("freed_time").is_not_null()
         & (pl.col("freed_time") <= pl.Series(end))
     )
-    held = _most_held(within)
-    of_held = launched[from_rows(held["convolution"])]
-    algorithm, direction = of_held["algorithm"], of_held["direction"]
+    peak = _peak_bytes(within)
+    of_peak = launched[from_rows(peak["convolution"])]
+    algorithm, direction = of_peak["algorithm"], of_peak["direction"]
     return (
-        held.with_columns(
-            layer_names(trace, trace.ops["layer"].gather(of_held["op"])),
-            operator_names(trace, of_held["op"]),
+        peak.with_columns(
+            layer_names(trace, trace.ops["layer"].gather(of_peak["op"])),
+            operator_names(trace, of_peak["op"]),
             direction,
             algorithm,
         )
@@ -270,8 +270,8 @@ def _by_convolution(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _most_held(within: pl.DataFrame) -> pl.DataFrame:
-    """Return the most bytes that each ``convolution`` held at once, by device."""
+def _peak_bytes(within: pl.DataFrame) -> pl.DataFrame:
+    """Return the peak bytes of each ``convolution``, by device."""
     size = pl.col("bytes")
     keys = (*PER_DEVICE, "convolution")
     made = within.select(*keys, "event", size)

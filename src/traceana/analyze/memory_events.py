@@ -1,4 +1,4 @@
-"""The allocator's events in order of time, the allocations, and what is live at the peak."""
+"""The allocator's events in order of time, the allocations, and the live ones at the peak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.intervals import PER_DEVICE
-from traceana.analyze.layer_rows import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.numbering import thread_numbers
 from traceana.enrich.nesting import Nesting, to_rows
 
@@ -56,11 +56,11 @@ def events(trace: Trace) -> pl.DataFrame:
 
 
 def allocations(events: pl.DataFrame) -> pl.DataFrame:
-    """Return one row an allocation of :func:`events`, with the free of its address.
+    """Return one row per allocation of :func:`events`, with the free of its address.
 
-    Columns: ``rank``, ``device``, ``event``, ``time``, ``bytes``, ``op``, ``layer``, and of the
-    next event of the address ``freed_event`` and ``freed_time``; null if not freed during the
-    capture. Events without an address cannot be matched and are left out.
+    Columns: ``rank``, ``device``, ``event``, ``time``, ``bytes``, ``op``, ``layer``, and
+    ``freed_event`` and ``freed_time`` of the next event of the address; null if not freed during
+    the capture. Events without an address cannot be matched and are left out.
     """
     each = [*PER_DEVICE, "address"]
     return (
@@ -76,7 +76,7 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
 
 NO_OPERATOR: Final = "(no operator)"
 EARLIER: Final = "(allocated before capture)"
-"""The layer and operator of memory whose allocation is not in the trace."""
+"""The layer and operator of memory without an allocation in the trace."""
 
 NO_ADDRESSES: Final = "(no addresses recorded)"
 """The layer and operator of all memory of a device whose events have no addresses."""
@@ -97,7 +97,7 @@ def in_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     # Ranks may be null, which a join by groups does not match.
     number = pl.col("rank").cast(pl.Int64).fill_null(-1).alias("of_rank")
     return (
-        # Sorted back afterwards: peaks of several devices are in the order of the devices.
+        # The order is restored afterwards: peaks of devices are in the order of the devices.
         events.with_row_index("of_event")
         .with_columns(number)
         .sort("time", maintain_order=True)
@@ -116,7 +116,7 @@ def in_steps(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def peaks(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the event of each device after which most was allocated; the first of equal ones."""
+    """Return the event of each device with the most allocated memory; the first of equal ones."""
     return (
         events.sort("allocated", descending=True, maintain_order=True)
         .unique(PER_DEVICE, keep="first", maintain_order=True)
@@ -128,8 +128,8 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that were live at the peaks ``at`` of the devices, largest first.
 
     ``events`` are all of the capture. Columns: ``rank``, ``device``, ``layer``, ``operator``,
-    ``bytes``. One more row a device is the memory allocated before the capture, so that the rows
-    add up to the peak; it is missing where the events exceed the allocator's own figure.
+    ``bytes``. A further row per device is the memory allocated before the capture, so that the rows
+    add up to the peak; it is missing where the events exceed the allocator's own total.
     """
     peak_of = at.select(*PER_DEVICE, pl.col("event").alias("peak"), "allocated")
     live = (
@@ -169,7 +169,7 @@ def alive(trace: Trace, events: pl.DataFrame, at: pl.DataFrame) -> pl.DataFrame:
 
 def layer_names(trace: Trace, rows: pl.Series) -> pl.Series:
     """Return the names of the layers of these rows."""
-    named = places(trace.layers, "layer", None)["layer"]
+    named = layer_keys(trace.layers, "layer", None)["layer"]
     return named.gather(rows).fill_null(OUTSIDE).alias("layer")
 
 

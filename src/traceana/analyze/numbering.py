@@ -1,4 +1,4 @@
-"""Numbers for rows: equal rows get equal numbers, so that numpy can group them."""
+"""Numbers equal rows equally, so that numpy can group them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import polars as pl
 from traceana.enrich.nesting import NONE, Ints, thread_keys
 
 _NARROW: Final = 1 << 24
-"""Values in a span up to this are numbered with a table of the span, others with a search."""
+"""Largest span of values that are numbered by a lookup table; others by a search."""
 _WIDEST: Final = 1 << 62
 _BLOCK: Final = 1 << 20
-"""Rows processed at a time: temporary arrays of this size stay in the CPU's caches."""
+"""Rows per block: temporary arrays of this size stay in the CPU's caches."""
 
 
 def numbered(*frames: pl.DataFrame) -> tuple[Ints, ...]:
     """Return numbers for the rows of ``frames``, which have the same columns: integers or labels.
 
-    Two rows, of the same frame or of two, have the same number exactly if they are equal in all
+    Two rows, of one frame or of two, have the same number if and only if they are equal in all
     columns; null equals null. Numbers count from 0 without a gap, in the order of the
     first column, then of the next (null first, labels by their code).
     """
@@ -48,7 +48,7 @@ def first_rows(numbers: Ints) -> Ints:
     for begin in range(0, len(numbers), _BLOCK):
         block = numbers[begin : begin + _BLOCK]
         new = np.flatnonzero(found[block] < 0)[::-1]
-        # Of several assignments to one place the last one stays.
+        # Of several assignments to one index the last one stays.
         found[block[new]] = begin + new
         if (found >= 0).all():
             break
@@ -127,7 +127,7 @@ class _Digits:
 
 
 def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
-    """Return the numbers by way of two columns: the numbers of each half of the columns."""
+    """Return the numbers, computed from those of each half of the columns."""
     names = frames[0].columns
     halves = (names[: len(names) // 2], names[len(names) // 2 :])
     each = [numbered(*(frame.select(half) for frame in frames)) for half in halves]
@@ -137,7 +137,7 @@ def _by_halves(*frames: pl.DataFrame) -> tuple[Ints, ...]:
 
 
 def _close(numbers: Sequence[Ints], limit: int) -> None:
-    """Renumber ``numbers``, all below ``limit``, in place: without gaps, in the same order."""
+    """Renumber ``numbers``, all below ``limit``, in-place: without gaps, in the same order."""
     if limit > _NARROW:
         known = np.unique(np.concatenate([np.unique(found) for found in numbers]))
         for found in numbers:

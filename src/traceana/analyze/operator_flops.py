@@ -1,9 +1,9 @@
 """The cost of every operator of a trace, each counted once.
 
 ``aten::conv2d`` calls ``aten::convolution``, which calls ``aten::_convolution``, which calls a
-library's operator, and all four have formulas: the outermost counts. A matrix product, a sum or a
-multiplication has one name in both passes; the node of autograd's graph around it decides which
-part of the layer's work it is.
+library's operator. All four have formulas; the outermost counts. A matrix product, a sum or a
+multiplication has one name in both passes; the node of autograd's graph around it determines the
+part.
 """
 
 from __future__ import annotations
@@ -35,29 +35,28 @@ COSTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "part": PART,
     "kind": pl.String,  # "conv2d", "linear", "batch_norm"
     "flops": pl.Int64,  # a multiply-accumulate is two
-    "bytes": pl.Int64,  # compulsory; null where a type or a shape is not known
+    "bytes": pl.Int64,  # compulsory; null where a type or a shape is unknown
     "formula": pl.String,
-    "skipped": pl.Int64,  # of `flops`, what a causal mask leaves out; null where not known
+    "skipped": pl.Int64,  # the part of `flops` outside a causal mask; null where unknown
 }
 GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "op": pl.UInt32,  # row of `ops`
     "reason": pl.String,
-    "whole": pl.Boolean,  # a refused call: it stands for all that is inside it
+    "whole": pl.Boolean,  # a refused call: includes its child operators
 }
 
 _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z_]\w*$))")
-"""How PyProf and old versions of emit_nvtx begin the names of ATen's operators."""
+"""Prefixes of the names of ATen's operators by PyProf and old versions of emit_nvtx."""
 
 _KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED)
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCosts:
-    """What the operators of a trace compute, and which of them have no count.
+    """The costs of the operators of a trace, and the operators without a count.
 
-    ``costs`` has the columns of :data:`COSTS`, one row an operator and part; operators inside of
-    a counted one have none. ``gaps`` has those of :data:`GAPS`, one row an operator without a
-    count.
+    ``costs`` has the columns of :data:`COSTS`, one row per operator and part; children of a counted
+    operator have no rows. ``gaps`` has those of :data:`GAPS`, one row per operator without a count.
     """
 
     costs: pl.DataFrame
@@ -67,7 +66,7 @@ class OperatorCosts:
 def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     """Return the costs of ``ops``, the whole table of a trace with its nesting.
 
-    Formulas run on the distinct calls only. Of nested operators that have a cost the outermost
+    Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
     named = ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op")
@@ -78,7 +77,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     left = EarlyStopped.of(ops)
     has_cost = rows["_parts"].fill_null(0).to_numpy() > 0
     has_cost &= ~(left.innermost | left.around)
-    # A call that asked for no gradient at all costs nothing, and is no gap either.
+    # A call without a requested gradient costs nothing, and is not a gap.
     known = rows["_reason"].is_null().to_numpy()
     counted = tree.outermost(has_cost)
     costs = (
@@ -87,7 +86,7 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
         .join(by_call, on="_call", maintain_order="left")
         .select(pl.col(name).cast(dtype) for name, dtype in COSTS.items())
     )
-    # The products of the composite implementation compute the square, and mask it afterwards.
+    # The composite implementation computes all scores, and masks them afterwards.
     math = (rows["name"] == "aten::_scaled_dot_product_attention_math").to_numpy()
     square = pl.Series(math | tree.holding(math)).gather(costs["op"])
     costs = costs.with_columns(pl.when(square).then(0).otherwise("skipped").alias("skipped"))
@@ -161,11 +160,11 @@ def _gaps(
     counted: np.ndarray[tuple[int], np.dtype[np.bool_]],
     settled: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> pl.DataFrame:
-    """List operators that neither count nor lie inside one that does, and are not passive.
+    """Return the operators that are neither counted, nor children of a counted one, nor passive.
 
-    One that has a formula but could not be counted is listed unless operators inside it are
-    counted, and stands for all that is inside it. One without a formula counts by what is inside
-    it, and is listed for its own work.
+    An operator with a formula that could not be counted is listed, with its children, unless
+    children are counted. An operator without a formula is counted by its children, and listed for
+    its self work.
     """
     names = rows.select(pl.col("name").unique()).with_columns(
         passive(pl.col("name")).alias("_idle")
@@ -183,12 +182,12 @@ def _gaps(
     )
 
 
-# What a checkpoint runs inside its node is the forward pass over again.
+# A checkpoint runs the forward pass again inside its node.
 _NODE: Final = r"Backward\d*$|AccumulateGrad$"
 _RECOMPUTING: Final = r"Checkpoint\w*Backward\d*$"
 _LINEAR_NODE: Final = r"(?:^|: )(?:Addmm|Mm|Linear)Backward\d*$"
-# Layers have operators of their own for the backward pass: what of them runs forward inside it is
-# recomputed. Only these kinds serve both.
+# Most layers have separate operators for the backward pass: forward operators inside it recompute.
+# Only these kinds are the same in both passes.
 _GENERIC: Final = (
     "elementwise",
     "matmul",
@@ -206,7 +205,7 @@ _GENERIC: Final = (
 def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
     """Return ``costs`` (columns ``op``, ``part``, ``kind`` …) with the parts of backward operators.
 
-    Kinds that have formulas of their own for the backward pass keep the part that these gave.
+    Kinds with formulas for the backward pass keep the part of the formula.
     """
     if costs.is_empty():
         return costs
@@ -242,7 +241,7 @@ def _with_parts(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFr
 
 
 def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
-    """Return the node around each counted operator, none where that recomputes."""
+    """Return the node around each counted operator, null where it recomputes."""
     distinct = ops.select(pl.col("name").unique())
     found = distinct.filter(pl.col("name").str.contains(_NODE))["name"]
     recomputing = found.filter(found.str.contains(_RECOMPUTING))
@@ -258,11 +257,11 @@ def _nodes(costs: pl.DataFrame, ops: pl.DataFrame, tree: Tree) -> pl.DataFrame:
 
 
 def _products(linear: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return which gradient each product inside a linear layer's node is: ``op``, ``_gradient``.
+    """Return the gradient of each product in a linear layer's node: ``op``, ``_gradient``.
 
     The gradient of the output is [N, O]: the product over O is the input's gradient, that over N
-    the weight's. Where N equals O, autograd computes the input's first; a single one is then
-    taken for the weight's, as of a first layer.
+    the weight's. Where N equals O, autograd computes the input's first; a single product is then
+    the weight's, as in a first layer.
     """
     pairs = linear.join(ops.select("op", "start", "input_shapes"), on="op").join(
         ops.select(pl.col("op").alias("node"), pl.col("input_shapes").alias("_of_node")),
@@ -301,7 +300,7 @@ def _which_gradient(product: str | None, node: str | None) -> str | None:
 class Tree:
     """The nesting of a table of operators: the parent of each row, and the rows of each depth.
 
-    Every method walks level by level of nesting, never event by event.
+    Methods proceed by level of nesting, not by event.
     """
 
     parent: Ints
@@ -316,7 +315,7 @@ class Tree:
         return cls(from_rows(ops["parent"]), np.split(order, bounds))
 
     def inside(self, outer: Flags) -> Flags:
-        """Return which rows have a row of ``outer`` around them."""
+        """Return the rows with a parent in ``outer``."""
         result = np.zeros(len(outer), dtype=np.bool_)
         for rows in self.levels[1:]:
             parent = self.parent[rows]
@@ -324,7 +323,7 @@ class Tree:
         return result
 
     def holding(self, inner: Flags) -> Flags:
-        """Return which rows have a row of ``inner`` somewhere inside them."""
+        """Return the rows with a descendant in ``inner``."""
         result = np.zeros(len(inner), dtype=np.bool_)
         for rows in reversed(self.levels):
             parent = self.parent[rows[inner[rows] | result[rows]]]
@@ -332,11 +331,11 @@ class Tree:
         return result
 
     def outermost(self, flags: Flags) -> Flags:
-        """Return ``flags`` without those that have another of them around them."""
+        """Return ``flags`` without rows whose parents have the flag."""
         return flags & ~self.inside(flags)
 
     def nearest(self, flags: Flags) -> Ints:
-        """Return for each row the nearest row of ``flags`` around it, or itself; else ``NONE``."""
+        """Return for each row itself or its nearest parent in ``flags``; else ``NONE``."""
         result = np.where(flags, np.arange(len(flags)), NONE)
         for rows in self.levels[1:]:
             waiting = rows[(result[rows] == NONE) & (self.parent[rows] != NONE)]

@@ -27,15 +27,14 @@ COLUMNS: Final = (
 )
 """Columns that :func:`with_costs` adds.
 
-``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: what the
-algorithms of the convolutions execute instead, null where one is not known; ``flops_per_s``:
-``flops`` over the time of the work that they are counted of, null where some of the row's work
-has no count; ``of_peak``: that over the device's peak
-for the precision of most of the work; ``over_peak``: of rows above it, whether the algorithm
-executes fewer (``executed fewer``) or nothing explains it (``unexplained``); ``bytes``: each
-operand read and each result written once; ``arithmetic_intensity``: FLOPs per byte; ``bound``:
-``compute`` or ``memory``, and ``of_attainable`` the share of what that bound allows, in the
-roofline model.
+``flops``: of a direct computation, a multiply-accumulate being two; ``executed_flops``: those that
+the algorithms of the convolutions execute, null where one is unknown; ``flops_per_s``: ``flops``
+over the time of the counted work, null where some of the row's work has no count; ``of_peak``:
+``flops_per_s`` over the device's peak for the precision of most of the work; ``over_peak``: for
+rows above the peak, ``executed fewer`` where the algorithm executes fewer, else ``unexplained``;
+``bytes``: each operand read and each result written once; ``arithmetic_intensity``: FLOPs per byte;
+``bound``: ``compute`` or ``memory``, and ``of_attainable`` the share of the attainable performance,
+in the roofline model.
 """
 
 EXPLAINED: Final = "executed fewer"
@@ -48,15 +47,15 @@ _PASSES_OF: Final[dict[str, tuple[str | None, ...]]] = {
     "bias_grad": ("backward", "wgrad", None, "dgrad", "forward", "optimizer"),
     "backward": ("backward", "dgrad", "wgrad", None, "optimizer", "forward"),
 }
-"""The rows that a part of the work may be in, the first that there is. What runs forward inside a
-backward pass is computed anew. All rows are there, so that no count is lost."""
+"""The possible rows of a part of the work, in order of preference. Forward work inside a backward
+pass is recomputed. All rows are listed, so that no count is lost."""
 
 
 def machine(trace: Trace) -> tuple[Peaks | None, str]:
-    """Return the peaks that all devices at work share, and a note with their source.
+    """Return the peaks common to all devices with work, and a note with their source.
 
-    None for a CPU (its peaks are measured, on request), for devices that differ, and for an unknown
-    device; the note gives the reason.
+    None for a CPU (its peaks are measured on request), for different devices, and for an unknown
+    device; the note has the reason.
     """
     used = work(trace)["device"].drop_nulls().unique()
     if (used == CPU_DEVICE).any():
@@ -67,9 +66,9 @@ def machine(trace: Trace) -> tuple[Peaks | None, str]:
         return None, "device peak unknown: no device recorded"
     found = [peaks_of(row) for row in devices.iter_rows(named=True)]
     known = {peak.name: peak for peak in found if isinstance(peak, Peaks)}
-    refused = next((peak for peak in found if isinstance(peak, Refusal)), None)
-    if refused is not None:
-        return None, f"device peak unknown: {refused.reason}"
+    refusal = next((peak for peak in found if isinstance(peak, Refusal)), None)
+    if refusal is not None:
+        return None, f"device peak unknown: {refusal.reason}"
     if len(known) > 1:
         return None, "device peak unknown: several device types (choose one with --device)"
     (peaks,) = known.values()
@@ -88,7 +87,7 @@ def with_costs(
     charged: pl.DataFrame,
     peaks: Peaks | None,
 ) -> pl.DataFrame:
-    """Return ``frame``, which has a row each of ``keys``, with :data:`COLUMNS`.
+    """Return ``frame``, which has a row per ``keys``, with :data:`COLUMNS`.
 
     ``work`` is located work with the same keys, ``charged`` its charges.
     """
@@ -107,7 +106,7 @@ def with_costs(
 def rate_columns(
     frame: pl.DataFrame, work: pl.DataFrame, keys: list[str], peaks: Peaks | None
 ) -> pl.DataFrame:
-    """Return ``frame``, which has counts and the time ``_over`` that they are of, with rates.
+    """Return ``frame``, which has counts and their time ``_over``, with rates.
 
     ``work`` has the ``keys``, ``category``, ``precision``, ``tensor_core`` and ``time_ns``.
     """
@@ -138,8 +137,8 @@ def _rates() -> list[pl.Expr]:
 def _peaks(work: pl.DataFrame, keys: list[str], peaks: Peaks | None) -> pl.DataFrame:
     """Return by ``keys`` the peak for the precision of most of the products, else of most work.
 
-    Where it is not known whether the tensor cores worked, the higher of both peaks; where no
-    precision is known, that of float32 arithmetic.
+    Where the use of tensor cores is unknown, the higher of both peaks; where the precision is
+    unknown, that of float32 arithmetic.
     """
     product = pl.col("category").is_in(PRODUCTS)
     known = pl.col("precision").is_not_null()
@@ -178,18 +177,18 @@ def _highest(peaks: Peaks | None, precision: str, tensor_core: bool | None) -> f
 
 
 def _with_pass(charged: pl.DataFrame, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the charges with the ``direction`` of the row that they are in."""
+    """Return the charges with the ``direction`` of their row."""
     rows = frame.select(*keys, pl.col("direction").cast(pl.String)).with_columns(there=True)
     waiting = charged.with_columns(pl.col("part").cast(pl.String))
-    taken: list[pl.DataFrame] = []
+    assigned: list[pl.DataFrame] = []
     for rank in range(len(PASSES.categories) + 1):
         choice = {part: ways[rank] for part, ways in _PASSES_OF.items()}
         tried = waiting.with_columns(
             pl.col("part").replace_strict(choice, return_dtype=pl.String).alias("direction")
         ).join(rows, on=[*keys, "direction"], how="left", nulls_equal=True, maintain_order="left")
-        taken.append(tried.filter(pl.col("there")).drop("there"))
+        assigned.append(tried.filter(pl.col("there")).drop("there"))
         waiting = tried.filter(pl.col("there").is_null()).drop("there", "direction")
-    return pl.concat(taken).with_columns(pl.col("direction").cast(PASSES))
+    return pl.concat(assigned).with_columns(pl.col("direction").cast(PASSES))
 
 
 # The roofline, as expressions of the columns: operations, compulsory bytes, time in ns, peak in
@@ -199,7 +198,7 @@ BOUNDS: Final = pl.Enum(["compute", "memory"])
 
 
 def intensity(flops: pl.Expr, bytes_: pl.Expr) -> pl.Expr:
-    """Return the arithmetic intensity, operations per byte; null where nothing is moved."""
+    """Return the arithmetic intensity, operations per byte; null for 0 bytes."""
     return flops / pl.when(bytes_ > 0).then(bytes_)
 
 
@@ -220,7 +219,7 @@ def bound(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) ->
 def _attainable_ns(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr) -> pl.Expr:
     """Return the shortest time, in ns: arithmetic and memory both at their peak, overlapped."""
     arithmetic, moving = _times(flops, bytes_, peak, bandwidth)
-    # max_horizontal passes over nulls: one that is not known would make the other the bound.
+    # max_horizontal ignores nulls: an unknown time would make the other one the bound.
     known = arithmetic.is_not_null() & moving.is_not_null()
     return pl.when(known).then(pl.max_horizontal(arithmetic, moving)) * 1e9
 
@@ -228,9 +227,9 @@ def _attainable_ns(flops: pl.Expr, bytes_: pl.Expr, peak: pl.Expr, bandwidth: pl
 def attainable_percent(
     flops: pl.Expr, bytes_: pl.Expr, time_ns: pl.Expr, peak: pl.Expr, bandwidth: pl.Expr
 ) -> pl.Expr:
-    """Return the percentage of the attainable rate that was reached.
+    """Return the achieved percentage of the attainable rate.
 
-    The shortest time over the time taken, which also holds for copies, which compute nothing.
+    It is the shortest possible time over the measured time, also for copies, which do not compute.
     """
     shortest = _attainable_ns(flops, bytes_, peak, bandwidth)
     return 100 * shortest / pl.when(time_ns > 0).then(time_ns)

@@ -1,4 +1,4 @@
-"""Matrix products of one shape that follow each other: what one batched call could compute."""
+"""Consecutive matrix products of one shape, which one batched call could compute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.analyze.classes import described
-from traceana.analyze.layer_rows import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.work import kernels_of
 from traceana.result import Result, sums
 from traceana.settings import REPEATED_GEMMS
@@ -20,17 +20,17 @@ _KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y"
 
 
 def products(trace: Trace) -> Result:
-    """Return one row a layer, operator, kernel and grid of plain (not batched) matrix products.
+    """Return one row per layer, operator, kernel and grid of non-batched matrix products.
 
-    A run is :data:`REPEATED_GEMMS` or more of them that follow each other on one stream, with
-    nothing between but kernels that serve a convolution (the expansion of the next image).
-    Columns: ``layer``, ``operator``, ``shapes`` (inputs as the trace has them, JSON), ``name``,
-    ``precision``, ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest``
-    (products that follow each other at most), ``in_runs`` and ``in_runs_ns`` (those in runs, and
-    their time), ``gaps_ns`` (the device idle between the products of runs). Most in runs first.
+    A run is :data:`REPEATED_GEMMS` or more consecutive ones on one stream, with only kernels of a
+    convolution (the expansion of the next image) between them.
+    Columns: ``layer``, ``operator``, ``shapes`` (recorded inputs, JSON), ``name``, ``precision``,
+    ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest`` (products in the
+    longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (idle
+    time of the device between the products of runs). Most in runs first.
     """
     frame = _added(_in_order(trace), trace)
-    layer = places(trace.layers, by="layer", depth=None).select("layer_row", "layer")
+    layer = layer_keys(trace.layers, by="layer", depth=None).select("layer_row", "layer")
     kernel = trace.names.select("name", "precision").with_row_index("name_id")
     frame = (
         frame.join(layer, on="layer_row", how="left")
@@ -47,10 +47,10 @@ def products(trace: Trace) -> Result:
 
 
 def _in_order(trace: Trace) -> pl.DataFrame:
-    """Return the plain products by stream and time, with their ``run`` and the ``gap`` before."""
+    """Return non-batched products by stream and time, with their ``run`` and the ``gap`` before."""
     ran = kernels_of(trace)
     of_class = described(ran.select("name_id", "class"), trace)
-    # A product that computes a convolution is named as one, and refined to the convolution's class.
+    # A product that computes a convolution has the name of one, and the convolution's class.
     named = trace.names["category"].gather(ran["name_id"])
     plain = ((named == "gemm") & of_class["batched"].not_()).fill_null(value=False)
     helping = ((named == "conv") & ~plain).fill_null(value=False)
@@ -78,7 +78,7 @@ def _in_order(trace: Trace) -> pl.DataFrame:
 
 
 def _added(each: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return the products added up by what makes them one shape."""
+    """Return the products summed by shape."""
     sms = trace.devices.select("rank", "device", "multiprocessors").unique(
         ["rank", "device"], keep="first"
     )

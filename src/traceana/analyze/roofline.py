@@ -1,4 +1,4 @@
-"""Each class of kernels beside the machine: what it computes, how fast, and what bounds it."""
+"""The roofline of each class of kernels: FLOPs, rates and bounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _GRADIENTS: Final = ("dgrad", "wgrad")
 _CLASS: Final = ("category", "part")
 _LINKS: Final = ("memcpy", "memset", "collective", SEARCH)
-"""Bound by links and other devices: the roofline of one device's memory does not apply.
-Trials compute again what their operator computes."""
+"""Bound by links and other devices: the roofline of one device's memory does not apply. Trials
+repeat the computation of their operator."""
 _UNTOLD: Final = ("other", "fused", "fft")
 """Categories that may compute anything."""
 
@@ -37,16 +37,16 @@ def roofline(
     computed: Units | None = None,
     model: Manifest | None = None,
 ) -> Result:
-    """Return one row a category and part of it, as of ``breakdown``, with what it computes.
+    """Return one row per category and part, as ``breakdown`` does, with FLOPs and rates.
 
-    The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer are those of
-    the kernels inside its operator, or instruction of a compiled program, that compute products
-    (of a gradient: of its kernels, where known); those of other operators of their other kernels.
-    Of several classes the one with most time has them. ``flops_per_s`` is over the time of just
-    these kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``flops``,
+    The FLOPs and bytes of a convolution, matrix product, attention or recurrent layer belong to the
+    kernels of its operator, or instruction of a compiled program, that compute products (of a
+    gradient: to its kernels, where known); those of other operators to their other kernels. Of
+    several classes the one with most time has them. ``flops_per_s`` is over the time of only these
+    kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``flops``,
     ``executed_flops``, ``flops_per_s``, ``of_peak``, ``over_peak``, ``bytes``,
     ``arithmetic_intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most time first.
-    ``computed`` are the :func:`units` of ``trace`` where they exist already; ``model`` is the layer
+    ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
     manifest.
     """
     if work(trace).is_empty():
@@ -66,28 +66,28 @@ def roofline(
         ["time_ns", *_CLASS], descending=[True, False, False], nulls_last=True
     )
     totals = sums(frame, "calls", "time_ns", "flops")
-    homeless = int(charged["flops"].sum()) - (totals.get("flops") or 0)
+    without_class = int(charged["flops"].sum()) - (totals.get("flops") or 0)
     return Result(
         frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()),
         totals,
         (
             *notes,
-            *_on_homeless(homeless),
+            *_without_class(without_class),
             on_peak if of_trace is not None or peaks is None else peak_note(peaks),
         ),
     )
 
 
 class Units(NamedTuple):
-    """The work of a trace with the unit that it is part of, and what the units compute.
+    """The work of a trace with its unit, and the costs of the units.
 
     A unit is a counted operator, or an instruction of a compiled program. Columns of ``work``:
     ``category``, ``part``, ``duration``, ``unit`` (null: of none), ``gradient`` (``dgrad``,
-    ``wgrad``, null), ``precision``, ``tensor_core``, ``alone`` (whether its row stands
-    for all that is inside it); of ``charged`` ``unit``, ``gradient``,
+    ``wgrad``, null), ``precision``, ``tensor_core``, ``alone`` (whether its row includes
+    its children); of ``charged`` ``unit``, ``gradient``,
     ``product`` (whether it is a convolution, matrix product, attention or recurrent layer),
     ``flops``, ``executed_flops``, ``bytes`` (compulsory), ``partial`` (whether the count is a
-    partial one). ``notes`` are those on the FLOPs.
+    partial one). ``notes`` are the notes on the FLOPs.
     """
 
     work: pl.DataFrame
@@ -96,9 +96,9 @@ class Units(NamedTuple):
 
 
 def units(trace: Trace, model: Manifest | None = None) -> Units:
-    """Return the work of ``trace`` by the units that compute it.
+    """Return the work of ``trace`` by unit.
 
-    What the layer manifest ``model`` counts of a layer is a unit, one each direction.
+    A layer counted by the layer manifest ``model`` is a unit per direction.
     """
     trace = with_names_of(trace, model)
     activities = work(trace)
@@ -114,7 +114,7 @@ def units(trace: Trace, model: Manifest | None = None) -> Units:
     return Units(rows, pl.concat(parts), (*known.notes, *on_flops(trace, known)))
 
 
-def _on_homeless(flops: int) -> tuple[str, ...]:
+def _without_class(flops: int) -> tuple[str, ...]:
     if not flops:
         return ()
     return (
@@ -142,18 +142,18 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 
 
 def _rows(trace: Trace, activities: pl.DataFrame, known: Charges) -> pl.DataFrame:
-    """Return the work with its class, the unit that it is part of, and its gradient.
+    """Return the work with its class, its unit, and its gradient.
 
-    A unit is the counted operator around the work; where there is none the operator that the work
-    is of, which on a CPU may have counted ones inside; numbered behind the operators, the
-    instruction of a compiled program; behind these, a direction of a layer of the manifest.
+    A unit is the counted operator around the work, else the operator of the work, which on a CPU
+    may have counted children. Numbers after those of operators are instructions of a compiled
+    program; numbers after these are directions of layers of the manifest.
     """
     of_class = described(activities.select(SOURCE), trace)
     by_model = known.coverage["reason"].eq_missing(BY_MODEL)
     return classified(activities.select(*SOURCE, "duration"), trace).select(
         *_CLASS,
         "duration",
-        # An instruction, or an operator of a CPU, stands for all that is inside it.
+        # An instruction, or an operator of a CPU, includes its children.
         (activities["instruction"].is_not_null() | (activities["kind"] == "op")).alias("alone"),
         pl.when(by_model)
         .then(_unit_of_layer(trace, activities["layer"], activities["direction"] == "backward"))
@@ -181,7 +181,7 @@ def _unit_of_layer(trace: Trace, layer: pl.Series, backward: pl.Series) -> pl.Se
 def _of_operators(
     trace: Trace, known: Charges, rows: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return what operators compute, by ``unit`` and ``gradient``."""
+    """Return the costs of operators by ``unit`` and ``gradient``."""
     costs, tree = known.operators, Tree.of(trace.ops)
     at_work = np.zeros(len(tree.parent), dtype=np.bool_)
     at_work[activities["op"].drop_nulls().to_numpy()] = True
@@ -201,9 +201,9 @@ def _of_operators(
 
 
 def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return what instructions of compiled programs compute, by ``unit`` and ``gradient``.
+    """Return the costs of instructions of compiled programs by ``unit`` and ``gradient``.
 
-    The elementwise part of an instruction is not counted, nor what it moves.
+    The elementwise part and the bytes of an instruction are not counted.
     """
     ran = executions(activities.filter(pl.col("instruction").is_not_null()))
     runs = ran.join(known.instructions, on="instruction", how="inner")
@@ -219,7 +219,7 @@ def _of_instructions(trace: Trace, known: Charges, activities: pl.DataFrame) -> 
 
 
 def _of_model(trace: Trace, known: Charges) -> pl.DataFrame:
-    """Return what the manifest counts, by ``unit`` and ``gradient``."""
+    """Return the manifest's costs by ``unit`` and ``gradient``."""
     costs = known.of_model
     backward = costs["part"].cast(pl.String) != "forward"
     unit = _unit_of_layer(trace, costs["layer"], backward).alias("unit")
@@ -238,10 +238,10 @@ _CHARGED: Final = (
 
 
 def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the counts by class, and the time of the kernels that they are of (``_over``).
+    """Return the counts by class, and the time of their kernels (``_over``).
 
-    A gradient without a known kernel belongs to the kernels of its whole unit. The time is
-    null where a count is a partial one.
+    A gradient without a known kernel belongs to the kernels of its whole unit. The time is null
+    where a count is partial.
     """
     exact, whole = ["unit", "gradient"], ["unit"]
     charged = charged.with_columns((pl.col("flops") > 0).alias("computes"))
@@ -268,11 +268,11 @@ def _of_classes(charged: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame
 def _chosen(
     charged: pl.DataFrame, rows: pl.DataFrame, keys: list[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return those of ``charged`` with kernels that compute them, with the class of these.
+    """Return the rows of ``charged`` that have kernels, with the class of these, and the kernels.
 
-    Of several classes the one with most time of the unit (of its gradient, with that among the
-    ``keys``). Beside them ``row``, class and ``duration`` of the kernels: of a product all that
-    compute products, of others those of the class.
+    Of several classes the one with most time of the unit counts (of its gradient, if that is among
+    the ``keys``). The kernels have ``row``, class and ``duration``: for a product all kernels that
+    compute products, for others those of the class.
     """
     kernels = (
         rows.filter(pl.col("unit").is_not_null())
@@ -328,11 +328,11 @@ _EXACT: Final = ("unit", "gradient")
 
 
 def fp32_products(computed: Units) -> pl.DataFrame:
-    """Return one row a call of an operator, and gradient, that ran products without tensor cores.
+    """Return one row per operator call and gradient with FP32 products without tensor cores.
 
     Columns: ``category``; ``calls`` and ``time_ns``, number and summed durations of its kernels in
-    plain fp32; ``bytes``, what it has to move at least, null without shapes or types.
-    Kernels of no operator that is counted are one row a category, without bytes.
+    FP32; ``bytes``, compulsory, null without shapes or types. Kernels without a counted operator
+    are one row per category, without bytes.
     """
     rows, charged = computed.work, computed.charged
     plain = rows.filter(

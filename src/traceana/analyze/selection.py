@@ -1,4 +1,4 @@
-"""What of a trace the analyses see: some steps, some devices. Applied once, before all of them."""
+"""Selection of steps, devices and ranks, applied once before the analyses."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def select(
     devices: Collection[int] | None = None,
     ranks: Collection[int] | None = None,
 ) -> Trace:
-    """Return ``trace`` with the activities of ``steps`` (by number), ``devices``, ``ranks`` alone.
+    """Return ``trace`` with only the activities of ``steps`` (by number), ``devices``, ``ranks``.
 
-    ``None`` selects all. The other tables stay whole, but for ``steps``; what was selected is in
-    ``meta.properties``, and what ran beside it in ``whole``. Raises
+    ``None`` selects all. The other tables except ``steps`` stay complete. The selection is in
+    ``meta.properties``, and the complete trace in ``whole``. Raises
     :class:`~traceana.errors.NoSuchSelectionError` on a step, a device or a rank that the trace
     does not have.
     """
@@ -123,7 +123,7 @@ def _with_devices(trace: Trace, wanted: list[int]) -> Trace:
 
 
 def _counters(trace: Trace, kept: pl.Series) -> pl.DataFrame:
-    """Return the counters of the activities that are ``kept``, and of none, with their new rows."""
+    """Return the counters of ``kept`` activities, and those without one, with their new rows."""
     counters = trace.counters
     if counters.is_empty():
         return counters

@@ -1,4 +1,4 @@
-"""Steps: how long each took, how much of it the device worked, which are warm-up."""
+"""Steps: their wall time, the device's busy time in them, and which are warm-up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The steps that per-step figures are taken over: row numbers of ``steps``, and why these."""
+    """The steps for averages per step: row numbers of ``steps``, and notes on their choice."""
 
     rows: list[int]
     notes: tuple[str, ...]
@@ -31,8 +31,8 @@ def measured_steps(trace: Trace) -> Measured:
     """Return the steps without the warm-up at their beginning.
 
     A leading step is warm-up while its wall time exceeds ``WARM_UP_RATIO`` times the median of all
-    steps; at most half of the steps are, and none of fewer than ``FEWEST_STEPS``. Several processes
-    mark their own steps; a step number is warm-up when its longest step is.
+    steps. At most half of the steps are warm-up; of fewer than ``FEWEST_STEPS`` steps no step is.
+    Where several processes mark their own steps, the longest step of each number counts.
     """
     table = trace.steps.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
     if table.is_empty():
@@ -74,7 +74,7 @@ def _note(numbers: pl.Series, skipped: int) -> str:
 
 
 def span_of(numbers: list[int]) -> str:
-    """Return step numbers for people: ``3``, ``3-7``, or ``3, 5, 9``."""
+    """Return step numbers as text: ``3``, ``3-7``, or ``3, 5, 9``."""
     ordered = sorted(numbers)
     if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
         return f"{ordered[0]}-{ordered[-1]}"
@@ -82,7 +82,7 @@ def span_of(numbers: list[int]) -> str:
 
 
 def steps(trace: Trace) -> Result:
-    """Return one row a step of each process.
+    """Return one row per step of each process.
 
     Columns: ``step`` (its number), ``process``, ``start_ns``, ``wall_ns``, ``calls`` and
     ``work_ns`` (number and summed durations of the work that the step launched, whenever it ran),
@@ -127,11 +127,10 @@ def steps(trace: Trace) -> Result:
 
 
 def step_windows(trace: Trace) -> pl.DataFrame:
-    """Return from when to when each step lasts on each device that it used.
+    """Return the window of each step on each device that it used.
 
-    Every share of a step is of what ran in these windows, whichever step launched it: neither can
-    be more than the other. Columns: ``row`` (of ``steps``), ``rank``, ``device``, ``start``,
-    ``end``.
+    Shares of a step are of the work in these windows, launched by any step, so that they cannot
+    exceed 1. Columns: ``row`` (of ``steps``), ``rank``, ``device``, ``start``, ``end``.
     """
     steps_of = trace.steps.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
@@ -143,9 +142,9 @@ def step_windows(trace: Trace) -> pl.DataFrame:
 
 
 def available_ns(trace: Trace) -> pl.Series:
-    """Return for each row of ``steps`` its wall time, times the number of devices that it used.
+    """Return the wall time of each row of ``steps``, times the number of devices that it used.
 
-    A step that used none counts once.
+    A step without device work counts once.
     """
     used = devices_used(work(trace, "step", "rank", "device")).group_by("step").len("devices")
     return (

@@ -18,7 +18,7 @@ from traceana.analyze.copies import (
     link_peaks,
 )
 from traceana.analyze.intervals import Busy, computing, exposed
-from traceana.analyze.layer_rows import OUTSIDE, places
+from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 By = Literal["direction", "operator", "layer", "range", "call", "step", "size"]
-"""The key of a row, beside direction and host memory: none, the innermost operator around the
+"""Key of a row, besides direction and host memory: no key, the innermost operator around the
 copying call, its layer, the innermost annotation around the call, the runtime or driver call, the
 step, or the size in powers of two."""
 
@@ -43,7 +43,7 @@ _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
 
 def transfers(trace: Trace, by: By = "direction") -> Result:
-    """Return one row a direction, kind of host memory and key (``by``).
+    """Return one row per direction, kind of host memory and key (``by``).
 
     Columns:
 
@@ -57,17 +57,17 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
     ``exposed_ns``
         Time in which a copy of the row ran and no kernel ran on its device, from any step or
         stream: :func:`traceana.analyze.intervals.exposed`. The total counts copies that overlap
-        once, and may be less than the sum of the rows. Null where no device is known.
+        once, and may be less than the sum of the rows. Null where the device is unknown.
     ``bytes_per_s``, ``median_bytes_per_s``
         Bytes over summed time; the median bandwidth of single copies, without copies of 0 ns.
     ``link``, ``peak_bytes_per_s``, ``peak_share``
         Link, its unidirectional peak (:func:`traceana.analyze.copies.link_peaks`), and
-        ``bytes_per_s`` over it. Null where unknown, or not the same on all devices of the row.
+        ``bytes_per_s`` over it. Null where unknown, or different on the devices of the row.
     ``blocking``
         Whether the copying calls block the host: ``yes``, ``no``, ``possibly`` (pageable memory in
         an asynchronous call) or ``mixed``; null where no call is recorded.
     ``synchronous``, ``staged``, ``asynchronous``
-        Number of copies of each kind; of the rest of ``count`` the kind is not known.
+        Number of copies of each kind; the kind of the rest of ``count`` is unknown.
     ``step_count``, ``step_bytes``, ``step_ns``, ``step_share``
         Means over the measured steps of the copies they launched (bytes and time rounded down), and
         the share of the steps' wall time, times the devices they used, in which a copy of the row
@@ -97,7 +97,7 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
 
 
 def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
-    """Return the key of each of ``copies``, named as the column; None by direction alone.
+    """Return the key of each of ``copies``, named as the column; None for ``by="direction"``.
 
     Texts are categorical. ``step`` is the step's number; ``size`` the largest power of two up to
     the copy's bytes, 0 for an empty copy. Null where the trace does not record it, except for
@@ -113,7 +113,7 @@ def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:
         case "call":
             return trace.calls["name"].gather(copies["call"]).alias(by)
         case "layer":
-            named = places(trace.layers, by="layer", depth=None)["layer"].cast(pl.Categorical)
+            named = layer_keys(trace.layers, by="layer", depth=None)["layer"].cast(pl.Categorical)
             return named.gather(copies["layer"]).fill_null(OUTSIDE).alias(by)
         case "step":
             return trace.steps["number"].gather(copies["step_row"]).alias(by)
@@ -233,7 +233,7 @@ def _totals(frame: pl.DataFrame, each: pl.DataFrame, kernels: Busy) -> dict[str,
 
 
 def _all_or_null(column: pl.Expr) -> pl.Expr:
-    # A sum over some of the copies would be taken for the sum over all.
+    # A sum over some of the copies would look like the sum over all.
     return pl.when(column.is_not_null().all()).then(column.sum())
 
 
@@ -242,7 +242,7 @@ def _one_or_null(column: pl.Expr) -> pl.Expr:
 
 
 def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return the notes on ``frame``, the result, of the copies ``each``."""
+    """Return the notes on ``frame``, the result for the copies ``each``."""
     if each.is_empty():
         return ("no copies in the trace or the selection",)
     found = [
@@ -258,10 +258,10 @@ def _notes(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, 
 
 def _sizes(each: pl.DataFrame) -> list[str]:
     found = []
-    lacking = each["bytes"].null_count()
-    if lacking:
+    missing = each["bytes"].null_count()
+    if missing:
         found.append(
-            f"copy size not recorded: {lacking:,} of {each.height:,} copies; bytes and bandwidth "
+            f"copy size not recorded: {missing:,} of {each.height:,} copies; bytes and bandwidth "
             "unknown in rows with such copies"
         )
     instant = each.filter(pl.col("duration") == 0).height
@@ -276,8 +276,8 @@ def _without_key(each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
     by = frame.columns[0]
     if by == "direction" or not frame[by].null_count():
         return []
-    lacking = int(frame.filter(pl.col(by).is_null())["count"].sum())
-    return [f"no {by} recorded: {lacking:,} of {each.height:,} copies"]
+    missing = int(frame.filter(pl.col(by).is_null())["count"].sum())
+    return [f"no {by} recorded: {missing:,} of {each.height:,} copies"]
 
 
 def _blocking_notes(each: pl.DataFrame) -> list[str]:
@@ -292,15 +292,15 @@ def _blocking_notes(each: pl.DataFrame) -> list[str]:
 
 def _link(trace: Trace, each: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
     over_links = each.filter(pl.col("direction").is_in(HOST_DIRECTIONS))
-    lacking = over_links.filter(pl.col("link").is_null())
+    missing = over_links.filter(pl.col("link").is_null())
     found = []
-    if lacking.height:
-        used = lacking.select("rank", "device").unique()
+    if missing.height:
+        used = missing.select("rank", "device").unique()
         devices = trace.devices.join(used, on=["rank", "device"], nulls_equal=True)
         names = devices["name"].drop_nulls().unique().sort()
         whose = ", ".join(names) if len(names) else "device name not recorded"
         found.append(f"host link peak unknown: {whose}")
-    if lacking.height < over_links.height:
+    if missing.height < over_links.height:
         found.append("link peak: datasheet unidirectional peak; negotiated PCIe link not recorded")
     in_cache = (pl.col("link") == DEVICE_MEMORY) & (pl.col("peak_share") > 1)
     if frame.select(in_cache.any()).item():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def work(trace: Trace, *columns: str) -> pl.DataFrame:
     """Return the activities of ``trace`` that are work, in their order, with ``columns``, or all.
 
-    All of them are many: name those that are needed.
+    The table has many columns: name those that are needed.
     """
     worked = trace.activities["kind"] != "sync"
     chosen = trace.activities.select(columns) if columns else trace.activities
@@ -25,7 +25,7 @@ def work(trace: Trace, *columns: str) -> pl.DataFrame:
 
 
 def any_work(trace: Trace) -> bool:
-    """Return whether anything of ``trace`` is work."""
+    """Return whether ``trace`` has work."""
     return bool((trace.activities["kind"] != "sync").any())
 
 
@@ -34,13 +34,13 @@ def kernels_of(trace: Trace) -> pl.DataFrame:
     return trace.activities.filter(pl.col("kind").is_in(["kernel", "op"]))
 
 
-def place(trace: Trace) -> str:
-    """Return where the work ran, as a reader calls it: ``GPU`` or ``CPU``."""
+def processor(trace: Trace) -> str:
+    """Return the kind of processor on which the work ran: ``GPU`` or ``CPU``."""
     return "CPU" if trace.on_cpu else "GPU"
 
 
 def why_no_work(trace: Trace) -> str:
-    """Return the sentence that explains a trace without work."""
+    """Return the note on a trace without work, with the reason."""
     if trace.activities.height:
         return f"no work: all {trace.activities.height} activities are synchronization events"
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():

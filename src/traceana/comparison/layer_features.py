@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from traceana.analyze.layer_operands import operands
-from traceana.analyze.layer_rows import places
+from traceana.analyze.layer_rows import layer_keys
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.analyze.work import work
@@ -88,7 +88,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     if table.is_empty():
         return RunLayers(())
     label_of = dict(
-        places(trace.layers, "layer", None)
+        layer_keys(trace.layers, "layer", None)
         .filter(pl.col("role") == "layer")
         .select("layer_row", "layer")
         .iter_rows()

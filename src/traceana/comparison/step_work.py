@@ -9,7 +9,7 @@ import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.copies import copies
-from traceana.analyze.layer_rows import PASSES, placed, places
+from traceana.analyze.layer_rows import PASSES, layer_keys, with_layer_keys
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         .cast(PASSES)
         .alias("pass"),
     )
-    return placed(rows.rename({"layer": "layer_row"}), places(trace.layers, "layer", None)).select(
+    return with_layer_keys(
+        rows.rename({"layer": "layer_row"}), layer_keys(trace.layers, "layer", None)
+    ).select(
         *("step", "layer", "role", "category", "part", "direction", "pass", "named_direction"),
         "compiled",
         pl.col("kind", "copy_kind").cast(pl.String),

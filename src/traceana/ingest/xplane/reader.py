@@ -212,7 +212,7 @@ class Tables:
         if table != "ranges":
             return screen(frame, table, self._ledger)
         # Nested scopes of one name may begin and end together: they are not duplicates.
-        return screen(frame.with_row_index("_row"), table, self._ledger).drop("_row")
+        return screen(frame.with_row_index("_order"), table, self._ledger).drop("_order")
 
     def _stacked(self, table: str) -> pl.DataFrame:
         """Return the parts of a table concatenated, without the columns that no part has.

@@ -18,7 +18,7 @@ from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import steps
 from traceana.analyze.transfers import transfers
-from traceana.analyze.work import place
+from traceana.analyze.work import processor
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
@@ -100,7 +100,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
     roots = trace.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     return Overview(
         facts=facts(trace),
-        place=place(trace),
+        place=processor(trace),
         model=roots["type"].item() if roots.height == 1 else None,
         steps=steps(trace),
         breakdown=breakdown(trace),
