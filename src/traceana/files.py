@@ -32,7 +32,7 @@ def _article(what: str) -> str:
     return "an" if what[0] in "aeiou" else "a"
 
 
-def lined(content: msgspec.Struct, *lists: str) -> str:
+def json_by_line(content: msgspec.Struct, *lists: str) -> str:
     """Return ``content`` as JSON with one line per field.
 
     The fields ``lists`` come last, with one line per item.

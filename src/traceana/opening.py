@@ -119,11 +119,11 @@ def _traces_of_run(source: Path) -> list[Path]:
 
     Raises if it contains several runs, an unfinished run, or a run without a trace.
     """
-    from traceana.runs.run_folders import is_run, read_run, refuse_partial, runs_below
+    from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
 
     if not source.is_dir():
         return []
-    refuse_partial(source)
+    check_finished(source)
     if is_run(source):
         return read_run(source).traces()
     if below := runs_below(source):

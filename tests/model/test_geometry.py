@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from traceana.model.layer_rows import LayerCall, flops
 from traceana.model.recorded_calls import (
     channels_first,
+    effective_padding,
     output_size,
-    pads_as_run,
     per_axis,
     same_pads,
 )
@@ -46,13 +46,13 @@ def test_zeros_that_a_layer_adds_by_itself_are_inferred(
     size: int, kernel: int, stride: int, zeros: int
 ) -> None:
     out = output_size(size, kernel, stride, (zeros, zeros))
-    (found,) = pads_as_run((1, 1, size), (1, 1, out), [kernel], [stride], ((0, 0),), [1])
+    (found,) = effective_padding((1, 1, size), (1, 1, out), [kernel], [stride], ((0, 0),), [1])
     assert output_size(size, kernel, stride, found) == out
     assert found[0] <= zeros and found[0] == found[1]
 
 
 def test_declared_zeros_stay_where_they_give_the_output() -> None:
-    assert pads_as_run((1, 1, 8), (1, 1, 4), [3], [2], ((0, 1),), [1]) == ((0, 1),)
+    assert effective_padding((1, 1, 8), (1, 1, 4), [3], [2], ((0, 1),), [1]) == ((0, 1),)
 
 
 @pytest.mark.parametrize(

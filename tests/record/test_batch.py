@@ -29,7 +29,7 @@ def in_torch(
         rows = torch.utils.data.TensorDataset(torch.ones(12, 3))
         next(iter(torch.utils.data.DataLoader(rows, batch_size=batch)))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    model.look_for(optimizer)
+    model.find_module_of(optimizer)
     for _ in range(calls):
         made = network(*inputs)
         (made[0] if isinstance(made, tuple) else made).sum().backward()

@@ -154,14 +154,14 @@ def test_a_command_that_dies_is_a_run_that_says_so(tmp_path: Path, run: Command)
     assert (made.status, made.reason, made.exit_status) == ("failed", "signal SIGKILL", -9)
     again = run("report", tmp_path / "run")
     assert again.exit_code == 20
-    assert "the run was failed (signal SIGKILL)" in again.stderr
+    assert "the run failed (signal SIGKILL)" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ((*PYTHON, "pass"), "started no Python that imports torch, tensorflow or jax"),
-        ((sys.executable, "-I", "-c", "pass"), "ignore it"),
+        ((*PYTHON, "pass"), "started no Python process that imports torch, tensorflow or jax"),
+        ((sys.executable, "-I", "-c", "pass"), "ignores PYTHONPATH"),
     ],
 )
 def test_what_records_nothing_leaves_nothing(
@@ -274,7 +274,7 @@ def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], says: str)
         (
             ("--framework", "pytorch", "--profiler", "nsys", "--trace", "x.json"),
             71,
-            "leave --profiler nsys or the framework's recording out",
+            "remove --profiler nsys, or remove --trace",
         ),
     ],
 )

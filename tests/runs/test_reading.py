@@ -88,12 +88,12 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
     [
         ("{", "is damaged"),
         ('{"version": 1}', "is damaged"),
-        ('{"version": 7}', "of version 7, not 1"),
+        ('{"version": 7}', "version 7, and this traceana reads 1"),
         ('{"version": 1, "status": "well"}', "is damaged"),
         ("\x80", "is damaged"),
     ],
 )
-def test_a_damaged_run_is_told_in_one_line(tmp_path: Path, content: str, says: str) -> None:
+def test_damaged_run(tmp_path: Path, content: str, says: str) -> None:
     (make_run(tmp_path / "run") / RUN_FILE).write_bytes(content.encode("latin-1"))
     with pytest.raises(NotARunError, match=says) as raised:
         traceana.open(tmp_path / "run")
@@ -103,13 +103,11 @@ def test_a_damaged_run_is_told_in_one_line(tmp_path: Path, content: str, says: s
 @pytest.mark.parametrize(
     ("status", "reason", "says"),
     [
-        ("failed", "out of memory", "the run was failed \\(out of memory\\)"),
+        ("failed", "out of memory", "the run failed \\(out of memory\\)"),
         ("complete", None, "recorded without a profiler"),
     ],
 )
-def test_a_run_without_a_trace_says_why(
-    tmp_path: Path, status: str, reason: str | None, says: str
-) -> None:
+def test_run_without_a_trace(tmp_path: Path, status: str, reason: str | None, says: str) -> None:
     folder = make_run(tmp_path / "run", status=status, reason=reason, traces=[])
     with pytest.raises(RunWithoutTraceError, match=says):
         traceana.open(folder)

@@ -313,7 +313,7 @@ def _missing(model: Manifest, found: Pairing) -> list[str]:
     """Return notes on the layers of ``model`` that are not in the trace."""
     if found.another:
         return ["layer manifest not used: it describes another model"]
-    around = model.around()
+    around = model.container_paths()
     layers = {layer.position for layer in found.layer_of.values()}
     wanted = [layer for layer in model.layers if layer.path not in around]
     left = [layer for layer in wanted if layer.position not in layers]

@@ -145,7 +145,7 @@ def _shapes_of(trace: Trace, model: Manifest | None) -> tuple[pl.DataFrame, tupl
     }
     other: list[str] = []
     # The first operator of a module's functions may have another input than the module.
-    around = frozenset() if model is None else model.around()
+    around = frozenset() if model is None else model.container_paths()
     for row, layer in partner.items():
         first = layer.inputs[0] if layer.inputs else None
         recorded = seen[row].input if row in seen and layer.path not in around else None

@@ -72,7 +72,7 @@ def named_in_order(trace: Trace, model: Manifest | None) -> Trace:
     anchors = _anchors([one for one in seen if one.weighted], calls)
     if not anchors:
         return trace
-    return _renamed(trace, _named(seen, anchors, calls, model.around()), model)
+    return _renamed(trace, _named(seen, anchors, calls, model.container_paths()), model)
 
 
 def _positional(trace: Trace) -> list[_Seen]:

@@ -189,7 +189,7 @@ def _request(what: What, asked: SubjectOptions) -> Request:
         baseline=what.baseline,
         options=asked.argv,
         exit_timeout=what.exit_timeout or EXIT_TIMEOUT,
-        say=_say,
+        progress=_say,
     )
 
 

@@ -1,6 +1,6 @@
 """The layers of a model: the manifest, its file, and the adapters that describe a live model.
 
-The adapters are imported by :mod:`traceana.model.live_model` alone: a report needs none of them.
+Only :mod:`traceana.model.live_model` imports the adapters, so a report does not load them.
 """
 
 from __future__ import annotations

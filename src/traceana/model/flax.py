@@ -1,4 +1,4 @@
-"""Layers of a Flax module: linen by intercepted methods, NNX by watched classes."""
+"""Layers of a Flax module: linen by intercepted methods, NNX by replaced class methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from traceana.model.recorded_calls import (
 def describe_linen(
     model: nn.Module, call: ModelCall, name: str | None, types: Mapping[str, str], variables: Any
 ) -> Manifest:
-    """Describe a linen module; see :func:`traceana.describe`.
+    """Return the manifest of a linen module; see :func:`traceana.describe`.
 
     Without ``variables`` the module is initialized on shapes, without memory for data.
     """
@@ -78,7 +78,7 @@ def describe_linen(
             result = jax.eval_shape(run, variables, *arguments, **named)
     except Exception as error:  # a module's call may raise anything
         raise refused(call, error) from error
-    held = result if variables is None else variables
+    all_variables = result if variables is None else variables
     layers = tuple(
         finished(recorded, position, details(recorded, trained[recorded.key], types))
         for position, recorded in enumerate(recording.layers)
@@ -88,7 +88,9 @@ def describe_linen(
         framework="Flax",
         inputs=model_inputs(call, dtypes, layers, "channels_last"),
         layers=layers,
-        parameter_count=sum(prod(shape) for shape in _shapes(held.get("params", {})).values()),
+        parameter_count=sum(
+            prod(shape) for shape in _shapes(all_variables.get("params", {})).values()
+        ),
     )
 
 
@@ -114,7 +116,7 @@ def _shapes(parameters: Any) -> dict[tuple[str, ...], tuple[int, ...]]:
 def describe_nnx(
     model: Any, call: ModelCall, name: str | None, types: Mapping[str, str]
 ) -> Manifest:
-    """Describe an NNX module; see :func:`traceana.describe`."""
+    """Return the manifest of an NNX module; see :func:`traceana.describe`."""
     definition, state = nnx.split(model)
     parameters = nnx.state(model, nnx.Param)
     dtypes = dtypes_of(call, leaves(parameters))
@@ -146,7 +148,7 @@ def describe_nnx(
 
 @contextmanager
 def _watched(model: Any, recording: Recording) -> Iterator[None]:
-    """Record the calls of the model's layers. NNX has no hooks: class methods are replaced."""
+    """Record the calls of the model's layers. NNX has no hooks, so class methods are replaced."""
     paths = {id(module): path for path, module in _layers(model)}
     originals = {
         type(module): type(module).__call__
@@ -263,9 +265,9 @@ def _convolution(
     type_ = given_type or f"{own}{axes}d"
     stride = per_axis(module.strides or 1, axes)
     dilation = per_axis(getattr(module, "kernel_dilation", 1) or 1, axes)
-    given = channels_first(recorded.inputs[0], type_, recorded.axes)
-    made = channels_first(recorded.outputs[0], type_, recorded.axes)
-    sizes = made[-axes:] if own == "ConvTranspose" else given[-axes:]
+    in_shape = channels_first(recorded.inputs[0], type_, recorded.axes)
+    out_shape = channels_first(recorded.outputs[0], type_, recorded.axes)
+    sizes = out_shape[-axes:] if own == "ConvTranspose" else in_shape[-axes:]
     shapes = _as_pytorch(type_, trained)
     if own == "ConvTranspose" and not getattr(module, "transpose_kernel", False):
         # (R, S, C, K): PyTorch's is (C, K, R, S).

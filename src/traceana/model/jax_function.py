@@ -36,7 +36,7 @@ def describe_function(
     types: Mapping[str, str],
     parameters: Any,
 ) -> Manifest:
-    """Describe a JAX function; see :func:`traceana.describe`.
+    """Return the manifest of a JAX function; see :func:`traceana.describe`.
 
     Layers are the innermost scopes, and others with a convolution or a matrix product. Parameters
     are the floating-point arrays in ``parameters``, or those that the function closes over.
@@ -45,8 +45,8 @@ def describe_function(
     arguments, named = call.arguments(abstract(call, dtypes))
 
     def run(parameters: Any, *inputs: Any, **options: Any) -> Any:
-        taken = inputs if parameters is None else (parameters, *inputs)
-        return function(*taken, **options)
+        arguments = inputs if parameters is None else (parameters, *inputs)
+        return function(*arguments, **options)
 
     try:
         closed = jax.make_jaxpr(run)(parameters, *arguments, **named)
@@ -75,7 +75,7 @@ def describe_function(
 
 
 def _parameters(program: Program, tree: Any) -> dict[int, str | None]:
-    """Return the values that are parameters, with their names if any."""
+    """Return the values that are parameters, with their names or None."""
     if tree is None:
         return {number: None for number in program.constants.values() if _floating(program, number)}
     flat = jax.tree_util.tree_leaves_with_path(tree)
@@ -100,16 +100,16 @@ def _recorded(program: Program, trained: Mapping[int, str | None], layout: Layou
     recording = Recording()
     for call in _calls(program, outer):
         scope = call[0].scope
-        given, made = _boundary(program, call, roots, users)
-        if not made:
+        in_values, out = _boundary(program, call, roots, users)
+        if not out:
             continue
         recording.add(
             Recorded(
                 key=scope,
                 path="/".join(scope),
                 layer=Scope(program, call, roots, trained),
-                inputs=[tuple(program.values[number].shape) for number in given],
-                outputs=[tuple(program.values[number].shape) for number in made],
+                inputs=[tuple(program.values[number].shape) for number in in_values],
+                outputs=[tuple(program.values[number].shape) for number in out],
                 axes=layout,
                 layout=layout,
                 times=call[0].times,
@@ -153,18 +153,18 @@ def _boundary(
 ) -> tuple[list[int], list[int]]:
     """Return the input and output values of a call."""
     within = Counter(number for equation in call for number in equation.inputs)
-    made = {number for equation in call for number in equation.outputs}
-    given = dict.fromkeys(
+    computed = {number for equation in call for number in equation.outputs}
+    in_values = dict.fromkeys(
         number
         for equation in call
         for number in equation.inputs
-        if number is not None and number not in made and number not in roots
+        if number is not None and number not in computed and number not in roots
     )
-    out = [number for number in sorted(made) if users[number] > within[number]]
+    out = [number for number in sorted(computed) if users[number] > within[number]]
     return (
         [
             number
-            for number in given
+            for number in in_values
             if program.values[number].shape and not _is_key(program, number)
         ],
         [number for number in out if not _is_key(program, number)],
@@ -192,7 +192,7 @@ _WITHOUT_WORK: Final = _MOVES | {"convert_element_type", "stop_gradient", "stack
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One call of a scope. ``roots`` maps values that depend on parameters only to the first."""
+    """One call of a scope; ``roots`` maps a value computed from parameters only to a parameter."""
 
     program: Program
     equations: Sequence[Equation]
@@ -200,7 +200,7 @@ class Scope:
     trained: Mapping[int, str | None]
 
     def shape(self, number: int | None) -> Shape:
-        """Return a value's shape; that of a literal is empty."""
+        """Return a value's shape; a literal has an empty shape."""
         return () if number is None else tuple(self.program.values[number].shape)
 
     def is_parameter(self, number: int | None) -> bool:
@@ -222,7 +222,7 @@ def layout_of_program(program: Program) -> Layout:
 
 
 def details(scope: Scope, recorded: Recorded, types: Mapping[str, str]) -> Details:
-    """Return type and arguments of a scope; ``types`` is by its path or last name."""
+    """Return type and arguments of a scope; ``types`` is keyed by its path or last name."""
     last = recorded.path.rpartition("/")[2]
     found = _found(scope, recorded, last)
     given_type = types.get(recorded.path) or types.get(last)
@@ -289,7 +289,7 @@ def _convolution(scope: Scope, equation: Equation) -> Details:
     transposed = _transposed(equation)
     padding: Pads = tuple((int(before), int(after)) for before, after in params["padding"])
     if transposed:
-        # What PyTorch calls its padding is what the whole window lacks.
+        # PyTorch's padding of a transposed convolution is the difference from the full window.
         reach = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
         padding = tuple(
             (max(whole - before, 0), max(whole - after, 0))
@@ -361,13 +361,13 @@ def _flops(scope: Scope, equation: Equation) -> int:
         m, n = prod(left) // max(batch * k, 1), prod(right) // max(batch * k, 1)
         return matmul(m, n, k, None, batch=batch).flops
     numbers = equation.params["dimension_numbers"]
-    made = scope.shape(equation.outputs[0])
+    out = scope.shape(equation.outputs[0])
     extents = convolution.Convolution(
         batch=left[numbers.lhs_spec[0]],
         in_channels=left[numbers.lhs_spec[1]],
         out_channels=right[numbers.rhs_spec[0]],
         window=tuple(right[axis] for axis in numbers.rhs_spec[2:]),
-        output=tuple(made[axis] for axis in numbers.out_spec[2:]),
+        output=tuple(out[axis] for axis in numbers.out_spec[2:]),
         input=tuple(left[axis] for axis in numbers.lhs_spec[2:]),
         groups=int(equation.params["feature_group_count"]),
         transposed=_transposed(equation),
@@ -376,7 +376,7 @@ def _flops(scope: Scope, equation: Equation) -> int:
 
 
 def _named(scope: Scope, shaped: Mapping[int | None, Shape]) -> dict[str, Shape]:
-    """Return the parameters that a scope uses, those in ``shaped`` in PyTorch's order of axes."""
+    """Return the parameters of a scope; those in ``shaped`` have PyTorch's order of axes."""
     found: dict[str, Shape] = {}
     seen: set[int] = set()
     for equation in scope.equations:

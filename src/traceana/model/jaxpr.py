@@ -1,4 +1,4 @@
-"""The equations of a JAX function in one list, each with its full name scope; abstract inputs."""
+"""The equations of a JAX function in one list, with full name scopes, and abstract inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traceana.model.recorded_calls import ModelCall
 class Equation:
     """One primitive. ``inputs`` and ``outputs`` are indices of values; literals are None.
 
-    ``times`` is its number of runs in one call of the function: in the body of a scan, its length.
+    ``times`` is the number of its executions per call of the function, as in the body of a scan.
     """
 
     primitive: str
@@ -31,11 +31,11 @@ class Equation:
 
 @dataclass(slots=True)
 class Program:
-    """A function inlined: its equations in order, and shape and dtype of every value.
+    """An inlined function: its equations in order, and the shape and dtype of every value.
 
-    ``arguments``, ``constants`` and ``results`` are indices of values; ``constants`` by the
-    identity of the array, which several inner functions may close over. ``part_of`` maps a slice
-    that a scan takes of an array to that array.
+    ``arguments``, ``constants`` and ``results`` are indices of values. ``constants`` is keyed by
+    the identity of the array, because several inner functions may close over it. ``part_of`` maps
+    a scan's slice of an array to that array.
     """
 
     equations: list[Equation]
@@ -50,7 +50,7 @@ _INNER: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def inline(closed: Any) -> Program:
-    """Return ``closed`` with everything that it calls inlined.
+    """Return ``closed`` with all called functions inlined.
 
     A conditional counts as its branch with the most equations, a loop of unknown length as one
     iteration.
@@ -67,7 +67,7 @@ def inline(closed: Any) -> Program:
 
 
 def live(program: Program) -> Program:
-    """Return the program without equations that no result depends on."""
+    """Return the program without dead code: equations that no result depends on."""
     wanted = set(program.results)
     kept: list[Equation] = []
     for equation in reversed(program.equations):
@@ -201,7 +201,7 @@ def shapes_in(tree: Any) -> list[tuple[int, ...]]:
 
 
 def refused(call: ModelCall, error: Exception) -> BadModelError:
-    """Return the error for a model that does not run on these inputs."""
+    """Return the error to raise for a model that does not run on these inputs."""
     shapes = ", ".join(map(str, call.shapes))
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return BadModelError(

@@ -1,6 +1,6 @@
-"""Layers of a Keras model, by watching its symbolic call.
+"""Layers of a Keras model, recorded during its symbolic call.
 
-Rows are ``keras.layers``; activations inside a layer and functions of ``keras.ops`` have none.
+Rows are ``keras.layers``. Activations inside a layer and functions of ``keras.ops`` have no rows.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from traceana.model.recorded_calls import (
     Recorded,
     Recording,
     channels_first,
-    missing,
     per_axis,
     renamed,
     same_pads,
+    total_padding,
 )
 
 
 def describe_keras(
     model: Any, call: ModelCall, name: str | None, types: Mapping[str, str]
 ) -> Manifest:
-    """Describe a built Keras model; see :func:`traceana.describe`."""
+    """Return the manifest of a built Keras model; see :func:`traceana.describe`."""
     if not isinstance(model, keras.layers.Layer):
         raise BadModelError(f"a {type(model).__qualname__} is not a Keras model or layer")
     if not model.built:
@@ -85,7 +85,7 @@ def _symbolic_call(model: Any, call: ModelCall, dtypes: list[str]) -> None:
 
 @contextmanager
 def _watched(recording: Recording) -> Iterator[None]:
-    """Record every layer call. Keras has no hooks: the class method is replaced."""
+    """Record every layer call. Keras has no hooks, so the class method is replaced."""
     watched = keras.layers.Layer
     original = watched.__call__
     around: list[Any] = []
@@ -182,20 +182,20 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     if window is None or not type_.endswith("d"):
         return Details(type_, framework_type, parameters=shapes)
     axes = int(type_[-2])
-    given = channels_first(recorded.inputs[0], type_, recorded.axes)
-    made = channels_first(recorded.outputs[0], type_, recorded.axes)
+    in_shape = channels_first(recorded.inputs[0], type_, recorded.axes)
+    out_shape = channels_first(recorded.outputs[0], type_, recorded.axes)
     kernel = per_axis(window, axes)
     stride = per_axis(layer.strides, axes)
     dilation = per_axis(getattr(layer, "dilation_rate", 1), axes)
     groups = getattr(layer, "groups", 1)
     if hasattr(layer, "depth_multiplier"):
-        groups = given[1]
+        groups = in_shape[1]
     return Details(
         type=type_,
         framework_type=framework_type,
         kernel=kernel,
         stride=stride,
-        padding=_padding(type_, layer.padding, given, made, kernel, stride, dilation),
+        padding=_padding(type_, layer.padding, in_shape, out_shape, kernel, stride, dilation),
         dilation=dilation,
         groups=groups if "Conv" in type_ else None,
         parameters=shapes,
@@ -233,8 +233,8 @@ def _type(layer: Any, recorded: Recorded) -> str | None:
 def _padding(
     type_: str,
     padding: str,
-    given: Shape,
-    made: Shape,
+    in_shape: Shape,
+    out_shape: Shape,
     kernel: Shape,
     stride: Shape,
     dilation: Shape,
@@ -242,13 +242,13 @@ def _padding(
     if padding == "causal":
         return ((dilation[0] * (kernel[0] - 1), 0),)
     found: list[tuple[int, int]] = []
-    windows = zip(given[2:], made[2:], kernel, stride, dilation, strict=True)
+    windows = zip(in_shape[2:], out_shape[2:], kernel, stride, dilation, strict=True)
     for size, out, window, step, spread in windows:
         if padding != "same":
             found.append((0, 0))
         elif type_.startswith("ConvTranspose"):
-            # The padding of the convolution that it transposes.
-            total = max(missing(out, size, window, step, spread), 0)
+            # The padding is that of the transposed convolution's forward counterpart.
+            total = max(total_padding(out, size, window, step, spread), 0)
             found.append((total // 2, total - total // 2))
         else:
             found.append(same_pads(size, window, step, spread))

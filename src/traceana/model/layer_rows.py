@@ -1,4 +1,4 @@
-"""From a layer's recorded calls to its row of the manifest: shapes, padding, FLOPs."""
+"""The manifest's row of a layer, from its recorded calls: shapes, padding, FLOPs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from traceana.model.recorded_calls import (
     Pads,
     Recorded,
     channels_first,
+    effective_padding,
     layout_of,
-    pads_as_run,
 )
 
 
@@ -29,7 +29,7 @@ class Details:
     """A layer's type and arguments, in the manifest's terms.
 
     ``parameters`` have PyTorch's shapes: (K, C / groups, R, S) and (out, in). ``neighbours`` is
-    the number of channels over which LRN sums. ``flops`` are those of one call where no formula
+    the number of channels over which LRN sums. ``flops`` are those of one call if no formula
     applies. With ``by_operators`` FLOPs are counted by operator, not by formula.
     """
 
@@ -47,7 +47,7 @@ class Details:
 
 
 def finished(recorded: Recorded, position: int, found: Details) -> Layer:
-    """Return the manifest's row of a layer: shapes in one convention, padding as run, FLOPs."""
+    """Return the manifest's row of a layer: shapes in one convention, effective padding, FLOPs."""
     calls = [
         LayerCall(
             tuple(channels_first(shape, found.type, recorded.axes) for shape in inputs),
@@ -91,19 +91,21 @@ def _flattens(call: LayerCall, found: Details) -> bool:
     """Return whether a layer of a custom class is a Flatten."""
     if found.parameters or len(call.inputs) != 1 or len(call.outputs) != 1:
         return False
-    (given,), (made,) = call.inputs, call.outputs
-    return len(given) > 2 and made == (given[0], prod(given[1:]))
+    (in_shape,), (out_shape,) = call.inputs, call.outputs
+    return len(in_shape) > 2 and out_shape == (in_shape[0], prod(in_shape[1:]))
 
 
 def _pads(found: Details, call: LayerCall) -> Pads | None:
     if found.kernel is None or found.stride is None or found.padding is None:
         return found.padding
-    given, made = call.inputs[0], call.outputs[0]
-    images = len(given) == len(made) == len(found.kernel) + 2
+    in_shape, out_shape = call.inputs[0], call.outputs[0]
+    images = len(in_shape) == len(out_shape) == len(found.kernel) + 2
     if not images or found.type.startswith("ConvTranspose"):
         return found.padding
     dilation = found.dilation or (1,) * len(found.kernel)
-    return pads_as_run(given, made, found.kernel, found.stride, found.padding, dilation)
+    return effective_padding(
+        in_shape, out_shape, found.kernel, found.stride, found.padding, dilation
+    )
 
 
 def model_inputs(
@@ -111,7 +113,7 @@ def model_inputs(
 ) -> tuple[Input, ...]:
     """Return the model's inputs in the manifest's convention.
 
-    They are images where the first layer has images of this rank; ``axes`` is their order of axes.
+    They are images if the first layer has images of this rank; ``axes`` is their order of axes.
     """
     layout = next((layer.layout for layer in layers if layer.layout is not None), None)
     kind = layers[0].type if layers else ""
@@ -173,7 +175,7 @@ def flops(
     groups: int | None,
     neighbours: int | None,
 ) -> int | None:
-    """Return the FLOPs of one forward call, None where unknown.
+    """Return the FLOPs of one forward call, None if unknown.
 
     ``parameters`` have PyTorch's shapes. Batch normalization counts with the statistics of
     the batch, as in training; a recurrent layer counts its GEMMs only, attention its
@@ -196,25 +198,25 @@ def _costs(
     groups: int | None,
     neighbours: int | None,
 ) -> tuple[Cost, ...] | None:
-    given, made = call.inputs[0], call.outputs[0]
-    elements = prod(given)
+    in_shape, out_shape = call.inputs[0], call.outputs[0]
+    elements = prod(in_shape)
     if type_.startswith("Conv") and kernel is not None:
-        return (_convolution(type_, given, made, kernel, groups or 1),)
+        return (_convolution(type_, in_shape, out_shape, kernel, groups or 1),)
     if type_.startswith("SeparableConv") and kernel is not None:
         inner = parameters["weight"][0]
-        between = (made[0], inner, *made[2:])
+        between = (out_shape[0], inner, *out_shape[2:])
         one = (1,) * len(kernel)
         return (
-            _convolution("Conv", given, between, kernel, given[1]),
-            _convolution("Conv", between, made, one, 1),
+            _convolution("Conv", in_shape, between, kernel, in_shape[1]),
+            _convolution("Conv", between, out_shape, one, 1),
         )
     if type_ == "Linear":
-        return (_linear(given, made, parameters.get("weight")),)
+        return (_linear(in_shape, out_shape, parameters.get("weight")),)
     if type_ == "MultiheadAttention":
         return _attention(call, parameters)
     if type_ in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"):
         matrices = [shape for shape in parameters.values() if len(shape) == 2]
-        return tuple(matmul(prod(given[:-1]), rows, columns, None) for rows, columns in matrices)
+        return tuple(matmul(prod(in_shape[:-1]), rows, columns, None) for rows, columns in matrices)
     if type_.startswith(("BatchNorm", "SyncBatchNorm", "InstanceNorm", "GroupNorm", "LayerNorm")):
         normalized = normalization.Normalized(elements, len(parameters), 0, None, None)
         return (normalization.training(normalized, type_),)
@@ -224,33 +226,33 @@ def _costs(
     if type_ == "LRN" and neighbours is not None:
         return (normalization.local_response(elements, neighbours, None),)
     if type_.startswith("MaxPool") and kernel is not None:
-        return (pooling.maximum(elements, prod(made), prod(kernel), None),)
+        return (pooling.maximum(elements, prod(out_shape), prod(kernel), None),)
     if type_.startswith("AvgPool") and kernel is not None:
-        return (pooling.average(elements, prod(made), prod(kernel), None),)
+        return (pooling.average(elements, prod(out_shape), prod(kernel), None),)
     if type_.startswith("AdaptiveAvgPool"):
-        return (pooling.adaptive_average(elements, prod(made), None),)
+        return (pooling.adaptive_average(elements, prod(out_shape), None),)
     if type_.startswith("AdaptiveMaxPool"):
-        return (pooling.adaptive_maximum(elements, prod(made), None, index_size=None),)
+        return (pooling.adaptive_maximum(elements, prod(out_shape), None, index_size=None),)
     if type_ in ("Softmax", "LogSoftmax"):
         return (softmax(elements, None, None, log=type_ == "LogSoftmax"),)
     if type_ in _COMBINING:
-        found = cost(Call(_COMBINING[type_], (made, made), ("float", "float")))
+        found = cost(Call(_COMBINING[type_], (out_shape, out_shape), ("float", "float")))
         return None if isinstance(found, Refusal) else found * (len(call.inputs) - 1)
     if type_ in _POINTWISE:
-        found = cost(Call(_POINTWISE[type_], (given,), ("float",)))
+        found = cost(Call(_POINTWISE[type_], (in_shape,), ("float",)))
         return None if isinstance(found, Refusal) else found
     return None
 
 
-def _convolution(type_: str, given: Shape, made: Shape, kernel: Shape, groups: int) -> Cost:
+def _convolution(type_: str, in_shape: Shape, out_shape: Shape, kernel: Shape, groups: int) -> Cost:
     return convolution.forward(
         convolution.Convolution(
-            batch=given[0],
-            in_channels=given[1],
-            out_channels=made[1],
+            batch=in_shape[0],
+            in_channels=in_shape[1],
+            out_channels=out_shape[1],
             window=kernel,
-            output=made[2:],
-            input=given[2:],
+            output=out_shape[2:],
+            input=in_shape[2:],
             groups=groups,
             transposed=type_.startswith("ConvTranspose"),
         ),
@@ -258,19 +260,20 @@ def _convolution(type_: str, given: Shape, made: Shape, kernel: Shape, groups: i
     )
 
 
-def _linear(given: Shape, made: Shape, weight: Shape | None) -> Cost:
-    rows = prod(given[:-1])
+def _linear(in_shape: Shape, out_shape: Shape, weight: Shape | None) -> Cost:
+    rows = prod(in_shape[:-1])
     if weight is not None:
-        # Several axes may be contracted or made: rows x k inputs, rows x n outputs, k x n weights.
-        rows = isqrt(prod(given) * prod(made) // prod(weight))
-        if rows * rows * prod(weight) != prod(given) * prod(made):
+        # Several axes may be contracted: inputs are rows x k, outputs rows x n, weights k x n.
+        rows = isqrt(prod(in_shape) * prod(out_shape) // prod(weight))
+        if rows * rows * prod(weight) != prod(in_shape) * prod(out_shape):
             raise UncountableError("inputs, outputs and weights do not match")
-    return matmul(rows, prod(made) // rows, prod(given) // rows, None)
+    return matmul(rows, prod(out_shape) // rows, prod(in_shape) // rows, None)
 
 
 def _attention(call: LayerCall, parameters: Parameters) -> tuple[Cost, ...]:
     query = call.inputs[0]
-    # Keras takes (query, value, key) and the last two may be one: only their lengths count here.
+    # Keras takes (query, value, key), and value may serve as key. They have equal lengths, and
+    # only the length is used here.
     key = call.inputs[1] if len(call.inputs) > 1 else query
     batch, queries, keys = query[0], query[-2], key[-2]
     rows = {"query": queries, "key": keys, "value": keys, "out": queries}

@@ -24,17 +24,17 @@ def describe(
 
     ``model`` is a PyTorch ``nn.Module``, a built Keras model, a Flax module (linen or NNX), or a
     JAX function whose layers are named by ``jax.named_scope``. ``input_shape`` is in the
-    framework's own order of axes with the batch first: (8, 3, 224, 224) or (8, 224, 224, 3); a list
-    of shapes for several inputs, a mapping for keyword arguments. ``dtype`` is a name, or one per
-    input; by default that of the model's parameters.
+    framework's own order of axes with the batch first: (8, 3, 224, 224) or (8, 224, 224, 3). It is
+    a list of shapes for several inputs and a mapping for keyword arguments. ``dtype`` is a name, or
+    one per input; by default that of the model's parameters.
 
     ``name`` is the network's, by default the model's own. ``types`` maps your own classes
     (for a JAX function: scopes) to layer types. ``parameters`` is the first argument of a JAX
     function or the variables of a linen module; a function may close over its parameters instead.
 
-    The model runs on shapes without data where possible (a warning says where not), and is not
-    changed: weights, statistics, training mode and random state. Raises :class:`BadModelError` for
-    an unsupported framework, a model that is not built, and inputs that do not fit.
+    The model runs on shapes without data if possible; otherwise a warning is issued. Its weights,
+    statistics, training mode and random state are not changed. Raises :class:`BadModelError` for an
+    unsupported framework, a model that is not built, and inputs on which the model does not run.
     """
     call = parse_call(input_shape, dtype)
     own = dict(types or {})
@@ -64,6 +64,6 @@ def describe(
 
         return describe_function(model, call, name, own, parameters)
     raise BadModelError(
-        f"a {type(model).__module__}.{type(model).__qualname__} is not a supported model: "
-        "give a PyTorch module, a Keras model, a Flax module or a JAX function"
+        f"a {type(model).__module__}.{type(model).__qualname__} is not a supported model: give a "
+        "PyTorch module, a Keras model, a Flax module or a JAX function"
     )

@@ -1,4 +1,4 @@
-"""The layer manifest: its schema, its file, and how the manifest of a trace is found."""
+"""The layer manifest: its schema, its file, and the lookup of a trace's manifest."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from traceana.errors import BadModelError, CannotWriteError
-from traceana.files import content, lined, write_whole
+from traceana.files import content, json_by_line, write_whole
 
 FORMAT: Final = "traceana-layers"
 VERSION: Final = 1
-"""Raised whenever a field changes its name, type or meaning; fields may be added without."""
+"""Increased when a field changes its name, type or meaning, not when one is added."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -80,8 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     flops: Count
     layers: tuple[Layer, ...]
 
-    def around(self) -> frozenset[str]:
-        """Return the paths of rows for the functions of a module that contains other layers."""
+    def container_paths(self) -> frozenset[str]:
+        """Return the paths of rows that count the functions of a module with inner layers."""
         parts = [layer.path.split(".") for layer in self.layers]
         inside = {".".join(one[:depth]) for one in parts for depth in range(1, len(one))}
         whole = {
@@ -93,7 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(inside | whole)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the manifest to ``path``, a layer a line. Raises ``CannotWriteError``."""
+        """Write the manifest to ``path``, one line per layer. Raises ``CannotWriteError``."""
         target = Path(path)
         try:
             write_whole(target, self.to_json().encode())
@@ -104,8 +104,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
 
     def to_json(self) -> str:
-        """Return the file's text."""
-        return lined(self, "layers")
+        """Return the manifest as JSON, one line per layer."""
+        return json_by_line(self, "layers")
 
 
 def manifest(
@@ -136,8 +136,8 @@ class _Header(msgspec.Struct):
 def read(path: str | os.PathLike[str]) -> Manifest:
     """Return the manifest in a file.
 
-    Raises :class:`BadModelError` where the file is not a manifest or of another version, and
-    ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` where it cannot be read.
+    Raises :class:`BadModelError` if the file is not a manifest or has another version, and
+    ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
     """
     source = Path(path)
     text = content(source, "layer manifest")
@@ -150,17 +150,21 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     if header.version != VERSION:
         raise _bad(
             source,
-            f"is a layer manifest of version {header.version}, not {VERSION}",
+            f"is a layer manifest of version {header.version}, and this traceana reads {VERSION}",
             "write it again with traceana.describe",
         )
     try:
         return msgspec.json.decode(text, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _bad(source, f"is a damaged layer manifest: {error}", "write it again") from None
+        raise _bad(
+            source,
+            f"is a damaged layer manifest: {error}",
+            "write it again with traceana.describe",
+        ) from None
 
 
-def _bad(source: Path, what: str, todo: str) -> BadModelError:
-    return BadModelError(f"{source} {what}; {todo}")
+def _bad(source: Path, problem: str, action: str) -> BadModelError:
+    return BadModelError(f"{source}: {problem}; {action}")
 
 
 SUFFIX: Final = ".layers.json"
@@ -169,11 +173,11 @@ _NO_TRACE: Final = (SUFFIX, ".provenance.json")
 
 
 def find(trace_path: str | os.PathLike[str]) -> Path | None:
-    """Return the layer manifest of the trace, None where there is none or more than one.
+    """Return the layer manifest of the trace, None without one or with several.
 
     It is ``STEM.layers.json`` next to a trace ``STEM.…`` with any suffixes
     (``.json.gz``, ``.pt.trace.json``), or the only ``*.layers.json`` or ``layers.json`` of its
-    folder, unless another trace there has that stem. For a folder of traces it is the one within.
+    folder, unless another trace there has that stem. For a folder of traces it is the one in it.
     The file is not read.
     """
     trace = Path(trace_path)
@@ -197,7 +201,7 @@ def _alone_in(folder: Path) -> Path | None:
         return None
     (manifest,) = found
     stem = manifest.name.removesuffix(SUFFIX) if manifest.name != _ALONE else None
-    taken = stem is not None and any(
+    of_other_trace = stem is not None and any(
         path.name.startswith(f"{stem}.") and not path.name.endswith(_NO_TRACE) for path in files
     )
-    return None if taken else manifest
+    return None if of_other_trace else manifest

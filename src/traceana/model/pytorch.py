@@ -1,7 +1,7 @@
 """Layers of a PyTorch module, by hooks in one forward pass over fake tensors.
 
-Functions that a ``forward`` computes (``F.scaled_dot_product_attention``, a residual sum) are a
-row of the innermost module; functions that only move data (``torch.flatten``) are not.
+Functions that a ``forward`` calls (``F.scaled_dot_product_attention``, a residual sum) are counted
+in a row of the innermost module. Functions that only move data (``torch.flatten``) are not counted.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from traceana.model.recorded_calls import ModelCall, Recorded
 def describe_pytorch(
     model: nn.Module, call: ModelCall, name: str | None, types: Mapping[str, str]
 ) -> Manifest:
-    """Describe ``model`` as it is, in training or evaluation; see :func:`traceana.describe`."""
+    """Return the manifest of ``model`` in its present mode; see :func:`traceana.describe`."""
     model = _unwrapped(model)
     if isinstance(model, torch.jit.ScriptModule):
-        raise BadModelError("TorchScript runs no hooks: describe the module before scripting it")
+        raise BadModelError(
+            "TorchScript modules do not run hooks: describe the module before scripting it"
+        )
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
     if any(map(is_lazy, tensors.values())):
         raise BadModelError("the model has lazy parameters: call it once, then describe it")
@@ -75,18 +77,21 @@ def _unwrapped(model: Any) -> nn.Module:
 def _dry_run(
     model: nn.Module, call: ModelCall, tensors: Mapping[int, torch.Tensor]
 ) -> tuple[list[Recorded], list[torch.Tensor]]:
-    """Run a copy of ``model`` on fake tensors, or with a warning the model itself."""
+    """Return the layers and inputs of a forward pass of a copy of ``model`` on fake tensors.
+
+    A model that does not run on fake tensors runs on zeros, with a warning.
+    """
     try:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         memo: dict[int, Any] = {key: mode.from_tensor(t) for key, t in tensors.items()}
-        twin = copy.deepcopy(model, memo)
+        fake_model = copy.deepcopy(model, memo)
         with mode, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _run(twin, call)
+            return _run(fake_model, call)
     except Exception as error:  # noqa: BLE001  # the run below decides
         failed = _first_line(error)
     try:
-        with _kept(model):
+        with _state_restored(model):
             found = _run(model, call)
     except Exception as error:  # a model's forward may raise anything
         shapes = ", ".join(map(str, call.shapes))
@@ -109,11 +114,11 @@ def _first_line(error: Exception) -> str:
 
 def _run(model: nn.Module, call: ModelCall) -> tuple[list[Recorded], list[torch.Tensor]]:
     inputs = _zeros(model, call)
-    watch = _OperatorCounts(model)
-    with _every_module_called(), torch.no_grad(), watch:
+    counts = _OperatorCounts(model)
+    with _without_fast_path(), torch.no_grad(), counts:
         arguments, named = call.arguments(inputs)
         model(*arguments, **named)
-    return watch.layers(), inputs
+    return counts.layers(), inputs
 
 
 def _zeros(model: nn.Module, call: ModelCall) -> list[torch.Tensor]:
@@ -129,7 +134,7 @@ def _zeros(model: nn.Module, call: ModelCall) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _kept(model: nn.Module) -> Iterator[None]:
+def _state_restored(model: nn.Module) -> Iterator[None]:
     """Restore buffers and random state at the end."""
     before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
@@ -143,8 +148,8 @@ def _kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _every_module_called() -> Iterator[None]:
-    """Switch off the fast path of TransformerEncoderLayer, which calls no modules."""
+def _without_fast_path() -> Iterator[None]:
+    """Disable the fast path of TransformerEncoderLayer, which does not call its submodules."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -170,13 +175,13 @@ class _Row:
 
 
 class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra
-    """Counts every operator of a forward pass for the innermost running module.
+    """Counts the operators of a forward pass by innermost module.
 
     A shared module has its first path. Modules inside a layer belong to the layer.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Watch ``model`` from entering to leaving the context."""
+        """Count the operators of ``model`` within the context."""
         super().__init__()
         self._rows = {id(module): row for module, row in _modules(model, "", set())}
         self._open: list[_Row] = []
@@ -185,7 +190,7 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
         self._handles: list[Any] = []
 
     def __enter__(self) -> _OperatorCounts:
-        """Put the hooks in place."""
+        """Register the hooks."""
         for row in self._rows.values():
             self._handles += [
                 row.module.register_forward_pre_hook(self._entered),
@@ -200,7 +205,7 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         super().__exit__(kind, error, at)
         for handle in self._handles:
             handle.remove()
@@ -271,7 +276,7 @@ class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: 
 
 
 def _modules(module: nn.Module, path: str, seen: set[int]) -> Iterator[tuple[nn.Module, _Row]]:
-    """Yield the modules down to the layers, a shared one under its first path."""
+    """Yield the modules down to the layers; a shared module has its first path."""
     if id(module) in seen:
         return
     seen.add(id(module))
@@ -302,13 +307,14 @@ def _recorded(row: _Row) -> Recorded:
 
 
 def _only_product(row: _Row) -> tuple[int, int] | None:
-    """Return (out, in) features of a module that is a product with its one matrix."""
+    """Return (out, in) features of a module that is a matrix product with its only matrix."""
     matrices = [tuple(one.shape) for one in row.module.parameters(recurse=False) if one.ndim == 2]
     if not row.layer or len(matrices) != 1 or len(row.products) != len(row.calls):
         return None
-    (_, taken, made) = row.products[0]
-    alone = row.flops == sum(2 * prod(product) for product in row.products)
-    return (made, taken) if alone and sorted(matrices[0]) == sorted((taken, made)) else None
+    (_, in_features, out_features) = row.products[0]
+    no_others = row.flops == sum(2 * prod(product) for product in row.products)
+    of_matrix = sorted(matrices[0]) == sorted((in_features, out_features))
+    return (out_features, in_features) if no_others and of_matrix else None
 
 
 def _product(call: Call) -> list[tuple[int, int, int]]:
@@ -316,8 +322,8 @@ def _product(call: Call) -> list[tuple[int, int, int]]:
     at = _PRODUCTS.get(call.name)
     if at is None:
         return []
-    rows, taken = call.shape(at)
-    return [(rows, taken, call.shape(at + 1)[1])]
+    rows, in_features = call.shape(at)
+    return [(rows, in_features, call.shape(at + 1)[1])]
 
 
 _MULTIPLIES: Final = ("matmul", "attention")
@@ -327,11 +333,11 @@ _PRODUCTS: Final = {"aten::mm": 0, "aten::addmm": 1}
 def _computes(call: Call, result: Any) -> bool:
     """Return whether an operator without a formula computes floating-point numbers.
 
-    Filling, copying and gathering elements does not.
+    Filling, copying and gathering elements is not computing.
     """
-    made = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
-    given = [one for one in call.types if "float" in one or "complex" in one]
-    return bool(made and given) and call.name.removeprefix("aten::").rstrip("_") not in _MOVES
+    outputs = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
+    inputs = [one for one in call.types if "float" in one or "complex" in one]
+    return bool(outputs and inputs) and call.name.removeprefix("aten::").rstrip("_") not in _MOVES
 
 
 _MOVES: Final = frozenset(
@@ -349,18 +355,18 @@ _MOVES: Final = frozenset(
 
 
 def _call(function: Any, arguments: Any, named: Mapping[str, Any], result: Any) -> Call:
-    declared = function._schema.arguments  # no other way to the order of inputs
+    declared = function._schema.arguments  # only the schema has the order of the inputs
     values = [
         arguments[i] if i < len(arguments) else named.get(one.name, one.default_value)
         for i, one in enumerate(declared)
     ]
-    made = next(_tensors(result), None)
+    output = next(_tensors(result), None)
     return Call(
         name=function._schema.name,
         shapes=tuple(_entry(value) for value in values),
         types=tuple(_type(value) for value in values),
         scalars=tuple(_text(value) for value in values),
-        output=None if made is None else tuple(made.shape),
+        output=None if output is None else tuple(output.shape),
     )
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from traceana.model.layer_rows import Details
 from traceana.model.manifest import Shape
-from traceana.model.recorded_calls import Pads, Recorded, missing, per_axis, same_pads
+from traceana.model.recorded_calls import Pads, Recorded, per_axis, same_pads, total_padding
 
 _OWN: Final = "torch.nn.modules."
 _CONTAINERS: Final = ("module", "container", "transformer")
@@ -19,8 +19,8 @@ _RENAMED: Final = {"LocalResponseNorm": "LRN"}
 def is_layer(module: nn.Module) -> bool:
     """Return whether the module is a layer: one of PyTorch's own, or one without submodules.
 
-    PyTorch's containers and transformer blocks consist of layers; its attention, with a submodule
-    for the projection, is one layer.
+    PyTorch's containers and transformer blocks consist of layers. ``MultiheadAttention``, with a
+    submodule for the projection, is one layer.
     """
     return _own_type(module) is not None or next(module.children(), None) is None
 
@@ -30,7 +30,7 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
     module: nn.Module = recorded.layer
     name = type(module).__name__
     given_type = types.get(name) or _own_type(module)
-    # Modules inside a layer are part of it, those inside another module have rows of their own.
+    # Modules inside a layer are part of it; modules inside other modules have their own rows.
     parameters = module.named_parameters(recurse=is_layer(module))
     shapes = {key: tuple(p.shape) for key, p in parameters}
     type_ = given_type or name
@@ -46,11 +46,11 @@ def details(recorded: Recorded, types: Mapping[str, str]) -> Details:
         neighbours=module.size if isinstance(module, nn.LocalResponseNorm) else None,
         by_operators=given_type is None or isinstance(module, nn.MultiheadAttention),
     )
-    given, made = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
+    in_shape, out_shape = recorded.inputs[0] if recorded.inputs else (), recorded.outputs[0]
     if isinstance(module, nn.modules.conv._ConvNd):
-        return _convolution(found, module, given)
-    if type_.startswith(("MaxPool", "AvgPool", "LPPool")) and len(made) == int(type_[-2]) + 2:
-        return _pool(found, module, given, made)
+        return _convolution(found, module, in_shape)
+    if type_.startswith(("MaxPool", "AvgPool", "LPPool")) and len(out_shape) == int(type_[-2]) + 2:
+        return _pool(found, module, in_shape, out_shape)
     return found
 
 
@@ -68,18 +68,18 @@ def _own_type(module: nn.Module) -> str | None:
         if base.__module__.startswith(_OWN):
             if base.__module__.removeprefix(_OWN) in _CONTAINERS:
                 return None
-            # Linear's own subclass of the attention's projection is Linear.
+            # The attention's projection is a subclass of Linear.
             name = base.__name__.removeprefix("NonDynamicallyQuantizable")
             return _RENAMED.get(name, name)
     return None
 
 
-def _convolution(found: Details, module: Any, given: Shape) -> Details:
+def _convolution(found: Details, module: Any, in_shape: Shape) -> Details:
     axes = len(module.kernel_size)
     stride, dilation = tuple(module.stride), tuple(module.dilation)
     padding: Pads
     if module.padding == "same":
-        sizes = given[-axes:]
+        sizes = in_shape[-axes:]
         windows = zip(sizes, module.kernel_size, stride, dilation, strict=True)
         padding = tuple(same_pads(*window) for window in windows)
     elif module.padding == "valid":
@@ -98,17 +98,17 @@ def _convolution(found: Details, module: Any, given: Shape) -> Details:
     )
 
 
-def _pool(found: Details, module: Any, given: Shape, made: Shape) -> Details:
-    axes = len(made) - 2
+def _pool(found: Details, module: Any, in_shape: Shape, out_shape: Shape) -> Details:
+    axes = len(out_shape) - 2
     kernel = per_axis(module.kernel_size, axes)
     stride = per_axis(module.stride or module.kernel_size, axes)
     zeros = per_axis(getattr(module, "padding", 0), axes)
     dilation = per_axis(getattr(module, "dilation", 1), axes)
     padding: list[tuple[int, int]] = []
-    windows = zip(given[2:], made[2:], kernel, stride, dilation, zeros, strict=True)
+    windows = zip(in_shape[2:], out_shape[2:], kernel, stride, dilation, zeros, strict=True)
     for size, out, window, step, spread, before in windows:
         # With ceil_mode the last window may exceed the padding.
-        beyond = missing(size, out, window, step, spread) - before
+        beyond = total_padding(size, out, window, step, spread) - before
         padding.append((before, max(before, beyond)))
     return Details(
         type=found.type,
@@ -121,7 +121,7 @@ def _pool(found: Details, module: Any, given: Shape, made: Shape) -> Details:
 
 
 def _attention(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Split the joint projection of query, key and value into three parameters."""
+    """Return ``shapes`` with the joint projection of query, key and value split into three."""
     found: dict[str, Shape] = {}
     for key, shape in shapes.items():
         kind = "bias" if key.endswith("bias") else "weight"

@@ -1,4 +1,4 @@
-"""The calls of a model and its layers, as the adapters of all frameworks record them."""
+"""The calls of a model and its layers, in the form that all adapters record."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ DTYPES: Final = (
 class ModelCall:
     """The inputs: shapes in the framework's own order of axes, ``names`` for keyword arguments.
 
-    A dtype of None stands for that of the model.
+    A dtype of None is that of the model.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -102,7 +102,7 @@ class ModelCall:
 
 
 def parse_call(input_shape: Any, dtype: Any) -> ModelCall:
-    """Return the arguments of :func:`traceana.describe`, checked; raises :class:`BadModelError`."""
+    """Return the checked arguments of :func:`traceana.describe`; raises :class:`BadModelError`."""
     names: tuple[str | None, ...]
     if isinstance(input_shape, Mapping):
         names, shapes = tuple(map(str, input_shape)), list(input_shape.values())
@@ -162,11 +162,11 @@ class Recorded:
     times: int = 1
     """Repetitions of all these calls: the iterations of a scan."""
     flops: int | None = None
-    """FLOPs of all calls, counted by operator; None where one has no formula."""
+    """FLOPs of all calls, counted by operator; None if one has no formula."""
     product: tuple[int, int] | None = None
-    """(out, in) features of a layer that is a product with its one matrix."""
+    """(out, in) features of a layer that is a matrix product with its only matrix."""
     order: list[int] = field(default_factory=list)
-    """Positions in the sequence of all calls, where known."""
+    """Positions in the sequence of all calls; empty if unknown."""
 
     @property
     def calls(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
@@ -178,7 +178,7 @@ class Recording:
     """Layers in order of their first call."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty recording."""
         self._layers: dict[object, Recorded] = {}
 
     @property
@@ -198,7 +198,7 @@ _Item = TypeVar("_Item")
 
 
 def channels_first(shape: Sequence[int], type_: str, layout: Layout | None) -> Shape:
-    """Return the shape with the channels as second axis where it is an image's."""
+    """Return the shape, with the channels as second axis if it is an image's."""
     sizes = tuple(int(size) for size in shape)
     if layout == "channels_last" and has_images(type_, len(sizes)):
         return (sizes[0], sizes[-1], *sizes[1:-1])
@@ -206,7 +206,7 @@ def channels_first(shape: Sequence[int], type_: str, layout: Layout | None) -> S
 
 
 def layout_of(shapes: Iterable[Sequence[int]], type_: str, layout: Layout) -> Layout | None:
-    """Return ``layout`` where one of the shapes is an image's."""
+    """Return ``layout`` if one of the shapes is an image's, else None."""
     return layout if any(has_images(type_, len(shape)) for shape in shapes) else None
 
 
@@ -223,21 +223,21 @@ def output_size(
     return (size + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def missing(size: int, out: int, kernel: int, stride: int, dilation: int) -> int:
-    """Return the elements of ``out`` windows beyond ``size`` (negative: unused elements)."""
+def total_padding(size: int, out: int, kernel: int, stride: int, dilation: int) -> int:
+    """Return the padding that ``out`` windows need in total (negative: unused elements)."""
     return (out - 1) * stride + dilation * (kernel - 1) + 1 - size
 
 
 def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Return the zeros before and after that padding 'same' adds in TensorFlow, Keras and JAX.
+    """Return the zeros before and after of padding 'same' in TensorFlow, Keras and JAX.
 
-    The output has ceil(size / stride) elements; of an odd number of zeros one more is after.
+    The output has ceil(size / stride) elements. An odd number of zeros has one more after.
     """
-    total = max(missing(size, -(-size // stride), kernel, stride, dilation), 0)
+    total = max(total_padding(size, -(-size // stride), kernel, stride, dilation), 0)
     return total // 2, total - total // 2
 
 
-def pads_as_run(
+def effective_padding(
     inputs: Shape,
     outputs: Shape,
     kernel: Sequence[int],
@@ -247,15 +247,15 @@ def pads_as_run(
 ) -> Pads:
     """Return ``declared``, or the padding that a layer adds itself before its convolution.
 
-    It is inferred where the declared padding does not give the output's size: the smallest equal
-    padding of both sides that does, else the smallest. ``inputs`` and ``outputs`` are
-    (batch, channels, spatial axes).
+    It is inferred if the declared padding does not result in the output's size, as the smallest
+    symmetric padding that does, else the smallest padding. ``inputs`` and ``outputs`` are (batch,
+    channels, spatial axes).
     """
     found = []
     axes = zip(inputs[2:], outputs[2:], kernel, stride, declared, dilation, strict=True)
     for size, out, window, step, pads, spread in axes:
         if output_size(size, window, step, pads, spread) != out:
-            total = max(missing(size, out, window, step, spread), 0)
+            total = max(total_padding(size, out, window, step, spread), 0)
             half = -(-total // 2)
             equal = output_size(size, window, step, (half, half), spread) == out
             found.append((half, half) if equal else (total // 2, half))
@@ -265,5 +265,5 @@ def pads_as_run(
 
 
 def renamed(table: Mapping[str, str], name: str) -> str:
-    """Return ``table[name]``, or ``name``."""
+    """Return ``table[name]``, or ``name`` if it is not in the table."""
     return table.get(name, name)

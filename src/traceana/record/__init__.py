@@ -1,7 +1,8 @@
-"""``traceana record``: runs a workload or a script under a profiler, into a run's folder.
+"""``traceana record``: runs a workload or a script under a profiler and writes a run's folder.
 
-``inside/`` runs in the recorded process. It needs the standard library only, for the script's
-Python need not have traceana. This module imports nothing else: the command line starts with it.
+``inside/`` runs in the recorded process. It uses the standard library only, because the script's
+Python may not have traceana. This module imports nothing else, because the command line imports it
+at its start.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 
 class Framework(StrEnum):
-    """The frameworks of the workloads, by the names of their modules."""
+    """The frameworks of the workloads; values are the names of their modules."""
 
     PYTORCH = "pytorch"
     KERAS = "keras"

@@ -1,4 +1,4 @@
-"""Runs the command as a child process, with its output on the terminal."""
+"""The recorded command as a child process, with its output on the terminal."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from traceana.record.inside.process_report import EXITING
 from traceana.record.outcome import Launch
 
 EXIT_TIMEOUT: Final = 60.0
-"""Seconds that a recorded process has to exit, by default."""
+"""Default time limit for the exit of a recorded process, in seconds."""
 
-_PATIENCE: Final = ((None, 3.0), (signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
-"""Signals that end a child, and the seconds after each. The terminal sends the first SIGINT."""
+_END_SIGNALS: Final = ((None, 3.0), (signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
+"""Signals that end a child, and the seconds to wait after each. The terminal sends SIGINT first."""
 _PERIOD: Final = 1.0
-"""Seconds between two checks of the exiting processes; more would disturb the steps."""
+"""Seconds between two checks of the exiting processes; more frequent checks disturb the steps."""
 _GRACE: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: its exit status, negative for a signal.
+    """The end of a child: its exit status, negative for a signal, and its causes.
 
-    ``interrupted``: by the user; ``out_of_memory``: by the kernel's OOM killer; ``overdue``: one of
-    its processes did not exit in time and was killed here.
+    ``interrupted``: by the user. ``out_of_memory``: by the kernel's OOM killer. ``overdue``: one of
+    its processes exceeded the time limit for its exit and was killed.
     """
 
     exit_status: int
@@ -44,10 +44,10 @@ class Ended:
 
 
 def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT) -> Ended:
-    """Run the command, whose processes report in the folder ``reports``, and return how it ended.
+    """Run the command, whose processes report in the folder ``reports``, and return its end.
 
-    A process that has reported its exit has ``exit_timeout`` seconds. Raises ``NotFoundError``
-    where the command cannot be started.
+    A process has ``exit_timeout`` seconds after it has reported its exit. Raises ``NotFoundError``
+    if the command cannot be started.
     """
     killed = _killed_for_memory()
     try:
@@ -69,9 +69,9 @@ def run_child(launch: Launch, reports: Path, exit_timeout: float = EXIT_TIMEOUT)
 
 
 class _ExitWatch(threading.Thread):
-    """Kills the processes of a command that have reported their exit and do not exit.
+    """Kills processes that have reported their exit and exceed the time limit.
 
-    Only descendants of ``root`` are killed, with their own descendants: by SIGTERM, then SIGKILL.
+    Only descendants of ``root`` are killed, with their own descendants, by SIGTERM, then SIGKILL.
     """
 
     def __init__(self, root: int, reports: Path, timeout: float) -> None:
@@ -154,7 +154,7 @@ def _signal(family: dict[int, int], number: signal.Signals) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    for number, seconds in _PATIENCE:
+    for number, seconds in _END_SIGNALS:
         if number is not None:
             process.send_signal(number)
         try:
@@ -169,17 +169,17 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def _ending_signals() -> Iterator[None]:
-    """Handle signals that end a session like Ctrl-C, so that no child is left running."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that no child is left running."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # Ignored signals, as under nohup, stay ignored.
+    # Signals that are ignored, as under nohup, remain ignored.
     ending = (signal.SIGTERM, signal.SIGHUP)
     numbers = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
     try:
         before = [signal.signal(number, interrupt) for number in numbers]
-    except ValueError:  # not in the main thread, where signals do not arrive
+    except ValueError:  # signal handlers can be set in the main thread only
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""The environment of a run: this machine, and the reports of the recorded processes."""
+"""The environment of a run, from this machine and the reports of the recorded processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VARIABLES: Final = (
     *("XLA_FLAGS", "JAX_PLATFORMS", "TF_XLA_FLAGS", "TF_CUDNN_USE_AUTOTUNE", "KERAS_BACKEND"),
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "NCCL_ALGO", "NCCL_P2P_DISABLE"),
 )
-"""Variables that change what is computed or where."""
+"""Environment variables that affect algorithms, precision or devices."""
 
 
 def environment(

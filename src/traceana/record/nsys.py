@@ -1,4 +1,4 @@
-"""Nsight Systems: the command that records another one, and the SQLite export of its report."""
+"""Recording with Nsight Systems, and the SQLite export of its report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from traceana.errors import MissingToolError, ToolFailedError
 from traceana.record.inside.step_window import CAPTURE
 from traceana.record.outcome import Launch
 
-# OS runtime events and samples would make the export many times bigger.
+# OS runtime events and samples would make the export several times larger.
 QUIET: Final = ("--sample=none", "--cpuctxsw=none")
 _NAME: Final = "trace"
 _TRIALS: Final = 3
-_PATIENCE: Final = 120
-"""Seconds for a test recording, which usually takes a few."""
+_TEST_TIMEOUT: Final = 120
+"""Seconds for a test recording; it usually takes less than 10."""
 _LONGEST: Final = 200
-_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+_NSYS_VARIABLES: Final = (
+    "NSYS_PROFILING_SESSION_ID",
+    "CUDA_INJECTION64_PATH",
+    "NVTX_INJECTION64_PATH",
+)
 
 
 def find_nsys() -> str:
@@ -36,36 +40,37 @@ def find_nsys() -> str:
 
 
 def check_nsys() -> None:
-    """Record ``true`` once with this nsys, because one without its importer writes no report.
+    """Raise an error if this nsys cannot record, as one without its importer.
 
-    Raises ``MissingToolError``, or ``ToolFailedError`` where nsys leaves no report or exports none.
+    It is tested by recording ``true``. Raises ``MissingToolError``, or ``ToolFailedError`` if nsys
+    writes or exports no report.
     """
     path = find_nsys()
-    why = _fault(path, Path(path).stat().st_mtime_ns)
+    why = _why_unusable(path, Path(path).stat().st_mtime_ns)
     if why is not None:
         raise ToolFailedError(
-            f"{path} cannot record, tried with 'nsys profile true': {why}; install all of Nsight "
-            "Systems, or record with --profiler auto"
+            f"{path} cannot record: 'nsys profile true' failed: {why}; install the complete "
+            "Nsight Systems package, or record with --profiler auto"
         )
 
 
 @lru_cache(maxsize=8)
-def _fault(path: str, _modified: int) -> str | None:
-    """Return why the test recording failed, None where it did not.
+def _why_unusable(path: str, _modified: int) -> str | None:
+    """Return why the test recording failed, None if it succeeded.
 
-    It is repeated where nsys left no file: now and then nsys fails to start once.
+    It is repeated if nsys wrote no file, because the start of nsys fails occasionally.
     """
     why = None
     for _ in range(_TRIALS):
         with tempfile.TemporaryDirectory() as folder:
-            why, left = _tried(path, Path(folder))
-        if left:
+            why, wrote_file = _test_recording(path, Path(folder))
+        if wrote_file:
             break
     return why
 
 
-def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
-    """Return why a test recording failed, and whether nsys left any file."""
+def _test_recording(path: str, scratch: Path) -> tuple[str | None, bool]:
+    """Return why a test recording failed, and whether nsys wrote any file."""
     words = [path, "profile", "--trace=none", *QUIET, f"--output={scratch / _NAME}", "true"]
     try:
         done = subprocess.run(
@@ -73,23 +78,23 @@ def _tried(path: str, scratch: Path) -> tuple[str | None, bool]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # Without an importer, nsys may leave its stream in the temporary folder.
+            # Without an importer, nsys may write its stream to the temporary folder.
             env={**os.environ, "TMPDIR": str(scratch)},
-            timeout=_PATIENCE,
+            timeout=_TEST_TIMEOUT,
             check=False,
         )
     except OSError as error:
         return f"it cannot be run ({error.strerror})", False
     except subprocess.TimeoutExpired:
-        return f"it took more than {_PATIENCE} s", True
+        return f"it took more than {_TEST_TIMEOUT} s", True
     traces, why = exported(scratch)
     if traces:
         return None, True
     if (scratch / f"{_NAME}.nsys-rep").is_file():
         return f"'nsys export' wrote no SQLite file ({why})", True
     if any(scratch.glob("*.qdstrm")):
-        return "it left a stream (.qdstrm) and no report (.nsys-rep): its importer is missing", True
-    return f"it left no report, exit status {done.returncode} ({_last_line(done.stdout)})", False
+        return "it wrote a .qdstrm file and no .nsys-rep: its importer is missing", True
+    return f"it wrote no report, exit status {done.returncode} ({_last_line(done.stdout)})", False
 
 
 def _last_line(output: bytes) -> str:
@@ -97,15 +102,15 @@ def _last_line(output: bytes) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "no message")[:_LONGEST]
 
 
-def runs_beside_us(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether nsys or another CUPTI client profiles this process already."""
+def is_profiled(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether nsys or another CUPTI client already profiles this process."""
     preloaded = "ToolsInjection" in environment.get("LD_PRELOAD", "")
-    return preloaded or any(name in environment for name in _SIGNS)
+    return preloaded or any(name in environment for name in _NSYS_VARIABLES)
 
 
 def profiled(launch: Launch, scratch: Path, *, window: bool) -> Launch:
-    """Return ``launch`` under nsys, which records all of it, or the marked ``window``."""
-    # Without a driver there is no CUDA to record, and old versions print long warnings.
+    """Return ``launch`` under nsys, which records the whole process or the marked ``window``."""
+    # Without a driver, old versions print long warnings about CUDA tracing.
     gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/dxg").exists()
     words = [find_nsys(), "profile", f"--trace={'cuda,nvtx,cudnn,cublas' if gpu else 'nvtx'}"]
     words += [*QUIET, f"--output={scratch / _NAME}"]
@@ -119,7 +124,7 @@ def profiled(launch: Launch, scratch: Path, *, window: bool) -> Launch:
 
 
 def exported(scratch: Path) -> tuple[tuple[Path, ...], str | None]:
-    """Return the exported report of ``scratch``, or nothing and why: nsys' last line."""
+    """Return the exported report of ``scratch``, or no path and the reason, nsys' last line."""
     report, export = scratch / f"{_NAME}.nsys-rep", scratch / f"{_NAME}.sqlite"
     if not report.is_file():
         return (), "nsys wrote no report"

@@ -22,9 +22,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The files and reports that a launch left in its scratch folder.
+    """The files and reports of a launch in its scratch folder.
 
-    ``refused`` is why a workload rejected its options, ``why_nothing`` why there is no trace.
+    ``refused`` is the reason why a workload rejected its options, ``why_nothing`` the reason for a
+    missing trace.
     """
 
     times: StepTimes | None = None
@@ -40,20 +41,20 @@ class Outcome:
 
 
 class Subject(Protocol):
-    """A command that can be launched with a profiler and without."""
+    """A command that can be launched with and without a profiler."""
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command as it was given."""
+        """The command line of the user."""
         ...
 
     @property
     def profiler(self) -> Profiler | None:
-        """The profiler, None where the imported framework decides."""
+        """The profiler, None if it depends on the imported framework."""
         ...
 
     def check(self) -> None:
-        """Raise errors that can be found before anything is run."""
+        """Raise errors that can be found before the launch."""
         ...
 
     def launch(self, scratch: Path, *, recorded: bool) -> Launch:
@@ -66,7 +67,7 @@ class Subject(Protocol):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a recording ended: ``kind`` is ``conflict``, ``no space`` or ``profiler``."""
+    """The cause of a recording's end: ``kind`` is ``conflict``, ``no space`` or ``profiler``."""
 
     kind: str
     text: str
@@ -111,7 +112,7 @@ def read_reports(folder: Path) -> tuple[tuple[ProcessReport, ...], tuple[str, ..
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=ProcessReport))
         except (msgspec.DecodeError, OSError) as error:
-            # Usually of a process that was killed while it wrote.
+            # Usually the process was killed while it wrote the report.
             process = path.stem.removeprefix(PREFIX)
             notes.append(f"the report of process {process} is damaged: {error}")
     reports = sorted(found, key=lambda one: (not one.steps_taken, one.rank or 0))

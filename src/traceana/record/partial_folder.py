@@ -1,4 +1,4 @@
-"""A run's folder while it is being recorded: it gets its name when it is complete."""
+"""The folder ``NAME.partial`` of a run during its recording, renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOCK: Final = ".lock"
 
 
 def check_free(target: Path, *, force: bool) -> None:
-    """Raise ``CannotWriteError`` where ``target`` must not be written.
+    """Raise ``CannotWriteError`` if ``target`` must not be written.
 
-    ``force`` replaces runs and sweeps, and nothing else.
+    ``force`` permits the replacement of runs and sweeps only.
     """
     if not target.exists():
         return
@@ -35,9 +35,9 @@ class PartialFolder:
     """``NAME.partial``, locked by this process until it exits."""
 
     def __init__(self, target: Path) -> None:
-        """Create the folder; files of a killed recording in it are deleted.
+        """Create the folder and delete files of a killed recording in it.
 
-        Raises ``CannotWriteError``, also where another recording uses it.
+        Raises ``CannotWriteError``, also if another recording uses the folder.
         """
         self.target = target
         self.path = target.with_name(target.name + PARTIAL)
@@ -58,7 +58,7 @@ class PartialFolder:
             raise CannotWriteError(f"cannot write {self.path}: {error.strerror}") from error
 
     def scratch(self, name: str) -> Path:
-        """Create and return a folder in it for temporary files."""
+        """Return a new folder in it for temporary files."""
         made = (self.path / name).absolute()
         made.mkdir()
         return made

@@ -1,4 +1,4 @@
-"""``traceana.recorder``: records steps of the running process, with two lines of code."""
+"""``traceana.recorder``: recording of steps of the running process."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def recorder(
     ``model``, a PyTorch module, by default of the module that the optimizer trains or of the Keras
     model; or of ``manifest``. ``force`` replaces an existing run.
 
-    In a distributed run rank 0 records. Raises, when the block ends, the errors of ``traceana
-    record``: ``NothingRecordedError`` where the block took no more than ``warm_up`` steps,
-    ``ProfilerConflictError`` where another profiler is active, ``CannotWriteError``.
+    In a distributed run rank 0 records. The end of the block raises the errors of ``traceana
+    record``: ``NothingRecordedError`` if the block took no more than ``warm_up`` steps,
+    ``ProfilerConflictError`` if another profiler is active, ``CannotWriteError``.
     """
     if warm_up < 1 or steps < 1:
         raise RefusedOptionsError("warm_up and steps must be 1 or more")
@@ -75,7 +75,7 @@ class StepRecorder:
         manifest: Manifest | None,
         force: bool,
     ) -> None:
-        """Take the arguments of :func:`recorder`."""
+        """Create a recorder with the arguments of :func:`recorder`."""
         self._folder, self._force = folder, force
         self._warm_up, self._steps = warm_up, steps
         self._profiler = profiler
@@ -91,7 +91,7 @@ class StepRecorder:
         """The recorded run, after the block."""
 
     def __enter__(self) -> StepRecorder:
-        """Create the folder; nothing is created in ranks other than 0."""
+        """Create the folder, in rank 0 only."""
         if _other_rank():
             return self
         check_profiler(None)
@@ -108,8 +108,8 @@ class StepRecorder:
     def step(self, result: Any = None) -> None:
         """End a training step.
 
-        ``result`` are JAX arrays of the step, such as the loss: JAX dispatches asynchronously, and
-        the window starts and ends when they are computed.
+        ``result`` are JAX arrays of the step, such as the loss. JAX dispatches asynchronously; the
+        window starts and ends when these arrays are computed.
         """
         if self._recording is None:
             return
@@ -139,7 +139,7 @@ class StepRecorder:
     def lightning_callback(self) -> Any:
         """Return a callback for loops that call ``on_train_batch_end`` after each training batch.
 
-        It is a ``Callback`` of Lightning where that is imported.
+        It is a ``Callback`` of Lightning if Lightning is imported.
         """
         names = ("lightning.pytorch", "pytorch_lightning")
         base: Any = next(
@@ -159,7 +159,7 @@ class StepRecorder:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        """Write the run's folder; an error of the block is its reason, and is raised on."""
+        """Write the run's folder; an error of the block becomes its reason and is re-raised."""
         if self._recording is None:
             return
         if self._window is not None:
@@ -176,7 +176,7 @@ class StepRecorder:
             error.add_note(f"traceana: {failed}")
 
     def _watch(self) -> None:
-        """Watch what leads to the model: Keras' calls, PyTorch's first optimizer."""
+        """Hook the calls that lead to the model: Keras' calls, PyTorch's first optimizer."""
         # torch.optim deletes the name of its module optimizer.
         keras, hooks = sys.modules.get("keras"), sys.modules.get("torch.optim.optimizer")
         if keras is not None:
@@ -203,7 +203,7 @@ class StepRecorder:
             if self._given is not None:
                 self._model.watch(self._given)
             elif self._optimizer is not None:
-                self._model.look_for(self._optimizer)
+                self._model.find_module_of(self._optimizer)
             self._clock = CudaClock(module) if module.cuda.is_initialized() else Clock()
             profiler = torch_profiler(module, settings, report, self._model)
         elif framework == "tensorflow":
@@ -229,9 +229,11 @@ class StepRecorder:
             return imported[0]
         if imported:
             raise ProfilerConflictError(
-                f"{' and '.join(imported)} are imported: choose one with profiler="
+                f"{' and '.join(imported)} are imported: select one with profiler="
             )
-        raise RefusedOptionsError("none of torch, tensorflow and jax is imported")
+        raise RefusedOptionsError(
+            "torch, tensorflow or jax is not imported: import the framework before the first step()"
+        )
 
     def _write(self, recording: Recording, error: BaseException | None) -> Any:
         outcome = self._outcome()
@@ -241,7 +243,7 @@ class StepRecorder:
         return recording.written(Outcome(), outcome, Ended(int(failed), interrupted=interrupted))
 
     def _describe(self) -> None:
-        """Write the layers where the profiler has not: of the manifest, or of a Keras model."""
+        """Write the layers of the manifest, or of a Keras model if there are none yet."""
         path = self._scratch / LAYERS_FILE
         if self._manifest is not None:
             self._manifest.write(path)
@@ -284,11 +286,11 @@ _PROFILERS: Final = {
 def _other_rank() -> bool:
     """Return whether this is a rank other than 0 of a distributed run."""
     if "torch" in sys.modules:
-        place = rank_of(sys.modules["torch"])
+        rank = rank_of(sys.modules["torch"])
     elif "jax" in sys.modules:
         from traceana.record.inside.compiled_steps import jax_rank
 
-        place = jax_rank(sys.modules["jax"])
+        rank = jax_rank(sys.modules["jax"])
     else:
-        place = None
-    return place is not None and place[0] != 0
+        rank = None
+    return rank is not None and rank[0] != 0

@@ -1,4 +1,4 @@
-"""Records one run: its steps without a profiler, then with it, and the files of its folder."""
+"""Recording of one run: its steps without and with a profiler, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from traceana.errors import (
 )
 from traceana.record.child_process import EXIT_TIMEOUT, Ended, run_child
 from traceana.record.environment import environment
-from traceana.record.nsys import check_nsys, runs_beside_us
+from traceana.record.nsys import check_nsys, is_profiled
 from traceana.record.outcome import Outcome, ProcessReport, Subject
 from traceana.record.partial_folder import PartialFolder, remove
 from traceana.runs.run_files import (
@@ -44,7 +44,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OVERHEAD_LEVEL: Final = 0.9
 """Confidence level of the overhead's interval."""
 _LEAST_FREE: Final = 1 << 16
-"""A disk with fewer free bytes counts as full, the cause of a truncated trace."""
+"""Free bytes below which the disk counts as full; a full disk truncates the trace."""
 
 OUT_OF_MEMORY: Final = "out of memory"
 _OUT_OF_MEMORY_WORDS: Final = (
@@ -59,16 +59,18 @@ _OUT_OF_MEMORY_WORDS: Final = (
     "bad_alloc",
     "status_alloc_failed",
 )
-"""In the messages of CUDA, PyTorch, TensorFlow, XLA, NumPy and Python, in lower case."""
+"""Parts of error messages of CUDA, PyTorch, TensorFlow, XLA, NumPy and Python, in lower case."""
 _LONGEST: Final = 200
 
 
 @dataclass(frozen=True)
 class Request:
-    """How to record: with ``baseline`` also without the profiler; ``options`` are the arguments.
+    """How to record a run.
 
-    ``point`` is the point of a sweep. With ``keep_failures``, as in a sweep, a run without a trace
-    is kept with its reason; else it raises. A process has ``exit_timeout`` seconds to exit.
+    With ``baseline`` the run is also timed without the profiler. ``options`` are the arguments of
+    ``record``. ``point`` is the point of a sweep. With ``keep_failures``, as in a sweep, a run
+    without a trace is kept with its reason; otherwise an error is raised. A process has
+    ``exit_timeout`` seconds to exit. ``progress`` receives progress messages.
     """
 
     baseline: bool = True
@@ -76,15 +78,15 @@ class Request:
     point: Mapping[str, str] = field(default_factory=dict)
     keep_failures: bool = False
     exit_timeout: float = EXIT_TIMEOUT
-    say: Callable[[str], None] = lambda _: None
+    progress: Callable[[str], None] = lambda _: None
 
 
 def check_profiler(profiler: Profiler | None) -> None:
-    """Raise where no profiler can run in this process, before the command is started."""
-    if profiler is not Profiler.NONE and runs_beside_us():
+    """Raise an error if no profiler can run in this process."""
+    if profiler is not Profiler.NONE and is_profiled():
         raise ProfilerConflictError(
             "already running under nsys or another profiler, and CUPTI supports one: record "
-            "without it, or with --profiler none"
+            "without that profiler, or with --profiler none"
         )
     if profiler is Profiler.NSYS:
         check_nsys()
@@ -93,12 +95,12 @@ def check_profiler(profiler: Profiler | None) -> None:
 def overhead(
     without: StepTimes | None, profiled_times: StepTimes | None
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the profiler's overhead over the step without it, and the bounds of its interval.
+    """Return the profiler's relative overhead per step, and the bounds of its interval.
 
-    It is the ratio of the medians less 1; of the means where only the sum of the steps is exact.
-    The interval is a bootstrap interval over both runs' steps at :data:`OVERHEAD_LEVEL`, None for
-    fewer than 3 and 3 steps. The overhead is None unless the interval is above 0; below 0 the runs
-    differ by more than the profiler.
+    The overhead is the ratio of the medians minus 1, or of the means if only the sum of the steps
+    is exact. The interval is a bootstrap interval over the steps of both runs at
+    :data:`OVERHEAD_LEVEL`, None with fewer than 3 steps per run. The overhead is None unless the
+    interval is above 0: below 0 the runs differ for other reasons.
     """
     if without is None or profiled_times is None:
         return None, None
@@ -112,11 +114,11 @@ def overhead(
 
 
 def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
-    """Record ``subject`` into the folder ``target``, which appears complete or not at all.
+    """Return the recorded run of ``subject`` in the folder ``target``, which is written atomically.
 
-    A failed command leaves a run with its reason. Raises ``NothingRecordedError``,
-    ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and what ``subject`` raises;
-    then there is no folder.
+    The run of a failed command is kept with its reason. Raises ``NothingRecordedError``,
+    ``NoSpaceError``, ``ProfilerConflictError``, ``CannotWriteError`` and the errors of ``subject``;
+    the folder does not exist then.
     """
     subject.check()
     check_profiler(subject.profiler)
@@ -125,7 +127,7 @@ def record(subject: Subject, target: Path, request: Request) -> RecordedRun:
 
 
 def complete(partial: PartialFolder, write: Callable[[], Run]) -> RecordedRun:
-    """Write the files of a run and give the folder its name; on an error delete it."""
+    """Write the files of a run and rename its folder; delete the folder on an error."""
     target = partial.target
     try:
         run = write()
@@ -145,7 +147,7 @@ class Recording:
     """The launches of one run, and the files of its folder."""
 
     def __init__(self, subject: Subject, partial: PartialFolder, request: Request) -> None:
-        """Record ``subject`` into ``partial``."""
+        """Prepare the recording of ``subject`` into ``partial``."""
         self._subject, self._partial, self._request = subject, partial, request
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._recorded = subject.profiler is not Profiler.NONE
@@ -153,19 +155,19 @@ class Recording:
         self._overdue: str | None = None
 
     def launched(self) -> Run:
-        """Launch the subject and write the files; returns the content of ``traceana-run.json``."""
+        """Launch the subject, write the files, and return the content of ``traceana-run.json``."""
         plain, ended = Outcome(), Ended(0)
         if self._request.baseline or not self._recorded:
-            self._request.say("running without a profiler")
+            self._request.progress("running without a profiler")
             plain, ended = self._launched(recorded=False)
             if ended.interrupted or _died(plain, ended):
                 return self.written(plain, None, ended)
             if plain.times is None and self._subject.profiler is not Profiler.NSYS:
-                # The profiler would find no step either.
+                # Without a step, the profiler has nothing to record.
                 return self.written(plain, plain, ended)
             if not self._recorded:
                 return self.written(plain, None, ended)
-        self._request.say("running with the profiler")
+        self._request.progress("running with the profiler")
         profiled, ended = self._launched(recorded=True)
         return self.written(plain, profiled, ended)
 
@@ -189,7 +191,7 @@ class Recording:
         return outcome, ended
 
     def raise_problems(self, outcome: Outcome) -> None:
-        """Raise ``NoSpaceError`` or ``ProfilerConflictError`` where a process reported one."""
+        """Raise ``NoSpaceError`` or ``ProfilerConflictError`` if a process reported one."""
         for process in outcome.processes:
             if process.problem is not None and process.problem.kind == "no space":
                 raise _no_space(self._partial.target)
@@ -200,7 +202,7 @@ class Recording:
                 )
 
     def written(self, plain: Outcome, profiled: Outcome | None, ended: Ended) -> Run:
-        """Write the files of the run; returns the content of ``traceana-run.json``."""
+        """Write the files of the run and return the content of ``traceana-run.json``."""
         last = profiled or plain
         names, unusable = self._kept(profiled) if profiled is not None else ((), None)
         nothing = None
@@ -210,7 +212,7 @@ class Recording:
             raise KeyboardInterrupt
         if isinstance(nothing, NoSpaceError):
             raise nothing
-        status, why = self._judged(last, ended, nothing)
+        status, why = self._status(last, ended, nothing)
         notes = dict.fromkeys([*plain.notes, *last.notes])
         if self._overdue is not None:
             notes[self._overdue] = None
@@ -246,10 +248,10 @@ class Recording:
         self._partial.write(RUN_FILE, run)
         return run
 
-    def _judged(
+    def _status(
         self, last: Outcome, ended: Ended, nothing: TraceanaError | None
     ) -> tuple[Status, str | None]:
-        """Return status and reason of the run; raises where it is not kept."""
+        """Return status and reason of the run; raise an error if it is not kept."""
         if ended.interrupted:
             return Status.INTERRUPTED, "interrupted (Ctrl-C)"
         if _died(last, ended):
@@ -266,7 +268,7 @@ class Recording:
         return Status.COMPLETE, None
 
     def _kept(self, profiled: Outcome) -> tuple[tuple[str, ...], TraceanaError | None]:
-        """Move the traces into the run's folder; returns their names, or why they are unusable."""
+        """Move the traces into the run's folder; return their names, or why they are unusable."""
         if not profiled.traces:
             return (), None
         unusable = why_unusable(profiled.traces)
@@ -294,7 +296,7 @@ class Recording:
 
 
 def _died(outcome: Outcome, ended: Ended) -> bool:
-    """Return whether the command failed; one that was killed here, by its exceptions."""
+    """Return whether the command failed, by exit status or, if killed here, by its exceptions."""
     if not ended.overdue:
         return ended.exit_status != 0
     return any(one.exception is not None and not one.stopped for one in outcome.processes)
@@ -308,7 +310,7 @@ def _no_space(target: Path) -> NoSpaceError:
 
 
 def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
-    """Return why ``traces`` cannot be used by the other commands, None where they can."""
+    """Return the error that prevents the use of ``traces`` by other commands, or None."""
     from traceana.analyze.work import why_no_work, work
     from traceana.opening import open_trace
 
@@ -326,8 +328,8 @@ def why_unusable(traces: Sequence[Path]) -> TraceanaError | None:
 def reason(ended: Ended, refused: str | None, processes: Sequence[ProcessReport]) -> str:
     """Return why a command failed: ``out of memory``, an exception, a signal, an exit status."""
     raised = [one.exception for one in processes if one.exception is not None]
-    said = [f"{one.type}: {one.text}".lower() for one in raised]
-    if ended.out_of_memory or any(word in text for text in said for word in _OUT_OF_MEMORY_WORDS):
+    texts = [f"{one.type}: {one.text}".lower() for one in raised]
+    if ended.out_of_memory or any(word in text for text in texts for word in _OUT_OF_MEMORY_WORDS):
         return OUT_OF_MEMORY
     if ended.exit_status < 0 and not ended.overdue:
         return f"signal {_signal(-ended.exit_status)}"

@@ -1,4 +1,4 @@
-"""A user's script, recorded without changes to it."""
+"""Recording of an unmodified script."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _STEP: Final = {
 
 @dataclass(frozen=True)
 class Script:
-    """The command ``words``; ``stop`` ends it after the window.
+    """The command ``words``; with ``stop`` it ends after the window.
 
-    The launch without a profiler always ends there: only its step times are needed.
+    The launch without a profiler always ends after the window, because only its step times are
+    needed.
     """
 
     words: tuple[str, ...]
@@ -44,20 +45,20 @@ class Script:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command as it was given."""
+        """The command line of the user."""
         return self.words
 
     def check(self) -> None:
-        """Raise ``ProfilerConflictError`` where the command is a profiler."""
+        """Raise ``ProfilerConflictError`` if the command is a profiler."""
         program = Path(self.words[0]).name
         if program in ("nsys", "ncu") and self.profiler is not Profiler.NONE:
             raise ProfilerConflictError(
-                f"the command runs {program} itself: leave it out and add --profiler nsys, or run "
-                "it without traceana and open what it wrote"
+                f"the command runs {program} itself: remove it and add --profiler nsys, or run it "
+                "without traceana and open its report"
             )
 
     def launch(self, scratch: Path, *, recorded: bool) -> Launch:
-        """Return the command under the profiler, or one that only counts steps."""
+        """Return the command with the profiler, or with step counting only."""
         profiler = self.profiler if recorded else Profiler.NONE
         settings = Settings(
             folder=str(scratch),
@@ -104,11 +105,11 @@ class Script:
         known = next((one for one in processes if one.framework is not None), None)
         if known is None or known.framework is None:
             return (
-                "the command started no Python that imports torch, tensorflow or jax, or not with "
-                "this PYTHONPATH (python -E and -I ignore it)"
+                "the command started no Python process that imports torch, tensorflow or jax, or "
+                "one that ignores PYTHONPATH (python -E, -I)"
             )
         if known.times is not None:
-            return f"{len(known.times.steps_ns)} steps ran, and {failed or 'no trace was written'}"
+            return f"{len(known.times.steps_ns)} steps ran, but {failed or 'no trace was written'}"
         if known.steps_taken:
             return (
                 f"the script ended after {known.steps_taken} steps, before the window "
@@ -116,15 +117,18 @@ class Script:
             )
         wanted = self.profiler
         if wanted in _OF_FRAMEWORK.values() and wanted is not _OF_FRAMEWORK[known.framework]:
-            return f"the script trains with {known.framework}, and --profiler is {wanted}"
+            return (
+                f"the script trains with {known.framework}, but --profiler is {wanted}: remove "
+                "--profiler"
+            )
         return (
-            f"the script imported {known.framework} and ran no training step "
-            f"({_STEP[known.framework]}). For inference, run it under a profiler and open its trace"
+            f"the script imported {known.framework} but ran no training step "
+            f"({_STEP[known.framework]}); for inference, run it under a profiler and open its trace"
         )
 
 
 def _batch(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | None:
-    """Return the examples per step of all ranks, None unless each reported them."""
+    """Return the examples per step of all ranks, None unless every rank reported them."""
     if trained.world_size is None:
         return trained.images_per_step
     given = {one.rank: one.images_per_step for one in processes if one.rank is not None}
@@ -133,6 +137,6 @@ def _batch(trained: ProcessReport, processes: Sequence[ProcessReport]) -> int | 
 
 
 def on_path() -> dict[str, str]:
-    """Return the PYTHONPATH with which a Python process records itself."""
+    """Return the PYTHONPATH that loads the recording into Python processes."""
     existing = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(_INSIDE), *([existing] if existing else [])])}

@@ -14,7 +14,7 @@ from traceana.runs.run_folders import RecordedRun
 
 
 def run_summary(recorded: RecordedRun) -> str:
-    """Return the lines on one run: its folder, its steps, and the next command."""
+    """Return the summary of one run: its folder, its steps, and the next command."""
     run, timing = recorded.run, recorded.timing()
     lines = [f"{_head(run)} in {recorded.folder}"]
     if run.status is not Status.COMPLETE:
@@ -42,14 +42,14 @@ def sweep_summary(folder: Path, made: Sequence[RecordedRun], total: int) -> str:
     for recorded in made:
         run, timing = recorded.run, recorded.timing() or Timing()
         name = ", ".join(f"{axis} {value}" for axis, value in run.point.items())
-        died = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
+        failure = "" if run.status is Status.COMPLETE else f"{run.status}: {run.reason}"
         without, profiled_times = _step(timing.without_profiler), _step(timing.with_profiler)
-        rows.append((name, without, profiled_times, _range(timing), died))
+        rows.append((name, without, profiled_times, _range(timing), failure))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [f"{len(made)} of {total} runs in {folder}"]
-    for name, *figures, died in rows:
+    for name, *figures, failure in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True)]
-        lines.append(f"  {'  '.join([f'{name:<{widths[0]}}', *cells, died])}".rstrip())
+        lines.append(f"  {'  '.join([f'{name:<{widths[0]}}', *cells, failure])}".rstrip())
     if len(made) < total:
         lines.append("next: the same command with --resume")
     else:

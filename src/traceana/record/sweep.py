@@ -1,4 +1,4 @@
-"""A sweep: its axes, its points, the subject at each point, and the recording of its runs."""
+"""Sweeps: axes, points, the subject at each point, and the recording of the runs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MOST: Final = 10_000
 def parse_axis(text: str) -> Axis:
     """Return the axis of ``batch=1,2,4..512`` or ``algorithms=heuristic,benchmark``.
 
-    Integers before ``..`` are continued: by the ratio of the last two if that is an integer of 2
-    or more (of three: if they agree), else by their difference; after a single one by 1. The last
-    value must be reached. Raises ``BadSweepError``.
+    Integers before ``..`` are continued by the ratio of the last two if that is an integer of 2 or
+    more (and that of the two before, if given), else by their difference; a single integer is
+    continued by 1. The last value must be reached. Raises ``BadSweepError``.
     """
     name, equals, rest = text.partition("=")
     if not equals or not _NAME.match(name):
-        raise BadSweepError(f"--sweep {text}: use NAME=VALUE,VALUE or NAME=1,2,4..512")
+        raise BadSweepError(f"--sweep {text}: not an axis; use NAME=VALUE,VALUE or NAME=1,2,4..512")
     values: list[str] = []
     for piece in rest.split(","):
         first, dots, last = piece.strip().partition("..")
@@ -50,14 +50,14 @@ def parse_axis(text: str) -> Axis:
             values += _progression(values, last, text)
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise BadSweepError(f"--sweep {text}: {twice} is given twice")
+        raise BadSweepError(f"--sweep {text}: {twice} is given twice; remove one")
     return Axis(name=name, values=tuple(values))
 
 
 def _progression(before: list[str], last: str, text: str) -> list[str]:
     known = [int(value) for value in before[-3:] if value.isdecimal()]
     if len(known) != len(before[-3:]) or not last.isdecimal():
-        raise BadSweepError(f"--sweep {text}: .. needs integers")
+        raise BadSweepError(f"--sweep {text}: .. needs integers, as in NAME=1,2,4..512")
     end, here = int(last), known[-1]
     ratio, difference = _ratio(known), known[-1] - known[-2] if len(known) > 1 else 1
     found: list[str] = []
@@ -77,15 +77,15 @@ def _ratio(known: Sequence[int]) -> int | None:
         return None
     ratio = known[-1] // known[-2]
     agrees = len(known) < 3 or known[-3] * ratio == known[-2]
-    # 1, 2 double; 1, 2, 3 and 2, 4, 6 do not.
+    # 1, 2 is continued by doubling; 1, 2, 3 and 2, 4, 6 by their difference.
     return ratio if ratio >= 2 and agrees else None
 
 
 def points(axes: Sequence[Axis]) -> tuple[Point, ...]:
-    """Return the product of ``axes``, the last one varying fastest. Raises ``BadSweepError``."""
+    """Return the product of ``axes``; the last axis varies fastest. Raises ``BadSweepError``."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
-        raise BadSweepError(f"--sweep: duplicate axis in {', '.join(names)}")
+        raise BadSweepError(f"--sweep: duplicate axis in {', '.join(names)}; give each axis once")
     found = []
     for values in product(*(axis.values for axis in axes)):
         chosen = dict(zip(names, values, strict=True))
@@ -104,7 +104,7 @@ _SWITCH = {"on": "--", "off": "--no-"}
 class SubjectOptions:
     """A workload of ``framework`` with its ``options``, or the ``command`` of a script.
 
-    ``home`` is the folder of the workloads. None stands for the default.
+    ``home`` is the folder of the workloads. None is the default of an option.
     """
 
     command: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class SubjectOptions:
         """Return the subject at a point with ``values`` by axis.
 
         In a script's command they replace ``{AXIS}``; a workload gets ``--AXIS VALUE``. Raises
-        ``BadSweepError`` where an axis has no effect.
+        ``BadSweepError`` if an axis has no effect.
         """
         if self.command:
             return Script(
@@ -147,7 +147,7 @@ class SubjectOptions:
                 framework = _framework(value)
                 continue
             if f"--{axis}" in given:
-                raise BadSweepError(f"--{axis} is both given and swept: leave one out")
+                raise BadSweepError(f"--{axis} is both an option and a sweep axis: remove one")
             switch = _SWITCH.get(value)
             words += [f"{switch}{axis}"] if switch else [f"--{axis}", value]
         assert framework is not None
@@ -207,7 +207,7 @@ def record_sweep(
     request: Request,
     before: Callable[[int, Point], None],
 ) -> Iterator[RecordedRun]:
-    """Record a run at each point, and yield it; ``before`` is called before each.
+    """Yield the recorded run of each point; ``before`` is called before each recording.
 
     Failed runs are kept with their reason, and the sweep continues. A resumed sweep keeps its runs,
     except for interrupted ones. Raises the errors of ``record`` that affect every run.
@@ -243,8 +243,8 @@ def _prepare(target: Path, wanted: SweepRequest) -> None:
         before = read_sweep(target)
         if msgspec.structs.replace(before, started_at=sweep.started_at) != sweep:
             raise BadSweepError(
-                f"{target} is a sweep with other values or another command: use those of its "
-                f"{SWEEP_FILE}, or choose another name"
+                f"{target} is a sweep with other values or another command: use the values and the "
+                f"command in its {SWEEP_FILE}, or choose another name"
             )
         return
     check_free(target, force=wanted.force)

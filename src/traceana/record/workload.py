@@ -1,4 +1,4 @@
-"""A training run of one of the repository's networks."""
+"""Recording of a training run of one of the repository's networks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MODULES: Final = {
     Framework.JAX: ("jax",),
 }
 _RECORDING: Final = ("--trace", "--log", "--report", "--manifest", "--cuda-profiler")
-"""Options of the workloads that ``record`` gives itself."""
+"""Options of the workloads that ``record`` sets."""
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class WorkloadRun:
-    """``python -m workloads.FRAMEWORK WORDS``; ``home`` is the folder that ``workloads`` is in."""
+    """``python -m workloads.FRAMEWORK WORDS``; ``home`` is the folder of ``workloads``."""
 
     framework: Framework
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class WorkloadRun:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command as typed by hand."""
+        """The equivalent command line."""
         return ("python", "-m", f"workloads.{self.framework}", *self.words)
 
     @property
@@ -59,7 +59,7 @@ class WorkloadRun:
         return self.wanted or _OWN[self.framework]
 
     def check(self) -> None:
-        """Raise where the framework is missing, or options conflict with ``record``."""
+        """Raise an error if the framework is missing or options conflict with ``record``."""
         for module in _MODULES[self.framework]:
             if importlib.util.find_spec(module) is None:
                 raise MissingExtraError(
@@ -70,26 +70,27 @@ class WorkloadRun:
         if self.profiler is Profiler.NSYS and given & {"--trace", "--log", "--stack"}:
             raise ProfilerConflictError(
                 "nsys and the framework's profiler both need CUPTI, which supports one client: "
-                "leave --profiler nsys or the framework's recording out"
+                "remove --profiler nsys, or remove --trace, --log and --stack"
             )
         if own := given & set(_RECORDING):
             raise ProfilerConflictError(
-                f"{', '.join(sorted(own))}: set by record itself, leave it out"
+                f"{', '.join(sorted(own))}: set by record itself; remove it"
             )
         if self.profiler not in (Profiler.NSYS, Profiler.NONE, _OWN[self.framework]):
             raise ProfilerConflictError(
-                f"--profiler {self.profiler} does not record {self.framework}: leave it out"
+                f"--profiler {self.profiler} does not record {self.framework}: remove it"
             )
 
     def launch(self, scratch: Path, *, recorded: bool) -> Launch:
-        """Return the workload's command; it records itself, with its own options."""
+        """Return the workload's command, with its own options for recording."""
         words = [sys.executable, "-m", f"workloads.{self.framework}", *self.words]
         words += ["--report", str(scratch / "workload.json")]
         if recorded:
             words += ["--manifest", str(scratch / LAYERS_FILE), *self._recording(scratch)]
         settings = Settings(folder=str(scratch), mark=False)
         path = on_path()
-        # After the hook, before the user's: another folder may be named workloads.
+        # After the recording's folder and before the user's, where another folder may be named
+        # workloads.
         inside, *others = path["PYTHONPATH"].split(os.pathsep)
         path["PYTHONPATH"] = os.pathsep.join([inside, str(self.home), *others])
         launch = Launch(words, {**path, **settings.environment()})
@@ -109,7 +110,7 @@ class WorkloadRun:
                 return []
 
     def _ranges(self, kind: str) -> list[str]:
-        """Return the option for ranges around layers, unless given or without hooks."""
+        """Return the option for ranges around layers, empty if given or if hooks do not run."""
         given = {word.partition("=")[0] for word in self.words}
         return [] if given & {"--ranges", "--compile", "--torchscript"} else ["--ranges", kind]
 
@@ -120,7 +121,7 @@ class WorkloadRun:
         processes, damaged_reports = read_reports(scratch)
         refused = None if report is None else report.refused
         if report is None and not any(one.exception for one in processes):
-            refused = "see its message above"
+            refused = "see the message above"
         traces, failed = self._traces(scratch) if recorded else ((), None)
         return Outcome(
             times=None if report is None else report.times,
@@ -136,7 +137,7 @@ class WorkloadRun:
         )
 
     def _traces(self, scratch: Path) -> tuple[tuple[Path, ...], str | None]:
-        """Return the traces, and why there are none."""
+        """Return the traces, or no path and the reason."""
         if self.profiler is Profiler.NSYS:
             return nsys.exported(scratch)
         if self.profiler is Profiler.TORCH:
@@ -154,20 +155,21 @@ class WorkloadRun:
 def find_workloads() -> Path:
     """Return the folder of the ``workloads`` package.
 
-    Raises ``MissingExtraError``: an installed traceana does not include the networks.
+    Raises ``MissingExtraError`` if it is not found: an installed traceana does not include it.
     """
     checkout = Path(__file__).resolve().parents[3]
-    for place in (Path.cwd(), *map(Path, sys.path), checkout):
-        if (place / "workloads" / "networks" / "__init__.py").is_file():
-            return place.resolve()
+    for folder in (Path.cwd(), *map(Path, sys.path), checkout):
+        if (folder / "workloads" / "networks" / "__init__.py").is_file():
+            return folder.resolve()
     raise MissingExtraError(
-        "the networks of --framework are in traceana's repository, not in the package: run this in "
-        "a clone, or record your own script with 'traceana record -o FOLDER -- python ...'"
+        "the networks of --framework are in traceana's repository, not in the package: run the "
+        "command in a clone, or record your own script with 'traceana record -o FOLDER -- python "
+        "...'"
     )
 
 
 def _read(path: Path) -> tuple[_Report | None, tuple[str, ...]]:
-    """Return the workload's report, None with a note where it is missing or damaged."""
+    """Return the workload's report, or None if it is missing, or None and a note if damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Report), ()
     except FileNotFoundError:

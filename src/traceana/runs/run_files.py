@@ -11,11 +11,11 @@ from typing import Annotated, Final
 import msgspec
 
 VERSION: Final = 1
-"""Raised when a field changes its name, type or meaning; fields may be added without."""
+"""Increased when a field changes its name, type or meaning, not when one is added."""
 
 RUN_FILE: Final = "traceana-run.json"
 SWEEP_FILE: Final = "traceana-sweep.json"
-"""Unlike any name of a trace."""
+"""The name differs from all names of trace files."""
 ENVIRONMENT_FILE: Final = "environment.json"
 TIMING_FILE: Final = "timing.json"
 LAYERS_FILE: Final = "layers.json"
@@ -28,7 +28,7 @@ Value = bool | int | float | str | None
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """The status of a run at its end."""
 
     COMPLETE = "complete"
     FAILED = "failed"
@@ -48,8 +48,8 @@ class Profiler(StrEnum):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A training run of the repository's own networks.
 
-    ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``; ``batch`` the examples per step of all
-    processes together; ``options`` every option by its name (``image_size``), with its value.
+    ``framework`` is ``PyTorch``, ``Keras`` or ``JAX``. ``batch`` is the number of examples per step
+    of all processes together. ``options`` has the value of every option by name (``image_size``).
     """
 
     framework: str
@@ -59,13 +59,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """``traceana-run.json``. It is written last: a folder without it is not a run.
+    """``traceana-run.json``, written last: a folder without it is not a run.
 
-    ``reason`` is None, or what ended the run: ``out of memory``, an exit status, a signal.
-    ``workload`` is None for a script. ``point`` has the run's values on the axes of its sweep.
-    ``traces`` are names of files in the folder, one per rank where there are ranks; ``started_at``
-    is UTC in ISO 8601; ``exit_status`` is the command's, negative for a signal, None where it was
-    never started. ``notes`` list what is missing.
+    ``reason`` is None for a complete run, else the cause: ``out of memory``, an exit status, a
+    signal. ``workload`` is None for a script. ``point`` has the run's values on the axes of its
+    sweep. ``traces`` are names of files in the folder, one per rank in a distributed run.
+    ``started_at`` is UTC in ISO 8601. ``exit_status`` is the command's, negative for a signal, None
+    if it was not started. ``notes`` list missing data.
     """
 
     version: int = VERSION
@@ -84,9 +84,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The duration of each step in ns, in order, of the first process.
 
-    The start of a script's first step is unknown, so it is not in ``warm_up_ns``.
-    ``synchronized``: each time ends when the device has finished the step. Otherwise the host may
-    have run ahead, and only the sum is exact.
+    The start of a script's first step is unknown, so that step is not in ``warm_up_ns``. If
+    ``synchronized``, each time ends when the device has finished the step. Otherwise the host may
+    run ahead, and only the sum is exact.
     """
 
     steps_ns: tuple[Nanoseconds, ...]
@@ -95,17 +95,17 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def step_ns(self) -> float | None:
-        """The time per step: the median, or the mean where only the sum is exact."""
+        """The time per step: the median, or the mean if only the sum is exact."""
         return (median if self.synchronized else fmean)(self.steps_ns) if self.steps_ns else None
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """``timing.json``: the step times without a profiler and with it.
 
-    ``images_per_step`` is the batch of all processes, in examples, None where unknown.
-    ``overhead`` is the profiler's, relative to the step without it; None where inconclusive: its
-    ``overhead_interval`` (lower and upper bound) contains 0 or is below 0, or is None, with too
-    few steps. See ``traceana.record.recording.overhead``.
+    ``images_per_step`` is the batch of all processes, in examples, None if unknown. ``overhead`` is
+    that of the profiler, relative to the step without it. It is None if it is inconclusive:
+    ``overhead_interval`` (lower and upper bound) contains 0 or is below 0, or is None because of
+    too few steps. See ``traceana.record.recording.overhead``.
     """
 
     version: int = VERSION
@@ -120,7 +120,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class BatchSeries:
     """Unprofiled step times by examples per step, of runs that differ in the batch only.
 
-    ``own`` is the batch of the run in question; ``times`` includes its steps.
+    ``own`` is the batch of the analyzed run; ``times`` includes its steps.
     """
 
     own: int
@@ -128,7 +128,7 @@ class BatchSeries:
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU, as ``nvidia-smi`` names it."""
+    """One GPU, with the name that ``nvidia-smi`` prints."""
 
     name: str
     memory_bytes: Count | None = None
@@ -139,10 +139,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """``environment.json``: hardware and software of the run.
 
-    ``packages`` are versions by distribution (``torch``, ``keras``, ``numpy``); ``libraries`` those
-    of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` that the framework reports; ``threads`` its
-    intra-op threads; ``variables`` the environment variables that change what is computed or
-    where; ``options`` the arguments of ``record``.
+    ``packages`` are versions by distribution (``torch``, ``keras``, ``numpy``). ``libraries`` are
+    versions of ``CUDA``, ``cuDNN``, ``NCCL``, ``oneDNN`` that the framework reports. ``threads`` is
+    its number of intra-op threads. ``variables`` are environment variables that affect algorithms,
+    precision or devices. ``options`` are the arguments of ``record``.
     """
 
     version: int = VERSION
@@ -163,7 +163,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """An option that a sweep varies, and its values in the given order."""
+    """An option that a sweep varies, and its values in their order."""
 
     name: str
     values: tuple[str, ...]
@@ -179,8 +179,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """``traceana-sweep.json``: written before the first run, so runs may still be missing.
 
-    ``points`` are the product of the ``axes``, the last one varying fastest; ``argv`` is the
-    command of each of them.
+    ``points`` are the product of the ``axes``; the last axis varies fastest. ``argv`` is the
+    command of every point.
     """
 
     version: int = VERSION

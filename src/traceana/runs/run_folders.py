@@ -1,4 +1,4 @@
-"""Runs and sweeps in folders: reading one, finding all, and the runs that differ in the batch."""
+"""Runs and sweeps in folders: reading, finding, and the runs that differ in the batch only."""
 
 from __future__ import annotations
 
@@ -41,12 +41,10 @@ File = TypeVar("File", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's folder.
+    """A run's folder and the content of its ``traceana-run.json``.
 
-    Only ``traceana-run.json`` has been read; the other files are read on demand.
-
-    :meth:`timing` and :meth:`environment` raise the errors of :func:`read_run`, and return None
-    where the file is not there.
+    The other files are read on demand. :meth:`timing` and :meth:`environment` raise the errors of
+    :func:`read_run`, and return None if the file does not exist.
     """
 
     folder: Path
@@ -59,44 +57,45 @@ class RecordedRun:
 
     @property
     def layers(self) -> Path | None:
-        """The layer manifest, None where there is none."""
+        """The path of the layer manifest, None if it does not exist."""
         path = self.folder / LAYERS_FILE
         return path if path.is_file() else None
 
     def timing(self) -> Timing | None:
-        """Return the step times."""
-        return _read_if_there(self.folder / TIMING_FILE, Timing)
+        """Return the step times, or None."""
+        return _read_if_present(self.folder / TIMING_FILE, Timing)
 
     def environment(self) -> Environment | None:
-        """Return the environment of the run."""
-        return _read_if_there(self.folder / ENVIRONMENT_FILE, Environment)
+        """Return the environment of the run, or None."""
+        return _read_if_present(self.folder / ENVIRONMENT_FILE, Environment)
 
     def traces(self) -> list[Path]:
         """Return the paths of the trace, one per rank.
 
-        Raises :class:`RunWithoutTraceError` where there is none.
+        Raises :class:`RunWithoutTraceError` if the run has no trace.
         """
         if not self.run.traces:
-            raise RunWithoutTraceError(f"{self.folder} has no trace: {self._why_none()}")
+            raise RunWithoutTraceError(f"{self.folder} has no trace: {self._why_no_trace()}")
         return [self.folder / name for name in self.run.traces]
 
-    def _why_none(self) -> str:
+    def _why_no_trace(self) -> str:
         if self.run.status is Status.COMPLETE:
             return "it was recorded without a profiler; record it again without --profiler none"
-        return f"the run was {self.run.status} ({self.run.reason or 'unknown reason'})"
+        ended = "was interrupted" if self.run.status is Status.INTERRUPTED else "failed"
+        return f"the run {ended} ({self.run.reason or 'unknown reason'}); record it again"
 
 
 def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """Return the run in ``folder``.
 
     Raises ``NotFoundError``, :class:`UnfinishedRunError` for an unfinished recording,
-    ``UnreadableError``, and :class:`NotARunError` where the folder is not a run, or the file is
-    damaged or of another version.
+    ``UnreadableError``, and :class:`NotARunError` if the folder is not a run, or its file is
+    damaged or has another version.
     """
     path = Path(folder)
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: check the path")
-    refuse_partial(path)
+    check_finished(path)
     if not (path / RUN_FILE).is_file():
         raise NotARunError(
             f"{path} has no {RUN_FILE}, so it is not a recorded run: record one with "
@@ -104,7 +103,9 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
         )
     run = _read(path / RUN_FILE, Run)
     if not is_plain_name(run.traces):
-        raise NotARunError(f"{path / RUN_FILE} names traces outside its folder: record it again")
+        raise NotARunError(
+            f"{path / RUN_FILE} contains paths of traces outside its folder: record it again"
+        )
     return RecordedRun(path, run)
 
 
@@ -120,19 +121,21 @@ def read_sweep(folder: str | os.PathLike[str]) -> Sweep:
         )
     sweep = _read(path / SWEEP_FILE, Sweep)
     if not is_plain_name([point.folder for point in sweep.points]):
-        raise NotARunError(f"{path / SWEEP_FILE} names runs outside its folder: record it again")
+        raise NotARunError(
+            f"{path / SWEEP_FILE} contains paths of runs outside its folder: record it again"
+        )
     return sweep
 
 
-def refuse_partial(path: Path) -> None:
-    """Raise :class:`UnfinishedRunError` where ``path`` is an unfinished recording."""
+def check_finished(path: Path) -> None:
+    """Raise :class:`UnfinishedRunError` if ``path`` is an unfinished recording."""
     if path.name.endswith(PARTIAL) and path.is_dir():
         raise UnfinishedRunError(
             f"{path} is an unfinished recording: wait for it, or record it again"
         )
 
 
-def _read_if_there(path: Path, kind: type[File]) -> File | None:
+def _read_if_present(path: Path, kind: type[File]) -> File | None:
     return _read(path, kind) if path.is_file() else None
 
 
@@ -142,7 +145,9 @@ def _read(path: Path, kind: type[File]) -> File:
         content = path.read_bytes()
         version = msgspec.json.decode(content, type=_Versioned).version
         if version != VERSION:
-            raise NotARunError(f"{path} is of version {version}, not {VERSION}: {again}")
+            raise NotARunError(
+                f"{path} has version {version}, and this traceana reads {VERSION}: {again}"
+            )
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
@@ -182,7 +187,7 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
             raise NotFoundError(f"{path} does not exist: check the path")
         if not path.is_dir():
             raise NotARunError(f"{path} is not a folder: give one that 'traceana record' wrote")
-        refuse_partial(path)
+        check_finished(path)
         runs = _runs(path)
         if not runs:
             raise NotARunError(
@@ -194,10 +199,10 @@ def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
 
 
 def runs_below(path: Path) -> list[Path]:
-    """Return the folders of the runs of the sweep or folder of runs ``path``; none are read.
+    """Return the folders of the runs in ``path``, a sweep or a folder of runs and sweeps.
 
-    Raises ``UnreadableError`` where the folder may not be listed, and on a bad
-    ``traceana-sweep.json``.
+    The runs are not read. Raises ``UnreadableError`` if the folder cannot be listed, and the errors
+    of :func:`read_sweep`.
     """
     if is_sweep(path):
         return [run for point in read_sweep(path).points if is_run(run := path / point.folder)]
@@ -219,11 +224,11 @@ _BATCH: Final = "batch"
 
 
 def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
-    """Return what the steps took without a profiler in the run ``folder`` and in its siblings.
+    """Return the unprofiled step times of the run ``folder`` and of its siblings, by batch.
 
-    Those are the runs of its sweep, if that is over ``batch``, that came to their end with the
-    same values on the other axes, the same network and the same options. None where ``folder`` is
-    no run of such a sweep. Raises the errors of :func:`~traceana.runs.run_folders.read_run`.
+    Siblings are the complete runs of its sweep over ``batch`` with the same values on the other
+    axes, the same network and the same options. None if ``folder`` is not a run of such a sweep.
+    Raises the errors of :func:`~traceana.runs.run_folders.read_run`.
     """
     path = Path(folder).resolve()
     if not is_run(path) or not is_sweep(path.parent):
@@ -246,14 +251,14 @@ def batch_series(folder: str | os.PathLike[str]) -> BatchSeries | None:
         other = read_run(sibling)
         images = _batch(other)
         timing = other.timing()
-        taken = None if timing is None else timing.without_profiler
-        if other.complete and images is not None and taken is not None and _alike(run, other):
-            times[images] = taken
+        unprofiled = None if timing is None else timing.without_profiler
+        if other.complete and images is not None and unprofiled is not None and _alike(run, other):
+            times[images] = unprofiled
     return BatchSeries(batch, times)
 
 
 def _batch(run: RecordedRun) -> int | None:
-    """Return the examples per step; None where the run has none recorded."""
+    """Return the examples per step, None if not recorded."""
     if run.run.workload is not None:
         return run.run.workload.batch
     timing = run.timing()

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
-from traceana.files import content, lined, write_whole
+from traceana.files import content, json_by_line, write_whole
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import UncountableError
 from traceana.flops.executed import Direction, supported
@@ -205,4 +205,4 @@ def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
 
 def to_json(study: AlgorithmStudy) -> str:
     """Return the file's text."""
-    return lined(study, "layers", "measurements")
+    return json_by_line(study, "layers", "measurements")

@@ -1,6 +1,6 @@
-"""Runs inside the recorded process: counts steps, records a window of them, and reports.
+"""The part of the recording inside the recorded process: step counting, profiling, reports.
 
-Standard library only, on the script's own Python (3.9 and newer).
+It uses the standard library only, and runs on the script's own Python (3.9 or newer).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def start() -> None:
-    """Prepare this process by the settings in ``TRACEANA_RECORD``; never raises in the script."""
+    """Start the recording with the settings in ``TRACEANA_RECORD``; raises no error."""
     from .process_report import Report, Settings, guarded
 
     settings = Settings.of_environment()
@@ -21,7 +21,7 @@ def start() -> None:
     from .import_hooks import install
 
     guarded(lambda: install(settings, report), report)
-    os.register_at_fork(after_in_child=report.forget)
+    os.register_at_fork(after_in_child=report.reset)
     atexit.register(_end, report)
 
 

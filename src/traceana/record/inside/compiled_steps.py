@@ -1,5 +1,5 @@
-"""TensorFlow and JAX: a step is a call of the compiled function that takes a gradient; the
-framework's own profiler records it."""
+"""Steps in TensorFlow and JAX: calls of the compiled function that computes gradients, recorded by
+the framework's own profiler."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from .step_window import Clock, NvtxWindow, Recorder, Window
 _EAGER = object()
 
 
-"""In place of a function: a gradient outside of any."""
+"""Marks a gradient outside compiled functions."""
 
 
 class CompiledSteps:
-    """Finds the outermost compiled function that takes gradients; each call of it is a step.
+    """Finds the outermost compiled function that computes gradients; each call of it is a step.
 
-    A gradient outside of any is a step itself. ``ended`` is called with the step's result.
-    Replicas trace in several threads, so the running function is that of all threads.
+    A gradient outside compiled functions is a step itself. ``ended`` is called with the step's
+    result. Replicas are traced in several threads, so all threads share the running function.
     """
 
     def __init__(self, ended: Callable[[Any], None]) -> None:
         self._ended = ended
-        self._at_work: object | None = None
-        self._trains: object | None = None
+        self._running: object | None = None
+        self._training: object | None = None
 
     def call(self, function: object, run: Callable[[], Any]) -> Any:
         """Run a call of ``function``."""
-        if self._at_work is not None:
+        if self._running is not None:
             return run()
-        self._at_work = function
+        self._running = function
         try:
             result = run()
         finally:
-            self._at_work = None
-        if self._trains is function:
+            self._running = None
+        if self._training is function:
             self._ended(result)
         return result
 
     def gradient(self, run: Callable[[], Any], traced: Callable[[Any], bool]) -> Any:
-        """Run what takes a gradient; ``traced`` returns whether its result is a tracer."""
-        if self._at_work is not None:
-            if self._trains is None and self._at_work is not _EAGER:
-                self._trains = self._at_work
+        """Run a gradient computation; ``traced`` returns whether its result is a tracer."""
+        if self._running is not None:
+            if self._training is None and self._running is not _EAGER:
+                self._training = self._running
             return run()
-        self._at_work = _EAGER
+        self._running = _EAGER
         try:
             result = run()
         finally:
-            self._at_work = None
-        if self._trains in (None, _EAGER) and not traced(result):
-            self._trains = _EAGER
+            self._running = None
+        if self._training in (None, _EAGER) and not traced(result):
+            self._training = _EAGER
             self._ended(result)
         return result
 
@@ -77,16 +77,16 @@ def count_tensorflow_steps(tensorflow: ModuleType, settings: Settings, report: R
         return steps.call(self, lambda: call(self, *arguments, **keywords))
 
     @functools.wraps(gradient)
-    def taken(self: Any, *arguments: Any, **keywords: Any) -> Any:
+    def differentiated(self: Any, *arguments: Any, **keywords: Any) -> Any:
         inside = tf.inside_function()
         return steps.gradient(lambda: gradient(self, *arguments, **keywords), lambda _: inside)
 
     function.__call__ = called
-    tf.GradientTape.gradient = taken
+    tf.GradientTape.gradient = differentiated
 
 
 class TensorflowClock(Clock):
-    """The host clock: the GPU may lag behind, so only the sum is exact."""
+    """The host clock; the host runs ahead of the GPU, so only the sum is exact."""
 
     synchronized = False
 
@@ -95,7 +95,7 @@ class TensorflowClock(Clock):
 
     def wait(self) -> None:
         """Wait for all devices."""
-        # Since TensorFlow 2.12; on a CPU functions are synchronous.
+        # Available since TensorFlow 2.12. On a CPU functions are synchronous.
         wait = getattr(self._tf.test.experimental, "sync_devices", None)
         if wait is not None:
             wait()
@@ -133,7 +133,7 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
     steps = CompiledSteps(ended)
 
     class Compiled:
-        """A compiled function whose calls are watched."""
+        """A compiled function that counts its calls."""
 
         def __init__(self, function: Any) -> None:
             self._function = function
@@ -154,7 +154,7 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
             made = original(*arguments, **keywords)
             if hasattr(made, "lower"):
                 return Compiled(made)
-            # Without a function it returns a decorator.
+            # Called without a function, jit returns a decorator.
             return lambda function: Compiled(made(function))
 
         return compile_
@@ -183,7 +183,7 @@ def count_jax_steps(jax: ModuleType, settings: Settings, report: Report) -> None
 
 
 class JaxClock(Clock):
-    """The host clock: JAX dispatches asynchronously, so only the sum is exact."""
+    """The host clock; JAX dispatches asynchronously, so only the sum is exact."""
 
     synchronized = False
 
@@ -228,8 +228,8 @@ def jax_rank(jax: Any) -> tuple[int, int] | None:
 class XplaneRecorder(Recorder):
     """TensorFlow's or JAX's profiler, which write the same files.
 
-    ``start`` takes the output folder; ``mark`` returns a step's context manager; ``describe``
-    writes the model's layers to the folder that it takes.
+    ``start`` gets the output folder, ``mark`` returns a step's context manager, and ``describe``
+    writes the model's layers to the given folder.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class XplaneRecorder(Recorder):
         self._enter(number)
 
     def stop(self) -> None:
-        """Stop, if started."""
+        """Stop the profiler if it is running."""
         if self._step is not None:
             self._leave()
             self._stop()

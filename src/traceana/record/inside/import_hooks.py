@@ -1,4 +1,4 @@
-"""Calls back when a framework has been imported, and starts to count its steps."""
+"""Import hooks that start step counting when a framework has been imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
 def install(settings: Settings, report: Report) -> None:
-    """Watch the imports of the frameworks; count the steps of those that ``settings`` select."""
+    """Hook the imports of the frameworks and count the steps of those selected by ``settings``."""
 
     def prepare(framework: str) -> Callback:
         def imported(module: ModuleType) -> None:
@@ -60,7 +60,7 @@ class ImportWatch(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a watched module; None for any other."""
+        """Return the spec of a watched module, None for other modules."""
         if self._finding or fullname not in self._callbacks:
             return None
         self._finding = True
@@ -73,14 +73,14 @@ class ImportWatch(MetaPathFinder):
         return spec
 
     def _imported(self, name: str, module: ModuleType) -> None:
-        # Not when it is found: finding a module does not import it.
+        # Finding a module does not import it, so the callback runs after its execution.
         callback = self._callbacks.pop(name, None)
         if callback is not None:
             callback(module)
 
 
 class _Watched(Loader):
-    """A loader that calls back after the module is executed."""
+    """A loader that calls ``callback`` after the module is executed."""
 
     def __init__(self, loader: Any, callback: Callback) -> None:
         self._loader = loader
@@ -90,12 +90,12 @@ class _Watched(Loader):
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create it as its own loader does."""
+        """Create the module with its own loader."""
         made: ModuleType | None = self._loader.create_module(spec)
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute it as its own loader does, then call back."""
+        """Execute the module with its own loader, then run the callback."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
@@ -104,5 +104,5 @@ class _Watched(Loader):
 
 
 def watch(callbacks: dict[str, Callback]) -> None:
-    """Call back with each module of ``callbacks`` when it has been imported."""
+    """Call each of ``callbacks`` with its module when that has been imported."""
     sys.meta_path.insert(0, ImportWatch(callbacks))

@@ -20,11 +20,11 @@ _SAME_BATCHES = frozenset(
 """Datasets of ``tf.data`` with the elements of their input."""
 
 _Input = tuple[tuple[Any, ...], str]
-"""A tensor's shape, None for an unknown size, and its data type."""
+"""A tensor's shape, with None for an unknown size, and its data type."""
 
 
 class KerasModel:
-    """The largest model that is not called by another one."""
+    """The largest model that is not called by another model."""
 
     def __init__(self) -> None:
         self._called: dict[int, tuple[Any, list[_Input] | None]] = {}
@@ -32,30 +32,30 @@ class KerasModel:
         self._depth = 0
 
     def watch(self, keras: Any, report: Report) -> Callable[[], None]:
-        """Watch the calls of models, and the arguments of ``fit``; returns what stops it."""
+        """Hook the calls of models and of ``fit``; return a function that removes the hooks."""
         model, fit = keras.Model, keras.Model.fit
         signature = inspect.signature(fit)
 
         def called(this: Any, *arguments: Any, **keywords: Any) -> Any:
             if self._depth == 0:
-                guarded(lambda: self._remember(this, arguments), report)
+                guarded(lambda: self._add_call(this, arguments), report)
             self._depth += 1
             try:
-                # Looked up at each call: Layer.__call__ may be replaced meanwhile.
+                # Layer.__call__ may be replaced later, so it is looked up at each call.
                 layer: Any = super(model, this)
                 return layer.__call__(*arguments, **keywords)
             finally:
                 self._depth -= 1
 
         def fitted(*arguments: Any, **keywords: Any) -> Any:
-            def look() -> None:
+            def read_batch() -> None:
                 given = signature.bind(*arguments, **keywords).arguments
                 self._batch = _batch(given.get("x"), given.get("batch_size"))
                 if self._batch is not None:
                     together = getattr(given["self"], "steps_per_execution", 1)
                     report.add(images_per_step=self._batch * together)
 
-            guarded(look, report)
+            guarded(read_batch, report)
             return fit(*arguments, **keywords)
 
         own = vars(model).get("__call__")
@@ -71,7 +71,7 @@ class KerasModel:
 
         return restore
 
-    def _remember(self, model: Any, arguments: tuple[Any, ...]) -> None:
+    def _add_call(self, model: Any, arguments: tuple[Any, ...]) -> None:
         first = arguments[0] if arguments else None
         tensors = list(first) if isinstance(first, list | tuple) else list(arguments)
         inputs = [_input(one) for one in tensors if one is not None]
@@ -127,15 +127,15 @@ def _size(model: Any) -> int:
     return sum(prod(one.shape) for one in model.weights)
 
 
-def _batch(x: Any, asked: int | None) -> int | None:
-    """Return the examples of ``x`` per step of ``fit``, None where uncertain."""
+def _batch(x: Any, batch_size: int | None) -> int | None:
+    """Return the examples of ``x`` per step of ``fit``, None if uncertain."""
     while isinstance(x, list | tuple | dict) and x:
         x = next(iter(x.values() if isinstance(x, dict) else x))
     if hasattr(x, "element_spec"):
         return _batch_of_dataset(x)
     if hasattr(x, "shape"):
-        return min(asked or _BATCH, int(x.shape[0]))
-    # batch_size of a custom data set has no defined meaning.
+        return min(batch_size or _BATCH, int(x.shape[0]))
+    # Only DataLoader defines the meaning of its batch_size.
     is_loader = any(
         (one.__module__.partition(".")[0], one.__name__) == ("torch", "DataLoader")
         for one in type(x).__mro__
@@ -150,7 +150,7 @@ def _batch_of_dataset(dataset: Any) -> int | None:
         spec = next(iter(spec.values() if isinstance(spec, dict) else spec))
     if getattr(spec, "shape", None) and spec.shape[0] is not None:
         return int(spec.shape[0])
-    # The last batch may be smaller, so the element spec has no size; the BatchDataset has it.
+    # The element spec has no size if the last batch may be smaller; the BatchDataset has it.
     while type(dataset).__name__.lstrip("_") in _SAME_BATCHES:
         dataset = dataset._input_dataset
     size = getattr(dataset, "_batch_size", None)

@@ -1,4 +1,4 @@
-"""The settings of a recorded process, and the file in which it reports."""
+"""The settings of a recorded process, and its report file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ VARIABLE = "TRACEANA_RECORD"
 
 @dataclass(frozen=True)
 class Settings:
-    """``folder`` receives the files. ``profiler`` is ``auto``, ``torch``, ``tensorflow``, ``jax``,
-    ``nsys`` or ``none``. After ``warm_up`` steps ``steps`` are recorded; with ``stop`` the script
-    ends then. Without ``mark`` the script records itself: only its environment is reported.
+    """The settings of a recorded process.
+
+    Files are written to ``folder``. ``profiler`` is ``auto``, ``torch``, ``tensorflow``, ``jax``,
+    ``nsys`` or ``none``. ``steps`` steps are recorded after ``warm_up`` steps; with ``stop`` the
+    script ends then. Without ``mark`` the script records itself, and only its environment is
+    reported.
     """
 
     folder: str
@@ -33,7 +36,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings | None:
-        """Return the settings of this process, None where it is not recorded."""
+        """Return the settings of this process, None if it is not recorded."""
         try:
             return cls(**json.loads(os.environ[VARIABLE]))
         except (KeyError, TypeError, ValueError):
@@ -52,11 +55,11 @@ EXITING = "exiting-"
 _RESERVE = 1 << 14
 
 
-"""Bytes reserved on the disk for a last report with an exception's text."""
+"""Bytes reserved on the disk for a last report with the text of an exception."""
 
 
 class Report:
-    """Facts about this process, written to ``process-PID.json`` at each change."""
+    """The report of this process, written to ``process-PID.json`` at each change."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.folder
@@ -64,25 +67,25 @@ class Report:
         self._facts: dict[str, Any] = {}
         self._closing: list[Callable[[], None]] = []
 
-    def forget(self) -> None:
-        """Start empty, in a forked child."""
+    def reset(self) -> None:
+        """Clear the report, in a forked child."""
         self._process = os.getpid()
         self._facts = {}
         self._closing = []
 
     def add(self, **facts: Any) -> None:
-        """Add ``facts``, and write all of them; notes are appended."""
+        """Add ``facts`` and write the report; notes are appended."""
         if "notes" in facts:
             facts["notes"] = [*self._facts.get("notes", []), *facts["notes"]]
         self._facts.update(facts)
         self._write()
 
     def note(self, text: str) -> None:
-        """Add a note on what is missing."""
+        """Add a note on missing data."""
         self.add(notes=[text])
 
     def problem(self, kind: str, text: str) -> None:
-        """Report what ended the recording: ``conflict``, ``no space``, ``profiler``."""
+        """Report the cause of the recording's end: ``conflict``, ``no space``, ``profiler``."""
         self.add(problem={"kind": kind, "text": text})
 
     def failed(self, error: BaseException) -> None:
@@ -95,12 +98,12 @@ class Report:
     def at_close(self, action: Callable[[], None]) -> None:
         """Call ``action`` before the last report."""
         self._closing.append(action)
-        # The last registered function is called first: before those of the frameworks, which
-        # shut down what a profiler needs.
+        # atexit calls the last registered function first. It must run before those of the
+        # frameworks, which shut down parts that the profiler needs.
         atexit.register(self._act)
 
     def close(self, error: BaseException | None) -> None:
-        """Write the last report of a process that ``error`` ended, or nothing."""
+        """Write the last report of a process; ``error`` is the exception that ended it, or None."""
         self._act()
         if error is not None:
             self._facts["exception"] = {
@@ -111,14 +114,14 @@ class Report:
             self.add(**facts())
 
     def exiting(self) -> None:
-        """Report that this process is about to exit: its time limit starts here."""
+        """Report that this process is about to exit; its time limit starts now."""
         from pathlib import Path
 
         if self._facts:
             try:
                 Path(self._folder, f"{EXITING}{self._process}").touch()
             except OSError as error:
-                self.note(f"no time limit on the exit: {error.strerror}")
+                self.note(f"no time limit for the exit: {error.strerror}")
 
     def _act(self) -> None:
         actions, self._closing = self._closing, []
@@ -129,7 +132,7 @@ class Report:
                 self.failed(raised)
 
     def _write(self) -> None:
-        from pathlib import Path  # not at the start of every Python
+        from pathlib import Path  # this module is imported by every Python process
 
         path = Path(self._folder, f"{PREFIX}{self._process}.json")
         scratch, reserve = path.with_suffix(".new"), path.with_suffix(".reserve")
@@ -172,7 +175,7 @@ def facts() -> dict[str, Any]:
         try:
             found.update(_of_torch(sys.modules["torch"]))
         except Exception as error:  # noqa: BLE001  # a half-imported framework
-            found["notes"] = [f"no facts about torch: {type(error).__name__}: {str(error)[:200]}"]
+            found["notes"] = [f"torch not inspected: {type(error).__name__}: {str(error)[:200]}"]
     return found
 
 

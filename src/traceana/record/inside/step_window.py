@@ -1,4 +1,4 @@
-"""Counts the steps of a training run and records a window of them."""
+"""Step counting, and recording of a window of steps."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Recorder:
         """End a step of the window; ``number`` is that of the next one."""
 
     def stop(self) -> None:
-        """End the window in any state: a process that exits under a profiler may crash."""
+        """End the window in any state; a process that exits with an active profiler may crash."""
 
     def write(self) -> str | None:
-        """Write the trace of a stopped window; returns its file name."""
+        """Write the trace of a stopped window and return its file name, or None."""
         return None
 
 
 class Clock:
-    """The host clock, exact where the host waits for each step."""
+    """The host clock, exact if the host waits for each step."""
 
     synchronized = True
 
@@ -51,9 +51,10 @@ class Clock:
 
 
 class Window:
-    """After ``warm_up`` steps ``steps`` are recorded; :meth:`step_ended` is called after each.
+    """The recorded window: ``steps`` steps after ``warm_up`` steps.
 
-    The first process with a step is recorded, or each rank of a distributed run.
+    :meth:`step_ended` is called after each step. The first process with a step is recorded, or each
+    rank of a distributed run.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class Window:
         self._process: int | None = None
 
     def step_ended(self) -> None:
-        """Count a step. With ``stop`` raises ``SystemExit`` after the window."""
-        # A fork of a training process does not train; a fork from before may.
+        """Count a step; with ``stop``, raise ``SystemExit`` after the window."""
+        # A process forked after the first step does not train; one forked before may.
         if self._taken and os.getpid() != self._process:
             return
         self._process = os.getpid()
@@ -83,7 +84,7 @@ class Window:
         self._taken += 1
         try:
             self._advance()
-        except Exception as error:  # noqa: BLE001  # the script runs on, unrecorded
+        except Exception as error:  # noqa: BLE001  # the script continues without recording
             self._over = True
             self._report.failed(error)
             guarded(self._recorder.stop, self._report)
@@ -93,7 +94,7 @@ class Window:
                 raise SystemExit(0)
 
     def _stop(self) -> None:
-        # A process that does not exit in time is killed, without another report.
+        # A process that exceeds the time limit of its exit is killed without another report.
         self._report.add(stopped=True, **facts())
         self._report.exiting()
 
@@ -124,7 +125,7 @@ class Window:
             self._recorder.step(-left)
 
     def close(self) -> None:
-        """End the window, full or not; a second call does nothing."""
+        """End the window; a second call has no effect."""
         if self._over or os.getpid() != self._process:
             return
         self._over = True
@@ -166,9 +167,9 @@ CAPTURE = "traceana window"
 
 
 class NvtxWindow(Recorder):
-    """NVTX ranges ``iteration N`` inside one range, at which nsys starts and stops its recording.
+    """NVTX ranges ``iteration N`` inside one range that starts and stops nsys' recording.
 
-    They are opened by the ``nvtx`` package; ``model`` marks its layers, if given.
+    The ``nvtx`` package opens them. ``model``, if given, marks its layers.
     """
 
     def __init__(self, settings: Settings, report: Report, model: Any = None) -> None:
@@ -211,14 +212,14 @@ class NvtxWindow(Recorder):
             self._nvtx.end_range(self._capture)
 
     def write(self) -> str | None:
-        """Write the model's layers; nsys writes the trace."""
+        """Write the model's layers and return None, because nsys writes the trace."""
         if self._nvtx is not None and self._model is not None:
             self._model.describe(Path(self._settings.folder))
         return None
 
 
 def refuse_torch_profiler(torch: Any, report: Report) -> None:
-    """Exit where the script starts torch.profiler: CUPTI has one client, nsys."""
+    """Exit if the script starts torch.profiler, because nsys is the only client of CUPTI."""
     kind = torch.autograd.profiler.profile
 
     def refused(*_: Any, **__: Any) -> Any:

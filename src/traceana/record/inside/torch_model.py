@@ -1,4 +1,4 @@
-"""The PyTorch model that a script trains: its inputs, its batch, ranges around its layers."""
+"""The PyTorch model that a script trains: its inputs, its batch, and ranges around its layers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from .process_report import Report
 
 Range = Callable[[str], Any]
-"""Returns the context manager of a range with a text."""
+"""A function from a range's text to its context manager."""
 
 
 class Model:
-    """The module with the parameters of an optimizer, found when that has stepped."""
+    """The module with the parameters of an optimizer, found after the optimizer's first step."""
 
     def __init__(self, torch: Any, report: Report) -> None:
         self._torch, self._report = torch, report
@@ -27,12 +27,12 @@ class Model:
         self._batch = _Batch(torch)
         self._handles: list[Any] = []
         self._watch: Any = None
-        place = rank_of(torch)
-        self.rank: int | None = None if place is None else place[0]
-        self._world = 1 if place is None else place[1]
+        rank_and_size = rank_of(torch)
+        self.rank: int | None = None if rank_and_size is None else rank_and_size[0]
+        self._world = 1 if rank_and_size is None else rank_and_size[1]
 
-    def look_for(self, optimizer: Any) -> None:
-        """Find the outermost module with parameters of ``optimizer``, and watch its calls."""
+    def find_module_of(self, optimizer: Any) -> None:
+        """Find the outermost module with parameters of ``optimizer`` and hook its calls."""
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         found: dict[int, Any] = {}
         for one in gc.get_objects():
@@ -49,9 +49,9 @@ class Model:
         self.watch(max(outermost, key=lambda one: sum(p.numel() for p in one.parameters())))
 
     def watch(self, root: Any) -> None:
-        """Watch the calls of ``root``."""
+        """Hook the calls of ``root``."""
         self._root = root
-        # A module compiled whole runs the hooks of its wrapper only.
+        # A compiled module runs the hooks of its wrapper only.
         if not self._compiled() or hasattr(self._root, "_orig_mod"):
             self._watch = self._root.register_forward_pre_hook(self._called, with_kwargs=True)
             self._batch.watch(self._root)
@@ -76,11 +76,11 @@ class Model:
         return isinstance(value, self._torch.Tensor)
 
     def watch_loaders(self) -> None:
-        """Watch the batch sizes of the iterated data loaders."""
+        """Hook the iteration of data loaders to get their batch sizes."""
         self._batch.watch_loaders()
 
     def step_ended(self) -> None:
-        """Report the batch of the watched step, where it is certain."""
+        """Report the batch of the watched step if it is certain."""
         if self._watch is not None and self._inputs is not None:
             self._watch.remove()
             self._watch = None
@@ -90,7 +90,7 @@ class Model:
                 self._report.add(images_per_step=batch)
 
     def _splits_the_batch(self) -> bool:
-        """Return whether all ranks train on different examples; True for a single process."""
+        """Return whether the ranks train on different examples; True for a single process."""
         if self.rank is None:
             return True
         group = getattr(self._root, "process_group", None)
@@ -98,7 +98,7 @@ class Model:
         return wraps and group is not None and group.size() == self._world
 
     def mark(self, range_: Range) -> None:
-        """Open ranges ``forward: PATH`` around the layers from now on."""
+        """Register hooks that open ranges ``forward: PATH`` around the layers."""
         if self._root is None:
             return
         if self._compiled():
@@ -118,25 +118,25 @@ class Model:
             if ranges.__dict__.get("open"):
                 ranges.open.pop().__exit__(None, None, None)
 
-        for path, module in _bare(self._root).named_modules():
+        for path, module in _unwrapped(self._root).named_modules():
             if path and not any(module.children()):
                 self._handles.append(module.register_forward_pre_hook(opener(f"forward: {path}")))
                 after = module.register_forward_hook(close_range, always_call=True)
                 self._handles.append(after)
 
     def unmark(self) -> None:
-        """Open no more ranges."""
+        """Remove the hooks of :meth:`mark`."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def operators_as_ranges(self) -> Any:
-        """Open an NVTX range around each operator from now on; returns None without a GPU."""
+        """Start NVTX ranges around operators and return their context, None without a GPU."""
         if not self._torch.cuda.is_initialized():
             return None
-        drawn = self._torch.autograd.profiler.emit_nvtx(record_shapes=True)
-        drawn.__enter__()
-        return drawn
+        ranges = self._torch.autograd.profiler.emit_nvtx(record_shapes=True)
+        ranges.__enter__()
+        return ranges
 
     def describe(self, folder: Path) -> None:
         """Write the model's layers, once, if traceana can be imported."""
@@ -158,7 +158,7 @@ class Model:
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                made = describe(_bare(self._root), shapes, dtype=[dtype for _, dtype in given])
+                made = describe(_unwrapped(self._root), shapes, dtype=[dtype for _, dtype in given])
             for one in caught:
                 if str(one.message).startswith("traceana"):
                     self._report.note(str(one.message))
@@ -168,11 +168,12 @@ class Model:
 
 
 class _Batch:
-    """The examples of a step, where they are certain.
+    """The number of examples of a step, if certain.
 
     The first dimension of the model's first tensor is the batch if it equals the ``batch_size`` of
-    an iterated ``DataLoader``; without one, if the input of the first convolution or batch
-    normalization has the same first dimension. With several model calls per step it is unknown.
+    an iterated ``DataLoader``. Without a loader, the input of the first convolution or batch
+    normalization must have the same first dimension. With several model calls per step the number
+    is unknown.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -183,7 +184,7 @@ class _Batch:
         self._confirmed: bool | None = None
 
     def watch_loaders(self) -> None:
-        """Watch the batch sizes of the iterated data loaders."""
+        """Hook the iteration of data loaders to get their batch sizes."""
         loader = self._torch.utils.data.DataLoader
         iterate = loader.__iter__
 
@@ -196,7 +197,7 @@ class _Batch:
         loader.__iter__ = iterated
 
     def watch(self, root: Any) -> None:
-        """Watch the inputs of layers whose first dimension is the batch."""
+        """Hook layers whose inputs have the batch as first dimension."""
         modules = self._torch.nn.modules
         kinds = modules.conv._ConvNd, modules.batchnorm._BatchNorm
         for one in root.modules():
@@ -217,7 +218,7 @@ class _Batch:
         self._confirmed = batched and int(shape[0]) == self._calls[0]
 
     def of_step(self) -> int | None:
-        """Return the examples of the step, and stop watching."""
+        """Return the examples of the step and remove the hooks."""
         for handle in self._handles:
             handle.remove()
         (batch,) = self._calls if len(self._calls) == 1 else (None,)
@@ -225,8 +226,8 @@ class _Batch:
         return batch if certain else None
 
 
-def _bare(root: Any) -> Any:
-    """Return the model inside of DistributedDataParallel and torch.compile."""
+def _unwrapped(root: Any) -> Any:
+    """Return the model without wrappers of DistributedDataParallel and torch.compile."""
     while (inner := getattr(root, "_orig_mod", None) or _distributed(root)) is not None:
         root = inner
     return root

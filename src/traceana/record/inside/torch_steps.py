@@ -1,4 +1,4 @@
-"""PyTorch: a step ends with the optimizer's; torch.profiler or NVTX ranges record it."""
+"""Steps in PyTorch: calls of ``Optimizer.step``, recorded by torch.profiler or NVTX ranges."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .torch_model import Model, rank_of
 
 
 def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
-    """Count the steps of the first optimizer that steps."""
-    # An optimizer hook would run inside the optimizer's range of the trace.
+    """Count the steps of the optimizer that steps first."""
+    # An optimizer hook would run inside the range of the optimizer in the trace.
     original = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     if original is None:
         report.note(f"torch {torch.__version__} is not supported: 2.0 or newer is needed")
@@ -35,7 +35,7 @@ def count_steps(torch: ModuleType, settings: Settings, report: Report) -> None:
             clock = CudaClock(torch) if torch.cuda.is_initialized() else Clock()
             own = Window(settings, report, recorder, clock, lambda: rank_of(torch))
             windows[id(optimizer)] = own
-            guarded(lambda: model.look_for(optimizer), report)
+            guarded(lambda: model.find_module_of(optimizer), report)
             own.step_ended()
         elif id(optimizer) in windows:
             model.step_ended()
@@ -66,7 +66,7 @@ def torch_profiler(torch: Any, settings: Settings, report: Report, model: Model)
 
 
 class CudaClock(Clock):
-    """The GPU's clock: the host runs ahead of it."""
+    """The GPU's clock, because the host runs ahead of the GPU."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -90,7 +90,7 @@ class CudaClock(Clock):
 class TorchRecorder(Recorder):
     """torch.profiler with shapes, and a range around each layer's forward pass.
 
-    Its warm-up is the last step before the window, if there is one.
+    Its warm-up is the last step before the window, if the window has warm-up steps.
     """
 
     def __init__(self, torch: Any, settings: Settings, report: Report, model: Any) -> None:
@@ -98,7 +98,7 @@ class TorchRecorder(Recorder):
         self._model = model
         self._profiler: Any = None
         self._stopped: Any = None
-        self._alone: Callable[[], None] = lambda: None
+        self._unwatch: Callable[[], None] = lambda: None
 
     def prepare(self) -> None:
         """Start the profiler's own warm-up."""
@@ -106,7 +106,7 @@ class TorchRecorder(Recorder):
 
     def begin(self) -> None:
         """Begin the window."""
-        # Before the profiler's first step, because it takes time.
+        # The hooks are registered before the profiler's first step, because that takes time.
         self._model.mark(self._torch.profiler.record_function)
         if self._profiler is None:
             self._start(warm_up=0)
@@ -115,15 +115,15 @@ class TorchRecorder(Recorder):
         if self._profiler is None:
             self._model.unmark()
 
-    def step(self, number: int) -> None:  # noqa: ARG002  # the profiler counts by itself
+    def step(self, number: int) -> None:  # noqa: ARG002  # the profiler counts its steps
         """Mark the step."""
         if self._profiler is not None:
             self._profiler.step()
 
     def stop(self) -> None:
-        """Stop the profiler, whose last step ends here, then the ranges."""
+        """Stop the profiler, then the ranges."""
         self._stopped, self._profiler = self._profiler, None
-        self._alone()
+        self._unwatch()
         if self._stopped is not None:
             self._stopped.stop()
             self._model.unmark()
@@ -144,15 +144,15 @@ class TorchRecorder(Recorder):
         if self._torch.autograd._profiler_enabled():
             self._report.problem("conflict", "the script runs torch.profiler itself")
             return
-        self._alone = _give_way_to_others(self._torch, self)
+        self._unwatch = _stop_on_other_profiler(self._torch, self)
         with warnings.catch_warnings():
-            # It warns about a profiler without warm-up, which --warm-up 1 asks for.
+            # torch.profiler warns about a schedule without warm-up, as with --warm-up 1.
             warnings.simplefilter("ignore")
             window = profiler.schedule(wait=0, warmup=warm_up, active=self._settings.steps)
             self._profiler = profiler.profile(schedule=window, record_shapes=True)
             self._profiler.start()
 
-    def give_way(self) -> None:
+    def stop_for_other_profiler(self) -> None:
         """End the recording because the script starts its own profiler."""
         if self._profiler is not None:
             self._report.problem("conflict", "the script runs torch.profiler itself")
@@ -160,10 +160,10 @@ class TorchRecorder(Recorder):
             self._stopped = None
 
 
-def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> Callable[[], None]:
-    """End ``recorder`` when another profiler starts: a second one raises in the script.
+def _stop_on_other_profiler(torch: Any, recorder: TorchRecorder) -> Callable[[], None]:
+    """Stop ``recorder`` when the script starts a profiler, which would raise an error otherwise.
 
-    Returns what stops watching.
+    Return a function that removes the hook.
     """
     kind = torch.autograd.profiler.profile
     prepare = getattr(kind, "_prepare_trace", None)
@@ -173,7 +173,7 @@ def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> Callable[[], Non
     def watched(profiler: Any, *arguments: Any, **keywords: Any) -> Any:
         own = getattr(recorder._profiler, "profiler", None)
         if recorder._profiler is not None and own is not profiler:
-            recorder.give_way()
+            recorder.stop_for_other_profiler()
         return prepare(profiler, *arguments, **keywords)
 
     def restore() -> None:
@@ -185,12 +185,12 @@ def _give_way_to_others(torch: Any, recorder: TorchRecorder) -> Callable[[], Non
 
 
 def _write(profiler: Any, path: Path) -> None:
-    # The profiler's own compression puts the name of a temporary file into the trace.
+    # The profiler's own compression writes the name of a temporary file into the trace.
     plain = path.with_suffix("")
     packed = path.with_name(f"{path.name}.new")
     try:
         profiler.export_chrome_trace(str(plain))
-        # The profiler reports no write errors: the file or its end is missing then.
+        # The profiler does not report write errors; the file or its end is missing then.
         if not plain.exists():
             raise OSError(errno.ENOSPC, "torch.profiler could not write its trace")
         with plain.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Imported by Python at its start: ``traceana record`` puts this folder on PYTHONPATH.
+"""Start of the recording: Python imports this module first, because its folder is on PYTHONPATH.
 
-Starts the recording, then runs the ``sitecustomize`` that this file hides.
+It starts the recording, then runs the ``sitecustomize`` that it hides.
 """
 
 import os
@@ -24,7 +24,7 @@ def _start_recording() -> None:
     module.start()
 
 
-def _give_way() -> None:
+def _run_hidden_sitecustomize() -> None:
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
@@ -37,4 +37,4 @@ def _give_way() -> None:
 
 
 _start_recording()
-_give_way()
+_run_hidden_sitecustomize()
