@@ -21,7 +21,7 @@ from traceana.comparison.resampling import (
     relabellings,
     smallest_p,
 )
-from traceana.comparison.verdicts import Criteria, judge_step
+from traceana.comparison.verdicts import Criteria, step_verdict
 
 REPEATS = 200
 ANY = Criteria(minimum_effect=0.0)
@@ -52,7 +52,7 @@ def test_two_runs_alike_are_said_to_differ_no_more_often_than_the_level_allows(
     real = {"median": 0, "mean": 0}
     for _ in range(REPEATS):
         a, b = (drawn(rng, shape, count) for count in counts)
-        found = judge_step(a, b, ANY)
+        found = step_verdict(a, b, ANY)
         real["median"] += found.median.verdict in ("faster", "slower")
         real["mean"] += found.mean.verdict in ("faster", "slower")
     # Three standard deviations of a binomial count.
@@ -110,12 +110,12 @@ def test_nothing_is_called_the_same_that_may_differ() -> None:
     """One step in four takes four times as long: of ten steps nobody can tell much."""
     a = pl.Series([100, 101, 99, 100, 400, 100, 101, 99, 400, 100])
     b = pl.Series([100, 101, 99, 400, 100, 101, 99, 102])
-    found = judge_step(a, b, Criteria(statistic="mean"))
+    found = step_verdict(a, b, Criteria(statistic="mean"))
     assert found.verdict == "inconclusive"
     assert found.mean.interval is not None
     assert found.mean.interval.low < -1 < 1 < found.mean.interval.high
     steady = pl.Series([100_000 + n for n in range(10)])
-    assert judge_step(steady, steady + 3, Criteria()).verdict == "same"
+    assert step_verdict(steady, steady + 3, Criteria()).verdict == "same"
 
 
 def test_medians_of_resamples_are_drawn_as_resampling_would() -> None:
@@ -145,8 +145,8 @@ def test_a_difference_of_many_deviations_is_found(statistic: str) -> None:
     rng = np.random.default_rng(3)
     a, b = drawn(rng, "normal", 6), drawn(rng, "normal", 6) + 20_000_000
     criteria = Criteria(statistic=statistic)  # type: ignore[arg-type]
-    assert judge_step(a, b, criteria).verdict == "slower"
-    assert judge_step(b, a, criteria).verdict == "faster"
+    assert step_verdict(a, b, criteria).verdict == "slower"
+    assert step_verdict(b, a, criteria).verdict == "faster"
 
 
 def test_a_layer_that_doubled_is_found_among_many() -> None:
@@ -161,7 +161,7 @@ def test_a_layer_that_doubled_is_found_among_many() -> None:
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 50), (2, 2), (3, 3), (50, 1)])
 def test_too_few_steps_are_said_to_be_too_few(a: int, b: int) -> None:
     times = [pl.Series([10**9 * (1 + side)] * count) for side, count in ((0, a), (1, b))]
-    found = judge_step(times[0], times[1], Criteria())
+    found = step_verdict(times[0], times[1], Criteria())
     assert found.verdict == "not enough steps"
     assert found.median.interval is None
     assert found.mean.p is None
@@ -169,7 +169,7 @@ def test_too_few_steps_are_said_to_be_too_few(a: int, b: int) -> None:
 
 def test_four_steps_on_both_sides_are_enough() -> None:
     assert smallest_p(4, 4) == pytest.approx(2 / 70)
-    assert judge_step(pl.Series([10, 11, 12, 13]), pl.Series([20, 21, 22, 23]), ANY).median.p == (
+    assert step_verdict(pl.Series([10, 11, 12, 13]), pl.Series([20, 21, 22, 23]), ANY).median.p == (
         pytest.approx(2 / 70)
     )
 
@@ -177,8 +177,8 @@ def test_four_steps_on_both_sides_are_enough() -> None:
 def test_a_real_difference_below_the_least_effect_is_the_same() -> None:
     a = pl.Series([100_000 + n for n in range(10)])
     b = a + 500
-    assert judge_step(a, b, Criteria(minimum_effect=0.01)).verdict == "same"
-    assert judge_step(a, b, Criteria(minimum_effect=0.001)).verdict == "slower"
+    assert step_verdict(a, b, Criteria(minimum_effect=0.01)).verdict == "same"
+    assert step_verdict(a, b, Criteria(minimum_effect=0.001)).verdict == "slower"
 
 
 samples = st.lists(st.integers(1, 10**9), min_size=2, max_size=12)
@@ -187,7 +187,7 @@ samples = st.lists(st.integers(1, 10**9), min_size=2, max_size=12)
 @given(samples, samples)
 def test_turned_around_everything_is_mirrored(x: list[int], y: list[int]) -> None:
     a, b = pl.Series(x), pl.Series(y)
-    there, back = judge_step(a, b, Criteria()), judge_step(b, a, Criteria())
+    there, back = step_verdict(a, b, Criteria()), step_verdict(b, a, Criteria())
     turned = {"faster": "slower", "slower": "faster"}
     assert back.verdict == turned.get(there.verdict, there.verdict)
     for one, other in ((there.median, back.median), (there.mean, back.mean)):
@@ -204,7 +204,7 @@ def test_a_mean_that_differs_while_the_median_does_not_is_told_beside_it() -> No
     rng = np.random.default_rng(2)
     a = pl.Series(rng.integers(100_000, 101_000, 32))
     late = np.where(np.arange(32) % 4 == 0, 4, 1)
-    found = judge_step(a, pl.Series(rng.integers(100_000, 101_000, 32) * late), Criteria())
+    found = step_verdict(a, pl.Series(rng.integers(100_000, 101_000, 32) * late), Criteria())
     assert found.verdict == found.median.verdict == "same"
     assert found.other.verdict == "slower"
     assert found.other.relative == pytest.approx(0.75, abs=0.01)
@@ -213,7 +213,7 @@ def test_a_mean_that_differs_while_the_median_does_not_is_told_beside_it() -> No
 @given(samples)
 def test_a_run_is_the_same_as_itself(x: list[int]) -> None:
     a = pl.Series(x)
-    assert judge_step(a, a, ANY).verdict in ("same", "not enough steps")
+    assert step_verdict(a, a, ANY).verdict in ("same", "not enough steps")
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.99])

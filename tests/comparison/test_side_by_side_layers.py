@@ -59,16 +59,16 @@ def test_what_the_largest_run_lacks_is_paired_among_the_others() -> None:
     with_extra = RunLayers((*small[:10], *extra, *small[10:]), None)
     runs = [of_side("a", with_extra), of_side("b", base), of_side("c", with_extra)]
     rows = aligned(runs)
-    placed = Counter((at, one.place) for row in rows for at, one in row.items())
+    placed = Counter((at, one.index) for row in rows for at, one in row.items())
     assert max(placed.values()) == 1
     assert len(placed) == sum(len(run.layers.layers) for run in runs)
-    of_extra = [row for row in rows if 0 in row and row[0].place in (10, 11)]
-    assert [{at: one.place for at, one in row.items()} for row in of_extra] == [
+    of_extra = [row for row in rows if 0 in row and row[0].index in (10, 11)]
+    assert [{at: one.index for at, one in row.items()} for row in of_extra] == [
         {0: 10, 2: 10},
         {0: 11, 2: 11},
     ]
     # They stand where they stand in their run.
-    assert [row[0].place for row in rows if 0 in row] == list(range(len(with_extra.layers)))
+    assert [row[0].index for row in rows if 0 in row] == list(range(len(with_extra.layers)))
 
 
 def test_the_order_of_runs_decides_the_names_alone() -> None:

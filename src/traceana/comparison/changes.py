@@ -12,7 +12,7 @@ import polars as pl
 from traceana.analyze.intervals import union
 from traceana.analyze.steps import measured_steps
 from traceana.comparison import layer_changes
-from traceana.comparison.diff_rows import PairedRun, doubtful
+from traceana.comparison.diff_rows import PairedRun, low_confidence
 from traceana.comparison.layer_changes import Change, calls_of, time_of
 from traceana.comparison.verdicts import (
     SCHEMA,
@@ -42,13 +42,13 @@ _FIGURES: Final = (
 )
 _OF_STEP: Final = ("idle", "data_loader")
 _TIME_ALONE: Final = ("idle", "data_loader", "communication")
-"""Every run has these, so only their time can change."""
+"""Kinds of changes that are in every run: only their time can change."""
 
 _HOST: Final = ("pageable", "pinned", "managed")
 
 
 def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Change]:
-    """Return the changes from ``a`` to ``b``, real or not, first of the run, then of its layers."""
+    """Return the changes from ``a`` to ``b`` before any test, first of the run, then of layers."""
     return [*_of_run(a, b, pairs), *_of_layers(*_confident(a, b, pairs))]
 
 
@@ -76,9 +76,9 @@ def _of_layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Chan
 def _confident(
     a: PairedRun, b: PairedRun, pairs: pl.DataFrame
 ) -> tuple[PairedRun, PairedRun, pl.DataFrame]:
-    """Return both runs and the pairs without those below the least match confidence."""
+    """Return both runs and the pairs, without pairs below the minimum match confidence."""
     numbered = pairs.with_row_index("pair")
-    below = numbered.filter(doubtful())["pair"].implode()
+    below = numbered.filter(low_confidence())["pair"].implode()
     runs = [
         replace(
             run,
@@ -89,12 +89,14 @@ def _confident(
         for run in (a, b)
     ]
     columns = [f"{what}_{side}" for what in ("shape", "weight", "memory_format") for side in "ab"]
-    confident = pairs.with_columns(pl.when(~doubtful()).then(one).alias(one) for one in columns)
+    confident = pairs.with_columns(
+        pl.when(~low_confidence()).then(one).alias(one) for one in columns
+    )
     return runs[0], runs[1], confident
 
 
 def change_times(found: Sequence[Change], a: PairedRun, b: PairedRun) -> RowPairs:
-    """Return the times of the changes in each step, which are tested as rows."""
+    """Return the times of the changes in each step, to be tested like rows."""
     of_step = np.array([one.kind in _OF_STEP for one in found], dtype=bool)
     sides = [([one.a for one in found], a), ([one.b for one in found], b)]
     all_a, all_b = (_series(times, run.steps.count) for times, run in sides)
@@ -110,11 +112,12 @@ def change_table(
 ) -> pl.DataFrame:
     """Return one row per change: :data:`COLUMNS`, :data:`_FIGURES` and ``least``.
 
-    ``figures`` are those of :func:`traceana.comparison.verdicts.judged` for :func:`change_times`; a
-    changed batch size affects the whole step and has the verdict of its mean. Changes overlap (an
-    algorithm changes *and* its kernels are in one run only), so their times do not add up. Idle
-    time, data loading and communication are left out unless their time changed. ``least`` is True
-    for effects below the minimum relative change of the step; those come last.
+    ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
+    :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
+    mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
+    times do not add up. Idle time, data loading and communication are left out unless their time
+    changed. ``least`` is True for effects below the minimum relative change of the step; those come
+    last.
     """
     if not found:
         return pl.DataFrame(schema={**COLUMNS, **_figures(), "least": pl.Boolean})
@@ -184,7 +187,7 @@ def data_loader(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def layouts(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the layout conversions (transposes and the like) where their number changed."""
+    """Yield the layout conversions (such as transposes) where their number changed."""
     yield from _counted("layouts", a, b, pl.col("category") == "layout")
 
 
@@ -226,7 +229,7 @@ def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the kernels that only one run has, by name: their time, and the number of names.
+    """Yield the kernels of only one run, by name: their time, and the number of names.
 
     Runs without a common kernel name (two vendors or frameworks) are not compared by names.
     """
@@ -244,17 +247,17 @@ def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
 
 
 def compiled(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the work of compiled functions where only one run has any, with its kernels."""
+    """Yield the work of compiled functions where only one run has compiled functions."""
     change = _of_work("compiled", a, b, pl.col("compiled"))
     if bool(change.count_a) != bool(change.count_b):
         yield change
 
 
 def layers(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the layers without a partner in the other run.
+    """Yield the layers without a match in the other run.
 
     ``before`` and ``after`` are ``compiled`` where most of their time is within compiled functions,
-    which hold several layers.
+    which contain several layers.
     """
     numbered = pairs.with_row_index("pair").filter(pl.col("role") == "layer")
     only_a = numbered.filter(pl.col("b").is_null())["pair"]
@@ -288,7 +291,7 @@ def _counted(
 def _of_work(
     kind: str, a: PairedRun, b: PairedRun, chosen: pl.Expr, subject: str | None = None
 ) -> Change:
-    """Return the change of the time and the calls of the work that is ``chosen``."""
+    """Return the change of the time and the calls of the ``chosen`` work."""
     counts = calls_of(a, chosen), calls_of(b, chosen)
     return Change(
         kind, time_of(a, chosen), time_of(b, chosen), subject, count_a=counts[0], count_b=counts[1]

@@ -78,19 +78,19 @@ def summary_table(runs: Sequence[Run]) -> Table:
     ``wall_ns``, ``mean_wall_ns``, ``image_ns``
         Median and mean of the step's wall time; the median over the batch; all rounded down.
     ``to_first``, ``image_to_first``
-        ``wall_ns`` and ``image_ns`` over those of the first run. Null where they are of recordings
+        ``wall_ns`` and ``image_ns`` over those of the first run. Null for recordings
         that may differ in iterations: :func:`traceana.comparison.run_tables.comparable`.
     ``step_kernels``, ``step_launches``, ``step_copies``
         Mean numbers per step; launches are calls that launched work, on all devices, null where the
-        trace has none.
+        trace has no calls.
     ``step_ns``, ``idle_ns``, ``idle_share``
         Means: the durations of the work; the time in which the devices that a step used did
-        nothing, added up over them, and its part of their time.
+        nothing, summed over the devices, and its share of their time.
     ``flops``, ``flops_per_s``
-        Of the layers, per step, a multiply-accumulate being two; and over ``mean_wall_ns``, so that
-        idle time counts. Null if neither the trace nor its manifest has shapes.
+        FLOPs of the layers per step, a multiply-accumulate being two; FLOP/s over ``mean_wall_ns``,
+        idle time included. Null if neither the trace nor its manifest has shapes.
 
-    Where not all runs mark steps, each is one step from its first to the end of its last work.
+    Where not all runs mark steps, each run is one step from its first to the end of its last work.
     """
     whole, ratios = not marked(runs), comparable(runs)
     rows = [_row(run, run.whole if whole else run.measured, whole=whole) for run in runs]
@@ -182,8 +182,8 @@ _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
 class Comparison(HasResult):
     """Several runs side by side.
 
-    The properties are frames of one row a run and item; :meth:`by` gives the same as a
-    :class:`~traceana.comparison.run_tables.Table`, which can be turned (:meth:`Table.pivot`).
+    The properties are frames with one row per run and item; :meth:`by` returns the same as a
+    :class:`~traceana.comparison.run_tables.Table`, which can be pivoted (:meth:`Table.pivot`).
     """
 
     runs: tuple[Run, ...]
@@ -205,7 +205,7 @@ class Comparison(HasResult):
 
     @property
     def summary(self) -> pl.DataFrame:
-        """One row a run: :func:`traceana.comparison.compare.summary_table`."""
+        """One row per run: :func:`traceana.comparison.compare.summary_table`."""
         return self.by("summary").frame
 
     @property
@@ -252,11 +252,11 @@ def compare(
 ) -> Comparison:
     """Return several runs side by side; ratios are to the first.
 
-    Traces that are given by path are opened, with the layer manifest beside them. In a sequence of
-    paths, or as the only one, a sweep or a folder of recorded runs stands for its runs. The keys of
-    a mapping label the runs; otherwise they are labelled by the options in which they differ, or by
-    their files. ``models`` are the runs' layer manifests; ``pairs`` force layers of the first run
-    on layers of each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
+    Traces given by path are opened, with the layer manifest beside them. In a sequence of paths, or
+    as the only path, a sweep or a folder of recorded runs is replaced by its runs. The keys of a
+    mapping label the runs; otherwise they are labelled by the options in which they differ, or by
+    their files. ``models`` are the runs' layer manifests; ``pairs`` force pairs of layers of the
+    first run and each of the others (:mod:`traceana.comparison.run_inputs`). Raises ``ValueError``
     for fewer than two runs, or another number of models or pairs, and the errors of
     :mod:`traceana.errors`.
     """
@@ -283,7 +283,7 @@ def compare(
 def _given(
     runs: Sequence[Given] | Mapping[str, Given] | str | os.PathLike[str],
 ) -> tuple[Sequence[str], Sequence[Given]]:
-    """Return the labels, none where they are those of the traces' files, and the runs."""
+    """Return the labels, empty where the traces' files determine them, and the runs."""
     if isinstance(runs, Mapping):
         return [str(name) for name in runs], list(runs.values())
     listed = [runs] if isinstance(runs, str | os.PathLike) else list(runs)

@@ -34,7 +34,7 @@ STEPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 class Run:
-    """A labelled trace with the layer manifest of its model, if there is one.
+    """A labelled trace with the layer manifest of its model, if any.
 
     Steps and layers are computed once, on first use.
     """
@@ -47,7 +47,7 @@ class Run:
         batch: int | None = None,
         pairs: Pairs | None = None,
     ) -> None:
-        """Label ``trace``; the runs of one comparison need distinct labels.
+        """Set the label of ``trace``; the runs of one comparison need distinct labels.
 
         ``batch`` is the number of images per step, where the run's folder records it. ``pairs``
         maps layers of the comparison's first run to layers of this one.
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def batch(self) -> int | None:
-        """The images per step: as given, else by the shapes of the layers' inputs."""
+        """The images per step: ``batch``, else from the shapes of the layers' inputs."""
         return self._batch or self.layers.batch
 
 
@@ -153,7 +153,7 @@ def _whole(trace: Trace) -> RunSteps:
 
 
 def devices(trace: Trace) -> str:
-    """Return the names of the devices that were used, with their counts: ``2 x Tesla V100``."""
+    """Return the names of the used devices with their counts: ``2 x Tesla V100``."""
     if trace.on_cpu:
         return "CPU"
     used = work(trace).select("rank", "device").drop_nulls("device").unique()

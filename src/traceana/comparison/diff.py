@@ -1,4 +1,4 @@
-"""What changed between two runs, the baseline and the candidate, and which changes are real."""
+"""The differences between two runs, baseline and candidate, and which are significant."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from traceana.comparison.diff_rows import (
     VIEWS,
     By,
     PairedRun,
-    doubtful,
     layer_rows,
+    low_confidence,
     paired_run,
     view_of,
     view_table,
 )
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.run_inputs import Pairs, forced_pairs, opened
-from traceana.comparison.verdicts import Criteria, Step, judge_step, judged
+from traceana.comparison.verdicts import Criteria, Step, step_verdict, verdict_tables
 from traceana.result import HasResult, Result
 from traceana.settings import CONFIDENCE_LEVEL, LEAST_CONFIDENCE, MINIMUM_EFFECT
 
@@ -81,7 +81,7 @@ class Diff(HasResult):
 
     @property
     def algorithms(self) -> pl.DataFrame:
-        """The work by algorithm of the convolutions, all else by category."""
+        """The work of convolutions by algorithm, other work by category."""
         return self.by("algorithm")
 
     @property
@@ -111,7 +111,7 @@ class Diff(HasResult):
 
     @property
     def confidence(self) -> float | None:
-        """The match confidence: mean probability over layers that their pairing is right."""
+        """The match confidence: mean probability over layers that their match is correct."""
         return self.alignment.confidence
 
 
@@ -126,17 +126,21 @@ def diff(
     minimum_effect: float = MINIMUM_EFFECT,
     statistic: Statistic = "median",
 ) -> Diff:
-    """Return what changed from baseline ``a`` to candidate ``b``, where, and whether it is real.
+    """Return the differences between baseline ``a`` and candidate ``b``, with their significance.
 
-    Traces that are given by path are opened, with the layer manifest that lies beside them.
-    ``pairs`` forces layers of ``a`` on layers of ``b``: a mapping of names, or a file of them
-    (:mod:`traceana.comparison.run_inputs`). A difference is real at confidence ``level`` if its
-    relative change is at least ``minimum_effect``; ``statistic`` is ``median`` or ``mean``.
+    Traces given by path are opened, with the layer manifest beside them. ``pairs`` forces pairs of
+    layers of ``a`` and ``b``: a mapping of names, or a file of them
+    (:mod:`traceana.comparison.run_inputs`). A verdict is faster or slower if the difference is
+    significant at confidence ``level`` and its relative change is at least ``minimum_effect``;
+    ``statistic`` is ``median`` or ``mean``.
     Raises ``ValueError`` on an invalid level, minimum or statistic, and the errors of
     :mod:`traceana.errors`.
     """
     if not 0.5 < level < 1 or minimum_effect < 0 or statistic not in ("median", "mean"):
-        raise ValueError(f"invalid criteria: {level=} {minimum_effect=} {statistic=}")
+        raise ValueError(
+            f"invalid criteria: {level=} {minimum_effect=} {statistic=}: give 0.5 < level < 1, "
+            "minimum_effect >= 0, and median or mean"
+        )
     criteria = Criteria(level, minimum_effect, "mean" if statistic == "mean" else "median")
     run_a, run_b = Run("a", *opened(a, model_a)), Run("b", *opened(b, model_b))
     alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
@@ -153,9 +157,9 @@ def diff(
     walls = steps_a.frame["wall_ns"], steps_b.frame["wall_ns"]
     views = [view_of(steps_a, steps_b, by, rows) for by in VIEWS]
     alike = walls[0].equals(walls[1]) and all(view.rows.identical for view in views)
-    step = judge_step(*walls, criteria, alike=alike)
+    step = step_verdict(*walls, criteria, alike=alike)
     found = found_changes(baseline, candidate, rows)
-    of_changes, *of_views = judged(
+    of_changes, *of_views = verdict_tables(
         [change_times(found, baseline, candidate), *(view.rows for view in views)],
         *(steps_a, steps_b, criteria),
         alike=alike,
@@ -188,7 +192,7 @@ def _caveats(
     """Yield the limits of the verdicts."""
     steps = a.steps.count, b.steps.count
     level = f"{100 * criteria.level:g} %"
-    if unmatched := pairs.filter(doubtful()).height:
+    if unmatched := pairs.filter(low_confidence()).height:
         confidence = f"{100 * LEAST_CONFIDENCE:g} %"
         yield f"layer pairs not compared: {unmatched} (match confidence below {confidence})"
     if alike:

@@ -24,8 +24,8 @@ IDLE: Final = "(idle)"
 """Time of the step in which a device was idle, summed over the devices."""
 
 OVERLAP: Final = "(overlap correction)"
-"""The difference between the rows' sum and the step: work of several streams overlaps, work that a
-step launched may end after it, and means are rounded down."""
+"""The difference between the step and the rows' sum: work of several streams overlaps, work of a
+step may end after it, and means are rounded down."""
 
 _PAIRS: Final = {
     **{"a": pl.String, "b": pl.String, "role": pl.String},
@@ -40,9 +40,9 @@ _PAIRS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PairedRun:
-    """A run of a diff: the steps that are compared, and their cells with ``pair``.
+    """A run of a diff: the compared steps, and their cells with ``pair``.
 
-    ``pair`` is the row of :func:`layer_rows` that a cell's layer or role is in.
+    ``pair`` is the row of :func:`layer_rows` of a cell's layer or role.
     """
 
     run: Run
@@ -86,12 +86,12 @@ def layer_rows(
     steps: tuple[RunSteps, RunSteps],
     flops: tuple[Mapping[str, float], Mapping[str, float]],
 ) -> pl.DataFrame:
-    """Return one row per pair of layers, per layer without partner, and per role.
+    """Return one row per pair of layers, per layer without a match, and per role.
 
-    All arguments are of baseline and candidate; ``flops`` is by layer, per step.
+    All arguments are (baseline, candidate); ``flops`` is by layer, per step.
 
     Columns: ``a`` and ``b`` (names), ``role``, ``type_a``, ``type_b``, ``confidence`` (of a layer
-    without partner: that it has none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
+    without a match: of having none), ``how`` (``map``, ``order``, ``moved``), ``shape_a``,
     ``shape_b`` (of the first input of one image, axes by size), ``weight_a``, ``weight_b`` (extents
     of its weight, by size), ``memory_format_a``, ``memory_format_b`` (``contiguous`` or
     ``channels_last``, of its first input), ``flops_a``, ``flops_b`` (per step). Roles (optimizer,
@@ -123,34 +123,34 @@ def layer_rows(
     return pl.DataFrame(rows, schema=_PAIRS)
 
 
-def _columns(layer: Layer, side: str, flops: Mapping[str, float]) -> dict[str, object]:
+def _columns(layer: Layer, column: str, flops: Mapping[str, float]) -> dict[str, object]:
     return {
-        side: layer.label,
-        f"type_{side}": layer.type,
-        f"shape_{side}": layer.takes,
-        f"weight_{side}": layer.kernel,
-        f"memory_format_{side}": layer.memory_format,
-        f"flops_{side}": flops.get(layer.label),
+        column: layer.label,
+        f"type_{column}": layer.type,
+        f"shape_{column}": layer.takes,
+        f"weight_{column}": layer.kernel,
+        f"memory_format_{column}": layer.memory_format,
+        f"flops_{column}": flops.get(layer.label),
     }
 
 
-def doubtful() -> pl.Expr:
+def low_confidence() -> pl.Expr:
     """Return whether a row of :func:`layer_rows` is a pair below :data:`LEAST_CONFIDENCE`."""
     paired = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     return (paired & (pl.col("confidence") < LEAST_CONFIDENCE)).fill_null(value=False)
 
 
 def paired_run(
-    run: Run, steps: RunSteps, pairs: pl.DataFrame, side: Literal["a", "b"]
+    run: Run, steps: RunSteps, pairs: pl.DataFrame, column: Literal["a", "b"]
 ) -> PairedRun:
     """Return ``run`` with its cells paired; ``pairs`` is that of :func:`layer_rows`."""
-    pair = _pair_of(steps.cells, pairs, side).alias("pair")
+    pair = _pair_of(steps.cells, pairs, column).alias("pair")
     return PairedRun(run, steps, steps.cells.with_columns(pair))
 
 
-def _pair_of(cells: pl.DataFrame, pairs: pl.DataFrame, side: Literal["a", "b"]) -> pl.Series:
-    """Return for each cell the row of ``pairs`` that has its layer or role."""
-    numbered = pairs.with_row_index("pair").select("pair", pl.col(side).alias("layer"), "role")
+def _pair_of(cells: pl.DataFrame, pairs: pl.DataFrame, column: Literal["a", "b"]) -> pl.Series:
+    """Return for each cell the row of ``pairs`` with its layer or role."""
+    numbered = pairs.with_row_index("pair").select("pair", pl.col(column).alias("layer"), "role")
     is_layer = (pl.col("role") == "layer").alias("_layer")
     known = numbered.with_columns(is_layer).filter(pl.col("layer").is_not_null())
     joined = cells.select("layer", is_layer).join(
@@ -220,11 +220,11 @@ def view_table(
 
     By layer the first columns are those of :func:`layer_rows`, otherwise
     :data:`traceana.comparison.step_work.KEYS`. Then come ``figures``, those of
-    :func:`traceana.comparison.verdicts.judged`; by layer ``flops_per_s_a``,
+    :func:`traceana.comparison.verdicts.verdict_tables`; by layer ``flops_per_s_a``,
     ``flops_per_s_b`` (FLOPs over all time of the layer) and, with ``batches`` that differ,
     ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
-    ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is not
-    known), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
+    ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is
+    unknown), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
     :data:`OVERLAP`. ``delta_ns``, its bounds and ratios are null for pairs of layers below
     :data:`LEAST_CONFIDENCE`.
     """
@@ -240,21 +240,21 @@ def view_table(
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort("_size", *names, descending=[True, *(False for _ in names)], nulls_last=True)
         .drop("_size")
-        .with_columns(_unless_doubtful(view.by))
+        .with_columns(_unless_low_confidence(view.by))
     )
 
 
 def _adding_up(figures: pl.DataFrame, a: RunSteps, b: RunSteps) -> pl.DataFrame:
-    """Return ``figures`` with the last row's times as what the other rows leave of the step.
+    """Return ``figures`` with the last row's times as the step minus the other rows.
 
     The times of a run then add up to the mean of its steps' device time (``available_ns``).
     """
     last = pl.int_range(pl.len()) == figures.height - 1
-    for side, steps in (("a", a), ("b", b)):
-        column = f"time_{side}_ns"
+    for letter, steps in (("a", a), ("b", b)):
+        column = f"time_{letter}_ns"
         rest = mean_available(steps) - int(figures[column].head(figures.height - 1).sum())
         figures = figures.with_columns(pl.when(last).then(rest).otherwise(column).alias(column))
-    # The remainder is a share of nothing.
+    # The remainder has no relative change.
     none = pl.when(last).then(None).otherwise("relative").alias("relative")
     return with_deltas(figures, mean_available(a)).with_columns(none)
 
@@ -264,42 +264,42 @@ def _rates(
 ) -> list[pl.Series]:
     found = []
     apart = None not in batches and batches[0] != batches[1]
-    for side, batch in zip("ab", batches, strict=True):
-        time = figures[f"time_{side}_ns"]
-        rate = named[f"flops_{side}"] / time.replace(0, None) * 1e9
+    for column, batch in zip("ab", batches, strict=True):
+        time = figures[f"time_{column}_ns"]
+        rate = named[f"flops_{column}"] / time.replace(0, None) * 1e9
         image = time // batch if apart and batch else pl.Series([None] * len(time), dtype=pl.Int64)
-        found += [rate.alias(f"flops_per_s_{side}"), image.alias(f"image_{side}_ns")]
+        found += [rate.alias(f"flops_per_s_{column}"), image.alias(f"image_{column}_ns")]
     return found
 
 
 def _bandwidths(
     a: RunSteps, row_a: pl.Series, b: RunSteps, row_b: pl.Series, count: int
 ) -> list[pl.Series]:
-    """Return the bytes per step and the bandwidth of each of ``count`` rows, on both sides."""
+    """Return the bytes per step and the bandwidth of each of ``count`` rows in both runs."""
     size, time = pl.col("bytes"), pl.col("time_ns")
     found = []
-    for side, steps, row in (("a", a, row_a), ("b", b, row_b)):
+    for column, steps, row in (("a", a, row_a), ("b", b, row_b)):
         cells = steps.cells.select("copy", "bytes", "time_ns", row.alias("row"))
         sized = size.is_not_null() & pl.col("copy").is_not_null()
         known = cells.filter(sized.all().over("row"))
         rows = known.group_by("row").agg(size.sum(), time.sum())
         every = pl.select(pl.int_range(count, dtype=pl.UInt32).alias("row"))
         figures = every.join(rows, on="row", how="left", maintain_order="left").select(
-            (size // steps.count).alias(f"bytes_{side}"),
-            pl.when(time > 0).then(size * 1e9 / time).alias(f"bytes_per_s_{side}"),
+            (size // steps.count).alias(f"bytes_{column}"),
+            pl.when(time > 0).then(size * 1e9 / time).alias(f"bytes_per_s_{column}"),
         )
         found += figures.get_columns()
     return found
 
 
-def _unless_doubtful(by: By) -> list[pl.Expr]:
-    """Return the columns that compare two runs, null where they may be of different layers."""
+def _unless_low_confidence(by: By) -> list[pl.Expr]:
+    """Return the columns that compare two runs, null for low-confidence pairs of layers."""
     if by != "layer":
         return []
     differences = ("delta_ns", "low_ns", "high_ns", "relative", "of_step", "p")
     return [
-        *(pl.when(~doubtful()).then(column).alias(column) for column in differences),
-        pl.when(doubtful())
+        *(pl.when(~low_confidence()).then(column).alias(column) for column in differences),
+        pl.when(low_confidence())
         .then(pl.lit("inconclusive"))
         .otherwise("verdict")
         .cast(pl.String)

@@ -33,9 +33,9 @@ def epilogues(runs: Sequence[Run]) -> Table:
     The items are ``operation`` (``bias``, or the activation: ``relu`` …), ``direction``
     (``forward``, ``backward``, null if neither the operator nor the name implies one) and ``how``:
     ``separate kernel``, or ``fused`` for convolution and GEMM kernels whose names imply such an
-    epilogue. Fused operations have no time of their own: their times are null, ``calls`` counts
-    them. Each row also has a ``library`` (null: unknown). Other columns: those of
-    :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one more item:
+    epilogue. The time of fused operations is unknown: it is null, and ``calls`` counts them. Each
+    row also has a ``library`` (null: unknown). Other columns: those of
+    :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is a further item:
     the rows of a run add up to all its work.
     """
     time, calls = basis(runs)
@@ -61,7 +61,7 @@ def epilogues(runs: Sequence[Run]) -> Table:
 
 
 def _fused_calls(run: Run) -> pl.DataFrame:
-    """Return the calls of operations that are fused into other kernels."""
+    """Return the calls of operations fused into other kernels."""
     found = added(run, _KEYS, _fused)
     return found.with_columns(
         pl.lit(None, found.schema[column]).alias(column)

@@ -1,9 +1,9 @@
 """The match of two runs' layers: evidence for each pair, and the best alignment in order.
 
 Evidence is record linkage after Fellegi and Sunter ("A Theory for Record Linkage", JASA 1969), in
-nats: a feature that agrees counts log(m / u), one that does not log((1 - m) / (1 - u)), where m is
-how often it agrees in two layers that are the same, and u how often by chance. Features that are
-rare in both runs count most, unknown ones nothing.
+nats. A feature that agrees counts log(m / u), one that differs log((1 - m) / (1 - u)); m is the
+probability of agreement for matching layers, u that of agreement by chance. Features that are rare
+in both runs count most; unknown features do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNIT: Final = 1e-3
 """Nats in one unit of the scores that are aligned."""
 
 GAPS: Final = Gaps(open=3000, extend=500, change=2000)
-"""A gap begins after one layer in twenty (e^-3), and continues in three of five."""
+"""A gap begins after one layer in twenty (e^-3), and continues with probability 0.6."""
 
 _ROUNDS: Final = 2
 _MOST_MOVED: Final = 600
@@ -45,7 +45,7 @@ _OBSERVATIONS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Layer ``a`` of one run is layer ``b`` of the other, both by index.
+    """A match of layer ``a`` of one run with layer ``b`` of the other, both by index.
 
     ``confidence`` is the probability under the model of evidence. ``how`` is ``map`` for a forced
     pair, ``order`` for one of the alignment, ``moved`` for layers out of order.
@@ -59,7 +59,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The pairs by index in a, and for each layer the probability that it has no partner."""
+    """The pairs by index in a, and for each layer the probability that it has no match."""
 
     pairs: tuple[Pair, ...]
     alone_a: tuple[float, ...]
@@ -67,7 +67,7 @@ class Alignment:
 
     @property
     def confidence(self) -> float | None:
-        """The mean over the layers of both runs of the probability that their match is right."""
+        """The mean probability, over the layers of both runs, that the match is correct."""
         paired_a, paired_b = {p.a for p in self.pairs}, {p.b for p in self.pairs}
         right = [2 * pair.confidence for pair in self.pairs]
         right += [p for i, p in enumerate(self.alone_a) if i not in paired_a]
@@ -81,11 +81,11 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
 
     The layers keep their order: the alignment is the global optimum of evidence less gap costs.
     Then the agreement rate of each feature is estimated from the pairs, the layers are aligned
-    again, and layers that are left are assigned regardless of order where the evidence is strong.
+    again, and unmatched layers are assigned regardless of order where the evidence is strong.
     Aligning ``b`` with ``a`` gives the same pairs.
     """
     forced = dict(forced or {})
-    if _canonical(b) < _canonical(a):
+    if _sort_key(b) < _sort_key(a):
         turned = align(b, a, {j: i for i, j in forced.items()})
         pairs = sorted((Pair(p.b, p.a, p.confidence, p.how) for p in turned.pairs), key=_indices)
         return Alignment(tuple(pairs), turned.alone_b, turned.alone_a)
@@ -116,7 +116,7 @@ def align(a: RunLayers, b: RunLayers, forced: Mapping[int, int] | None = None) -
 def _evidence(
     a: RunLayers, b: RunLayers, rows: list[int], columns: list[int], known: list[tuple[int, int]]
 ) -> tuple[Matrix, Truths]:
-    """Return the log odds of ``rows`` by ``columns``, and where more than the types agrees.
+    """Return the log odds of ``rows`` by ``columns``, and where features besides the type agree.
 
     The agreement rates are estimated.
     """
@@ -132,7 +132,7 @@ def _evidence(
 
 
 def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
-    """Return pairs of layers that the alignment left: layers at another position."""
+    """Return pairs of unmatched layers: layers at another position."""
     left = [i for i in range(odds.shape[0]) if i not in {pair[0] for pair in kept}]
     right = [j for j in range(odds.shape[1]) if j not in {pair[1] for pair in kept}]
     if not left or not right:
@@ -142,12 +142,12 @@ def _moved(odds: Matrix, kept: list[tuple[int, int]]) -> list[tuple[int, int, fl
     if max(len(some_a), len(some_b)) > _MOST_MOVED:
         return []
     small = worth[np.ix_(some_a, some_b)]
-    weigh = np.exp(np.minimum(worth * TEMPERED, 500.0))
+    weight = np.exp(np.minimum(worth * TEMPERED, 500.0))
     moved = []
     for row, column in best_assignment(small):
         i, j = int(some_a[row]), int(some_b[column])
-        others = 1 + weigh[i].sum() + weigh[:, j].sum() - weigh[i, j]
-        moved.append((left[i], right[j], float(weigh[i, j] / others)))
+        others = 1 + weight[i].sum() + weight[:, j].sum() - weight[i, j]
+        moved.append((left[i], right[j], float(weight[i, j] / others)))
     return moved
 
 
@@ -155,9 +155,9 @@ def _integers(odds: Matrix) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     return np.rint(odds / UNIT).astype(np.int64)
 
 
-def _canonical(side: RunLayers) -> str:
+def _sort_key(run: RunLayers) -> str:
     """Return a text that orders two runs by their content, so that a diff mirrors its reverse."""
-    return repr(side)
+    return repr(run)
 
 
 def _indices(pair: Pair) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def features(a: RunLayers, b: RunLayers, shift: float | None) -> list[Feature]:
         codes = _codes([of(one) for one in a.layers], [of(one) for one in b.layers])
         return Feature(name, agrees, *codes)
 
-    paths_a, paths_b = ({one.path for one in side.layers if one.path} for side in (a, b))
+    paths_a, paths_b = ({one.path for one in run.layers if one.path} for run in (a, b))
     fewest = min(len(paths_a), len(paths_b))
     common = len(paths_a & paths_b) / fewest if fewest else 0.0
     return [
@@ -227,7 +227,7 @@ def log_odds(features: Sequence[Feature], agree: Sequence[float]) -> Matrix:
 
 
 def any_agrees(features: Sequence[Feature], names: Set[str]) -> Truths:
-    """Return for each pair whether any of the features called ``names`` is known and agrees."""
+    """Return for each pair whether any of the features ``names`` is known and agrees."""
     found = np.zeros((len(features[0].a), len(features[0].b)), dtype=np.bool_)
     for feature in features:
         if feature.name in names:
@@ -249,7 +249,7 @@ def estimated(features: Sequence[Feature], pairs: Sequence[tuple[int, int]]) -> 
 
 
 def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
-    """Return the most frequent log ratio of FLOPs, b over a, of pairs of layers; None without any.
+    """Return the most frequent log ratio of FLOPs, b over a, of pairs of layers; None without one.
 
     It is 0 where both runs' FLOPs are of one step and image. Where a batch size or the steps are
     unknown, or one run trains and the other infers, the counts differ by one common factor.
@@ -266,7 +266,7 @@ def flops_shift(a: RunLayers, b: RunLayers) -> float | None:
 
 
 def _type_feature(a: RunLayers, b: RunLayers) -> Feature:
-    """Return the types; one that is in no vocabulary and in one run only is unknown."""
+    """Return the types; a type outside the vocabulary and in one run only is unknown."""
     words_a, words_b = ([one.known for one in side.layers] for side in (a, b))
     common = {one.word for one in words_a if one} & {one.word for one in words_b if one}
 
@@ -305,9 +305,9 @@ def _codes(a: Sequence[Any], b: Sequence[Any]) -> tuple[Codes, Codes]:
 
 
 def best_assignment(worth: Matrix) -> list[tuple[int, int]]:
-    """Return pairs (row, column), each in one at most, of the greatest summed worth.
+    """Return pairs (row, column), each in at most one, with the greatest summed worth.
 
-    Pairs of no positive worth are left out.
+    Pairs without positive worth are left out.
     """
     from scipy.optimize import linear_sum_assignment
 

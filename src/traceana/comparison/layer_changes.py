@@ -1,4 +1,4 @@
-"""Changes inside layers that both runs have: algorithm, bias, shape, memory format, precision."""
+"""Changes inside matched layers: algorithm, bias, shape, memory format, precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN: Final = ("unknown", "(unknown)")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change: its ``kind`` (see ``docs/diff.md``), and where it is.
+    """One change: its ``kind`` (see ``docs/diff.md``), and its layer or subject.
 
     ``before`` and ``after`` are the values in baseline and candidate; ``layers`` is the number of
     pairs of layers that changed, ``layer_a`` and ``layer_b`` the pair whose time changed most.
@@ -40,7 +40,7 @@ class Change:
 
 
 def time_of(run: PairedRun, chosen: pl.Expr) -> Times:
-    """Return the time of the cells of ``run`` that are ``chosen`` in each step (ns)."""
+    """Return the time of the ``chosen`` cells of ``run`` in each step (ns)."""
     rows = run.cells.filter(chosen)
     times = np.zeros(run.steps.count, dtype=np.int64)
     np.add.at(times, rows["step"].cast(pl.Int64).to_numpy(), rows["time_ns"].to_numpy())
@@ -48,7 +48,7 @@ def time_of(run: PairedRun, chosen: pl.Expr) -> Times:
 
 
 def calls_of(run: PairedRun, chosen: pl.Expr) -> float:
-    """Return the mean number of calls per step of the cells of ``run`` that are ``chosen``."""
+    """Return the mean number of calls per step of the ``chosen`` cells of ``run``."""
     return int(run.cells.filter(chosen)["calls"].sum()) / run.steps.count
 
 
@@ -72,7 +72,7 @@ def algorithms(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Chan
 
 
 def biases(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
-    """Yield the convolutions and GEMMs whose bias is a kernel of its own in one run only."""
+    """Yield the convolutions and GEMMs whose bias is a separate kernel in one run only."""
     product = pl.col("category").is_in(_PRODUCTS)
     apart = pl.col("category") == "bias"
     own = [set(run.cells.filter(apart)["pair"].drop_nulls()) for run in (a, b)]
@@ -95,20 +95,19 @@ def shapes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
 def memory_formats(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     """Yield the layers whose input changed its memory format: one change per pair of formats.
 
-    Without recorded strides the format follows from the layer's kernels: a convolution that
-    computes in NHWC takes ``channels_last`` if no kernel of the layer transposes its input, else
-    ``contiguous``.
+    Without recorded strides the format follows from the layer's kernels: the input of a convolution
+    in NHWC is ``channels_last`` if no kernel of the layer transposes it, else ``contiguous``.
     """
     rows = pairs.with_row_index("pair")
-    for side, run in (("a", a), ("b", b)):
+    for column, run in (("a", a), ("b", b)):
         rows = rows.join(_formats_by_kernels(run), on="pair", how="left", maintain_order="left")
-        known = pl.coalesce(f"memory_format_{side}", "format")
-        rows = rows.with_columns(known.alias(f"memory_format_{side}")).drop("format")
+        known = pl.coalesce(f"memory_format_{column}", "format")
+        rows = rows.with_columns(known.alias(f"memory_format_{column}")).drop("format")
     yield from _other("memory_format", a, b, rows.drop("pair"))
 
 
 def _formats_by_kernels(run: PairedRun) -> pl.DataFrame:
-    """Return ``pair`` and ``format`` where the names of the convolution kernels imply one."""
+    """Return ``pair`` and ``format`` where the names of convolution kernels imply the format."""
     name, conv = pl.col("name").str.to_lowercase(), pl.col("category") == "conv"
     turned = (pl.col("category") == "layout") & (pl.col("function") == "nchw_to_nhwc")
     last, first = ((conv & name.str.contains(one, literal=True)).any() for one in ("nhwc", "nchw"))

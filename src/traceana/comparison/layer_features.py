@@ -40,12 +40,12 @@ _ONEDNN: Final = re.compile(r"^_(?:mkl)(?:native)?(?:fused)?|(?:withbias|eager)$
 """TensorFlow's marks of operators that oneDNN runs: ``_MklNativeConv2DWithBias``."""
 _PART_OF_ANY: Final = "pointwise"
 """Pointwise operators occur in layers of any kind: a normalization that a framework composes of
-them is named after one."""
+them has the name of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a run. A feature that neither the trace nor its manifest has is None.
+    """One layer of a run. None: a feature in neither the trace nor its manifest.
 
     ``path`` is None for numbered names (``Conv2d_3``), which are in ``number``. Shapes are of one
     image, their axes sorted; ``weight`` is the number of elements of the weight, ``kernel`` its
@@ -80,8 +80,8 @@ class RunLayers:
 def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     """Return the layers of ``trace`` that have work, in the order of the model.
 
-    The order is that of ``model``, the trace's layer manifest, and of execution for what that does
-    not have (:func:`execution_order`).
+    The order is that of ``model``, the trace's layer manifest, and of execution for other layers
+    (:func:`execution_order`).
     """
     trace = with_names_of(trace, model)
     table = _folded(layers(trace, direction=True, model=model).frame)
@@ -96,9 +96,9 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     described = {} if model is None else paired(trace, model).layer_of
     positions = {label_of[row]: one.position for row, one in described.items()}
     order = execution_order(trace, label_of, positions)
-    taken = operands(trace)
-    weight = {label_of[row]: one for row, one in weights(taken, described).items()}
-    formats = {label_of[row]: one.memory_format for row, one in taken.items()}
+    recorded = operands(trace)
+    weight = {label_of[row]: one for row, one in weights(recorded, described).items()}
+    formats = {label_of[row]: one.memory_format for row, one in recorded.items()}
     rows = sorted(table.to_dicts(), key=lambda row: order.get(row["layer"], len(order)))
     batch = _batch([row["input_shape"] for row in rows])
     steps = max(trace.steps["number"].n_unique(), 1)
@@ -132,7 +132,7 @@ def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
 
 
 def _folded(passes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a layer of a table with one a layer and pass."""
+    """Return a table by layer and pass summed to one row per layer."""
     back = pl.col("direction").is_in(["dgrad", "wgrad", "backward"]).fill_null(False)
     return (
         passes.filter(pl.col("role") == "layer")
@@ -166,7 +166,7 @@ def _categories(trace: Trace, label_of: dict[int, str]) -> dict[str, str]:
 
 
 def _batch(shapes: list[str | None]) -> int | None:
-    """Return the first axis that most layers' inputs have; null where no shape is known."""
+    """Return the most frequent first extent of the layers' inputs, None without known shapes."""
     firsts = [first[0] for text in shapes if (first := _shape(text))]
     if not firsts:
         return None
@@ -182,7 +182,7 @@ def _shape(text: str | None) -> list[int] | None:
 
 
 def _per_image(text: str | None, batch: int | None) -> str | None:
-    """Return a shape without its batch, its axes sorted, so that memory layouts do not matter."""
+    """Return a shape without its batch, its axes sorted, independent of the memory layout."""
     shape = _shape(text)
     if not shape:
         return None
@@ -201,7 +201,7 @@ def _by_size(shape: Sequence[int]) -> str:
 
 
 def _common_prefix(labels: list[str]) -> int:
-    """Return how many leading parts all paths of more than that many parts have in common."""
+    """Return the number of leading parts common to all paths that have more parts than that."""
     paths = [_SEPARATOR.split(label) for label in labels]
     nested = [path for path in paths if len(path) > 1]
     if len(nested) < 2 or len(nested) * 2 < len(paths):
@@ -214,7 +214,7 @@ def _common_prefix(labels: list[str]) -> int:
 
 
 def _common_suffix(labels: list[str]) -> str:
-    """Return the number that all parts of all nested paths end in (``_1``), or an empty text.
+    """Return the suffix (``_1``) of all parts of all nested paths, or an empty text.
 
     TensorFlow appends it to each scope of a model that is built a second time.
     """
@@ -227,7 +227,7 @@ def _common_suffix(labels: list[str]) -> str:
 
 
 def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str | None]:
-    """Return the path that a person gave, or else the numbered name."""
+    """Return the path if it is not a default name, else the numbered name."""
     parts = _SEPARATOR.split(label)
     kept = parts[prefix:] if len(parts) > prefix else parts
     path = ".".join(kept)
@@ -241,13 +241,13 @@ def _named(label: str, type_: str | None, prefix: int) -> tuple[str | None, str 
 def execution_order(
     trace: Trace, label_of: Mapping[int, str], positions: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the place of each layer with work; ``label_of`` maps rows of ``layers`` to names.
+    """Return the position of each layer with work; ``label_of`` maps rows of ``layers`` to names.
 
-    A layer stands where half of the time of its forward work begins within the step, by the median
-    of the steps: what a scheduler runs ahead (casts, random numbers) or behind (moving averages)
-    is short. In a layer with convolutions or GEMMs only these count: transposing a weight, which
-    needs no image, may take longer. ``positions`` are those of a manifest and go before; a
-    layer that it does not have stands behind the one it ran behind.
+    Layers are ordered by the time in the step at which half of their forward work has begun, as
+    the median over the steps: work that a scheduler moves forward (casts, random numbers) or back
+    (moving averages) is short. In a layer with convolutions or GEMMs only these count, because
+    transposing a weight can take longer and run earlier. ``positions`` of a manifest come first; a
+    layer that is not in it comes after the layer that ran before it.
     """
     names = pl.DataFrame(
         {"layer": list(label_of), "label": list(label_of.values())},
@@ -293,14 +293,14 @@ def execution_order(
 
 
 def weights(
-    taken: Mapping[int, Operands], described: Mapping[int, ManifestLayer]
+    recorded: Mapping[int, Operands], described: Mapping[int, ManifestLayer]
 ) -> dict[int, tuple[tuple[int, ...], bool]]:
     """Return by row of ``layers`` the extents of its weight, and whether it is a parameter.
 
     ``described`` are the layers of a manifest. Without one the weight is that of the operators
-    (``taken``), where the second operand may be an activation.
+    (``recorded``), where the second operand may be an activation.
     """
-    found = {row: (tuple(one.weight), one.parameter) for row, one in taken.items() if one.weight}
+    found = {row: (tuple(one.weight), one.parameter) for row, one in recorded.items() if one.weight}
     for row, layer in described.items():
         if "weight" in layer.parameters:
             found[row] = (tuple(layer.parameters["weight"]), True)
@@ -308,7 +308,7 @@ def weights(
 
 
 class Type(NamedTuple):
-    """The common word for a type of layer, and its kind; None where it is in no vocabulary."""
+    """The common word for a type of layer, and its kind; None outside the vocabulary."""
 
     word: str
     kind: str | None
@@ -317,7 +317,7 @@ class Type(NamedTuple):
 def type_of(written: str | None) -> Type | None:
     """Return the type of the name ``written``: ``Conv2d``, ``conv2d``, ``aten::convolution``.
 
-    A name that is in no vocabulary is its own word; None without a name.
+    The word of a name outside the vocabulary is the name itself; None without a name.
     """
     if not written:
         return None
@@ -326,7 +326,7 @@ def type_of(written: str | None) -> Type | None:
 
 
 def plain_word(written: str) -> str:
-    """Return letters and digits of the last part of ``written``, in lower case."""
+    """Return the letters and digits of the last part of ``written``, in lower case."""
     return _NO_LETTER.sub("", _ONEDNN.sub("", written.rpartition("::")[2].lower()))
 
 

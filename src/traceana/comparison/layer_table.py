@@ -70,7 +70,7 @@ def _items(runs: Sequence[Run]) -> pl.DataFrame:
     rows = aligned(runs)
     for item, row in enumerate(rows):
         there = [(runs[at], row[at]) for at in sorted(row)]
-        seen = [run.layers.layers[one.place] for run, one in there]
+        seen = [run.layers.layers[one.index] for run, one in there]
         named = {
             "layer": seen[0].label,
             "type": next((layer.type for layer in seen if layer.type is not None), None),
@@ -143,7 +143,7 @@ class Member:
     ``confidence`` is None in the run that the others are aligned with.
     """
 
-    place: int
+    index: int
     confidence: float | None
 
 
@@ -156,8 +156,8 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
 
     The run with the most layers, or the first where pairs are forced, is the centre of a star: each
     other run is aligned with it. Layers that the centre does not have are paired by the alignments
-    of the runs that have them. The rows are in the order of the centre; another layer stands behind
-    the one it follows in its run. Raises :class:`~traceana.errors.BadPairsError`.
+    of the runs that have them. The rows are in the order of the centre; other layers come after
+    the layer before them in their run. Raises :class:`~traceana.errors.BadPairsError`.
     """
     layers = [run.layers for run in runs]
     forced = any(run.pairs is not None for run in runs)
@@ -170,28 +170,28 @@ def aligned(runs: Sequence[Run]) -> list[Row]:
         names = runs[centre].label, runs[at].label
         pairs = forced_pairs(runs[at].pairs, layers[centre], layers[at], names)
         found = align(layers[centre], layers[at], pairs)
-        of_place = {pair.b: of_centre[pair.a] for pair in found.pairs}
+        row_of = {pair.b: of_centre[pair.a] for pair in found.pairs}
         for pair in found.pairs:
             of_centre[pair.a][at] = Member(pair.b, pair.confidence)
-        alone = [place for place in range(len(layers[at].layers)) if place not in of_place]
+        alone = [index for index in range(len(layers[at].layers)) if index not in row_of]
         left[at] = _others(runs, at, alone, left)
-        for place in alone:
-            if place in left[at]:
-                of_place[place] = left[at][place]
+        for index in alone:
+            if index in left[at]:
+                row_of[index] = left[at][index]
                 continue
-            row = {at: Member(place, found.alone_b[place])}
-            behind = rows.index(of_place[place - 1]) + 1 if place else 0
+            row = {at: Member(index, found.alone_b[index])}
+            behind = rows.index(row_of[index - 1]) + 1 if index else 0
             rows.insert(behind, row)
-            of_place[place] = left[at][place] = row
+            row_of[index] = left[at][index] = row
     return rows
 
 
 def _others(
     runs: Sequence[Run], at: int, alone: list[int], left: dict[int, dict[int, Row]]
 ) -> dict[int, Row]:
-    """Put layers of run ``at`` that the centre lacks in rows that earlier runs have for theirs.
+    """Add layers of run ``at`` without a match in the centre to matching rows of earlier runs.
 
-    ``left`` has those by run and place; the rows are returned by place.
+    Return these rows by index; ``left`` has the rows of earlier runs by run and index.
     """
     found: dict[int, Row] = {}
     for other, rows in left.items():

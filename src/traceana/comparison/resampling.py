@@ -1,10 +1,10 @@
-"""Whether two sets of step times differ: bootstrap intervals, and permutations for small samples.
+"""Tests of the difference of two sets of step times: bootstrap intervals and permutation tests.
 
-The interval bounds the size of a difference, the permutation test decides whether there is one: it
+The interval bounds the size of a difference; the permutation test decides whether there is one. It
 is exact for samples of any size and distribution under exchangeability (Fisher 1935, Pitman 1937);
-the bootstrap of five steps is not. Both have to find a difference, so there is one decision: the p
-value is the larger of the two, and an interval whose p value is above the level's reaches to 0
-(:func:`agreeing`). The interval excludes 0 exactly where p is at most 1 - level.
+the bootstrap of five steps is not. A difference must be significant in both: the p value is the
+larger of the two, and an interval whose p value exceeds the level is extended to 0
+(:func:`agreeing`). The interval excludes 0 if and only if p is at most 1 - level.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Statistic = Literal["median", "mean"]
 SEED: Final = 20120930
 RESAMPLES: Final = 9999
 ROUNDS: Final = 1999
-"""The number of permutations that are drawn where enumeration would take more, and of resamples of
-many columns together."""
+"""The number of permutations that are drawn where there are more, and of resamples of many columns
+together."""
 
 _MOST_DRAWN: Final = 20_000_000
 _ROUNDING: Final = 1e-9
@@ -43,12 +43,12 @@ class Interval:
 
 
 def smallest_p(a: int, b: int) -> float:
-    """Return the least p value that samples of ``a`` and ``b`` steps can have, two-sided."""
+    """Return the smallest possible two-sided p value of samples of ``a`` and ``b`` steps."""
     return min(1.0, 2 / comb(a + b, a)) if a and b else 1.0
 
 
 def decided(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval, float]:
-    """Return the difference of two samples with its interval, and its p value, which agree."""
+    """Return the difference of two samples with its interval, and its p value, in agreement."""
     found, own = _bootstrapped(a, b, of, level)
     p = max(own, permutation_p(a, b, of))
     low, high = agreeing(np.array([found.low]), np.array([found.high]), np.array([p]), level)
@@ -56,16 +56,16 @@ def decided(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[Interval
 
 
 def agreeing(low: Floats, high: Floats, p: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return bounds that decide as the p values do: those beyond the level reach to 0.
+    """Return bounds in agreement with the p values: those above the level are extended to 0.
 
-    ``p`` is nowhere below the bootstrap's own.
+    ``p`` is never below the bootstrap's own.
     """
     beyond = p > alpha(level)
     return np.where(beyond, np.minimum(low, 0), low), np.where(beyond, np.maximum(high, 0), high)
 
 
 def alpha(level: float) -> float:
-    """Return the largest p value of a real difference."""
+    """Return the largest p value of a significant difference."""
     return 1 - level + _ROUNDING_OF_LEVEL
 
 
@@ -89,7 +89,7 @@ def _bootstrapped(a: Floats, b: Floats, of: Statistic, level: float) -> tuple[In
     found = statistic(second, of) - statistic(first, of)
     p = float(_own_p(drawn[:, None], np.array([found]), len(a), len(b), of)[0])
     if np.array_equal(first, second):
-        # Equal samples have no order of their own: the interval is symmetric.
+        # Equal samples have no canonical order: the interval is symmetric.
         high = (high - low) / 2
         low = -high
     return (Interval(-found, -high, -low) if turned else Interval(found, low, high)), p
@@ -110,7 +110,7 @@ def relative_interval(a: Floats, b: Floats, of: Statistic, level: float) -> tupl
 def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, Floats]:
     """Return the bounds of the interval of each column's difference of means, b less a, and its p.
 
-    ``a`` and ``b`` are steps by columns. Steps are drawn whole, so that all columns see the same
+    ``a`` and ``b`` are steps by columns. Whole steps are drawn, so that all columns have the same
     ones; otherwise as :func:`difference` does for means. p is 1 less the highest level whose
     interval excludes 0.
     """
@@ -118,7 +118,7 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
     low, high, p = np.zeros(columns), np.zeros(columns), np.ones(columns)
     if not columns:
         return low, high, p
-    first, second = (b, a) if (turned := _place(b) < _place(a)) else (a, b)
+    first, second = (b, a) if (turned := _sort_key(b) < _sort_key(a)) else (a, b)
     rng = np.random.default_rng(SEED)
     drawn = [
         rng.multinomial(len(one), np.full(len(one), 1 / len(one)), ROUNDS).astype(np.float64)
@@ -133,16 +133,16 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
         low[cut], high[cut] = _bounds(means, tail)
         p[cut] = _own_p(means, differences[cut], len(a), len(b), "mean")
     if len(first) == len(second):
-        # Columns that are equal in both have no order of their own: their intervals are symmetric.
+        # Columns equal in both runs have no canonical order: their intervals are symmetric.
         half = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
         low, high = np.where(np.isnan(half), low, -half), np.where(np.isnan(half), high, half)
     return (-high, -low, p) if turned else (low, high, p)
 
 
 def _bounds(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
-    """Return the values beyond which the part ``tail`` of each column lies, on either side.
+    """Return the quantiles ``tail`` and 1 - ``tail`` of each column.
 
-    They are values that were drawn: :func:`_own_p` counts them.
+    They are drawn values: :func:`_own_p` counts them.
     """
     last = len(drawn) - 1
     place = min(int(tail * last), last)
@@ -159,7 +159,7 @@ def _own_p(drawn: Floats, differences: Floats, a: int, b: int, of: Statistic) ->
     beyond = (drawn * sign <= 0).sum(axis=0)
     found = np.ones(len(differences))
     for count in np.unique(beyond[sign != 0]):
-        # The bound is above 0 where at least the place of the first value above 0 is reached.
+        # The bound is above 0 from the index of the first value above 0.
         tail = count / (len(drawn) - 1)
         if tail < 0.5:
             found[(beyond == count) & (sign != 0)] = 2 * _level_of(tail, a, b, of)
@@ -178,9 +178,9 @@ def _level_of(tail: float, a: int, b: int, of: Statistic) -> float:
 
 
 def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
-    """Return the two-sided p value of the difference: how many relabellings have one as large.
+    """Return the two-sided p value of the difference: the share of relabellings with one as large.
 
-    Of few steps many relabellings have the same medians: the means decide between those.
+    With few steps many relabellings have equal medians: these are ordered by the means.
     """
     (first, second), _ = _ordered(a, b)
     pooled = np.concatenate([first, second])
@@ -199,17 +199,17 @@ def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
 def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
     """Return a p value for each column of two samples, steps by columns.
 
-    They control the family-wise error: where no column differs, the chance that any p is below a
-    level is no more than the level (Westfall and Young 1993, step-down maxT, with Welch's t: each
-    column is held against the largest |t| of those that stand out no more than itself).
-    ``floor`` (ns) is added to each standard error, as variances add up: else many small columns
-    that hardly vary would have larger |t| by chance than any large one that differs (Tusher,
-    Tibshirani and Chu, "Significance analysis of microarrays", PNAS 2001). It has to be the same
-    however the steps are labelled.
+    They control the family-wise error: where no column differs, the probability that any p is below
+    a level is at most the level (Westfall and Young 1993, step-down maxT, with Welch's t: each
+    column is compared with the largest |t| of columns with no larger |t|).
+    ``floor`` (ns) is added to each standard error, in quadrature. Without it, many small columns
+    with little variance would have larger |t| by chance than a large column that differs (Tusher,
+    Tibshirani and Chu, "Significance analysis of microarrays", PNAS 2001). It must not depend on
+    the labels of the steps.
     """
     if not a.shape[1]:
         return np.zeros(0)
-    if _place(b) < _place(a):
+    if _sort_key(b) < _sort_key(a):
         a, b = b, a
     pooled = np.concatenate([a, b])
     pooled = pooled - pooled.mean(axis=0)
@@ -230,9 +230,10 @@ def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
 
 @lru_cache(maxsize=8)
 def relabellings(a: int, b: int) -> npt.NDArray[np.bool_]:
-    """Return which of the pooled steps are labelled a; the first row is the labelling of the data.
+    """Return which of the pooled steps are labelled a; the first row has the observed labels.
 
-    All of them where they are few, else :data:`ROUNDS` drawn from a fixed seed besides the first.
+    All labellings where they are few, else the first and :data:`ROUNDS` random ones, by a fixed
+    seed.
     """
     steps = a + b
     if comb(steps, a) <= ROUNDS:
@@ -270,14 +271,14 @@ def _welch(chosen: Floats, pooled: Floats, a: int, b: int, floor: float) -> Floa
 
 
 def _ordered(a: Floats, b: Floats) -> tuple[tuple[Floats, Floats], bool]:
-    """Return both samples in an order of their content, and whether they were swapped."""
+    """Return both samples ordered by their content, and whether they were swapped."""
     first, second = np.sort(a), np.sort(b)
     turned = (len(second), second.tolist()) < (len(first), first.tolist())
     return ((second, first) if turned else (first, second)), turned
 
 
 def _tail(a: int, b: int, of: Statistic, level: float) -> float:
-    """Return the part of the resamples that lies beyond a bound of the interval."""
+    """Return the share of the resamples beyond a bound of the interval."""
     tail = (1 - level) / 2
     if of == "median":
         return tail
@@ -287,8 +288,8 @@ def _tail(a: int, b: int, of: Statistic, level: float) -> float:
     return NormalDist().cdf(float(stdtrit(fewest - 1, tail)) * sqrt(fewest / (fewest - 1)))
 
 
-def _place(values: Floats) -> tuple[int, list[float], list[float]]:
-    """Return a key that orders two tables by content, whatever the order of their columns."""
+def _sort_key(values: Floats) -> tuple[int, list[float], list[float]]:
+    """Return a key that orders two tables by content, independent of the order of columns."""
     return len(values), np.sort(values.sum(axis=1)).tolist(), np.sort(values.sum(axis=0)).tolist()
 
 
@@ -298,8 +299,8 @@ def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Float
     if of == "mean":
         count = min(RESAMPLES, max(999, _MOST_DRAWN // size))
         return np.asarray(values[rng.integers(0, size, (count, size))].mean(axis=1))
-    # The k-th smallest of n places drawn alike is n times the k-th smallest of n uniform numbers,
-    # which is of a beta distribution: two numbers tell the two places in the middle.
+    # The k-th smallest of n uniform indices is n times the k-th smallest of n uniform numbers,
+    # which has a beta distribution: two numbers determine the two indices in the middle.
     below = (size + 1) // 2
     middle = rng.beta(below, size - below + 1, RESAMPLES)
     low = values[np.minimum((middle * size).astype(np.int64), size - 1)]
@@ -310,5 +311,5 @@ def _resampled(values: Floats, of: Statistic, rng: np.random.Generator) -> Float
 
 
 def statistic(values: Floats, of: Statistic) -> float:
-    """Return the median or the mean."""
+    """Return the median or the mean of ``values``."""
     return float(np.median(values) if of == "median" else values.mean())

@@ -38,7 +38,7 @@ _SUFFIXES: Final = frozenset(
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _Entry = tuple[str, str, int]
 Pairs = Mapping[str, str] | str | os.PathLike[str]
-"""Layers of one run on layers of another: a mapping of names, or a file of them."""
+"""Forced pairs of layers of two runs: a mapping of names, or a file of them."""
 
 
 def opened(
@@ -69,7 +69,7 @@ def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The runs that are compared: their paths and labels, and what was left out and why."""
+    """The compared runs: their paths and labels, and the runs left out with the reasons."""
 
     paths: tuple[Path, ...]
     labels: tuple[str, ...]
@@ -77,11 +77,11 @@ class Found:
 
 
 def runs_in(given: Sequence[Path]) -> Found:
-    """Return the runs of ``given``, a sweep or a folder of recorded runs standing for its runs.
+    """Return the runs of ``given``; a sweep or a folder of recorded runs is replaced by its runs.
 
-    Runs that failed or have no trace are left out. Runs that are all from such folders are labelled
-    by the values in which they differ (``batch=4``), others by their paths. Raises the errors of
-    :func:`traceana.runs.find_runs`.
+    Runs that failed or have no trace are left out. If all runs are from such folders, they are
+    labelled by the values in which they differ (``batch=4``), else by their paths. Raises the
+    errors of :func:`traceana.runs.find_runs`.
     """
     paths: list[Path] = []
     left_out: list[str] = []
@@ -120,10 +120,10 @@ def _differing_values(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def baselines_folder() -> Path:
-    """Return where baselines are: ``traceana/baselines`` in ``$XDG_DATA_HOME``.
+    """Return the folder of baselines: ``traceana/baselines`` in ``$XDG_DATA_HOME``.
 
-    Where that is unset, empty or no absolute path it is in ``~/.local/share``, as the XDG Base
-    Directory Specification has it.
+    Where that is unset, empty or not an absolute path, it is in ``~/.local/share``, by the XDG Base
+    Directory Specification.
     """
     configured = os.environ.get("XDG_DATA_HOME", "")
     home = (
@@ -135,7 +135,7 @@ def baselines_folder() -> Path:
 def resolved(given: Path) -> Path:
     """Return ``given`` where it exists, else the baseline of that name.
 
-    Raises :class:`~traceana.errors.NotFoundError`, which lists the baselines there are.
+    Raises :class:`~traceana.errors.NotFoundError`, which lists the saved baselines.
     """
     if given.exists():
         return given
@@ -149,10 +149,11 @@ def resolved(given: Path) -> Path:
 
 
 def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
-    """Keep ``trace`` under ``name``, with its layer manifest, in place of one of that name.
+    """Save ``trace`` under ``name``, with its layer manifest; return its bundle.
 
-    Returns its bundle. Raises :class:`~traceana.errors.CannotWriteError`, also on a name of other
-    characters than letters, digits, ``-`` and ``_``.
+    An existing baseline of that name is replaced. Raises
+    :class:`~traceana.errors.CannotWriteError`, also for a name with characters other than letters,
+    digits, ``-`` and ``_``.
     """
     if not _NAME.fullmatch(name):
         raise CannotWriteError(f"invalid baseline name {name!r}: use letters, digits, - and _ only")
@@ -165,7 +166,7 @@ def save_baseline(name: str, trace: Trace, model: Manifest | None) -> Path:
     try:
         beside.unlink(missing_ok=True)
     except OSError as error:
-        raise CannotWriteError(f"cannot replace {beside}: {error.strerror}") from error
+        raise CannotWriteError(f"cannot replace {beside} ({error.strerror}): delete it") from error
     return bundle
 
 
@@ -177,8 +178,8 @@ def forced_pairs(
 ) -> dict[int, int]:
     """Return the forced pairs, by the indices of the layers in ``a`` and ``b``.
 
-    ``names`` are those of the runs in errors. Raises :class:`~traceana.errors.BadPairsError`, with
-    the line, on an invalid pair, on a layer that a run does not have, and on one that is paired
+    ``names`` are the runs' names in errors. Raises :class:`~traceana.errors.BadPairsError`, with
+    the line, for an invalid pair, a layer that is not in the run, and a layer that is paired
     twice.
     """
     if given is None:
@@ -212,7 +213,9 @@ def _read(path: Path) -> list[_Entry]:
     except UnicodeDecodeError as error:
         raise BadPairsError(f"{path} is not text: write pairs as TOML or CSV") from error
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
+        raise UnreadableError(
+            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+        ) from error
     return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
 
 
@@ -257,7 +260,7 @@ def _toml(path: Path, text: str) -> list[_Entry]:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Return distinct short names of runs that are in ``paths``.
+    """Return distinct short names of the runs in ``paths``.
 
     They are the names of the files or folders without the suffixes of trace formats, or where two
     are equal the parts of all paths that differ. A path that occurs twice is numbered.
@@ -274,7 +277,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _differing_parts(paths: Sequence[Path]) -> list[str]:
-    """Return the paths without the parts that all of them begin or end with."""
+    """Return the paths without their common beginning and end."""
     parts = [[*path.parts[:-1], _stem(path)] for path in paths]
     shortest = min(map(len, parts)) - 1
     first = next((at for at in range(shortest) if len({p[at] for p in parts}) > 1), shortest)

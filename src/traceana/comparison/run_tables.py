@@ -19,7 +19,7 @@ RATIO: Final = "to_first"
 
 _WHOLE: Final = "totals of whole recordings"
 SGEMM: Final = ("fp32", "tf32")
-"""The operand types of SGEMM in BLAS; TF32 runs behind the same interface."""
+"""The operand types of SGEMM in BLAS; TF32 uses the same interface."""
 _KEYS: Final = ("direction", "host_memory")
 _FIGURES: Final = (
     *("count", "bytes", "mean_bytes", "bytes_per_s", "time_ns", "share", "exposed_ns"),
@@ -32,8 +32,8 @@ class Table:
     """One row per run and item.
 
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all
-    runs) and the columns ``keys``, which name the item; a run has no row for items that it lacks.
-    ``figures`` are the columns that are shown side by side, the most important first; ``time`` is
+    runs) and the columns ``keys``, which identify the item; a run has rows only for its own items.
+    ``figures`` are the columns shown side by side, the most important first; ``time`` is
     the basis of ``to_first``: each item's sum over that of the first run, null where that is 0.
     ``runs`` are the labels in their order.
     """
@@ -116,8 +116,10 @@ def table(
 def with_ratio(
     rows: pl.DataFrame, labels: Sequence[str], time: str, *, ratios: bool
 ) -> pl.DataFrame:
-    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`), null without
-    ``ratios``."""
+    """Return ``rows`` by run and item with ``to_first`` (see :class:`Table`).
+
+    It is null without ``ratios``.
+    """
     summed = rows.group_by(RUN, ITEM).agg(pl.col(time).sum().alias("_sum"))
     first = summed.filter(pl.col(RUN) == labels[0]).select(ITEM, pl.col("_sum").alias("_first"))
     known = (pl.col("_first") > 0) & ratios
@@ -140,12 +142,12 @@ def _together(figure: str, kind: pl.DataType) -> pl.Expr:
 
 
 def classes(runs: Sequence[Run]) -> Table:
-    """Return all work by category and part, as ``report`` has them."""
+    """Return all work by category and part, as in ``report``."""
     return work(runs, "class")
 
 
 def algorithms(runs: Sequence[Run]) -> Table:
-    """Return all work by category, and of convolutions by algorithm and pass."""
+    """Return all work by category, convolutions by algorithm and pass."""
     return work(runs, "algorithm")
 
 
@@ -179,7 +181,7 @@ def added(
     """Return the work of ``run`` by ``keys``, columns of its cells when they are ``prepared``.
 
     Columns: ``keys``, ``calls`` and ``time_ns`` (of the whole recording), ``step_calls`` and
-    ``step_ns`` (means over the measured steps, time rounded down; null where no step is marked),
+    ``step_ns`` (means over the measured steps, time rounded down; null without marked steps),
     ``share`` (of all work of the recording). Most time first.
     """
     figures = [pl.col("calls", "time_ns").sum()]
@@ -209,15 +211,15 @@ def marked(runs: Sequence[Run]) -> bool:
 
 
 def basis(runs: Sequence[Run]) -> tuple[str, str]:
-    """Return the columns of time and calls in which ``runs`` can be compared."""
+    """Return the columns of time and calls by which ``runs`` are compared."""
     return ("step_ns", "step_calls") if marked(runs) else ("time_ns", "calls")
 
 
 def comparable(runs: Sequence[Run]) -> bool:
     """Return whether ratios of :func:`basis` are meaningful.
 
-    They are for steps, and for recordings without steps that have the same number of kernels; other
-    recordings may hold different numbers of iterations.
+    They are for steps, and for recordings without steps with equal numbers of kernels; other
+    recordings may have different numbers of iterations.
     """
     if marked(runs):
         return True
@@ -248,8 +250,8 @@ def gemms(runs: Sequence[Run]) -> Table:
     The items are ``gemm`` (tile and layout as the name prints them, ``128x64_nn``), ``form``
     (``plain``, ``batched``, ``strided batched``, ``plain or batched``), ``precision``,
     ``library``; ``tile`` and ``gemm_layout`` are the parts of ``gemm``. Columns of figures: those
-    of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is one item
-    more: the rows of a run add up to all its work.
+    of :func:`traceana.comparison.run_tables.added` and ``to_first``. All other work is a further
+    item: the rows of a run add up to all its work.
     """
     return work(runs, "gemm", _without(runs, "GEMMs"))
 
@@ -275,9 +277,9 @@ def transfers(runs: Sequence[Run]) -> Table:
     """Return the copies by direction and host memory.
 
     Columns: ``direction``, ``host_memory``, then those of
-    :func:`traceana.analyze.transfers.transfers` from ``count`` on that do not depend on the machine
-    alone (``bytes_per_s`` is the bandwidth), and ``to_first``. The rows of a run are all
-    its copies.
+    :func:`traceana.analyze.transfers.transfers` from ``count`` on, without those of the machine
+    alone (``bytes_per_s`` is the bandwidth), and ``to_first``. The rows of a run are all its
+    copies.
     """
     parts = [(run.label, of_one(run.trace).frame.select(*_KEYS, *_FIGURES)) for run in runs]
     time, _ = basis(runs)

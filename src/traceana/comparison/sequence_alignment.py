@@ -1,8 +1,7 @@
 """Global alignment of two sequences with affine gaps (Gotoh 1982): the best one, and probabilities.
 
-Scores and penalties are integers, so that ties are ties and no rounding decides between them.
-A gap of one sequence may directly follow one of the other, in one order alone: the other order
-gives the same pairs.
+Scores and penalties are integers, so that ties are exact. A gap of one sequence may directly follow
+one of the other in one order only: the other order has the same pairs.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], i
     """Return the pairs (row, column) of the alignment with the highest score, and that score.
 
     ``scores`` has the score of each pair of row and column; rows and columns keep their order, and
-    each is in at most one pair. Time and memory are those of ``scores``; a row at a time is done by
-    numpy, the gap within the row by a running maximum.
+    each is in at most one pair. Time and memory are O(rows * columns); numpy computes a row at a
+    time, the gap within the row by a running maximum.
     """
     rows, columns = scores.shape
     from_match = np.zeros((rows + 1, columns + 1), dtype=np.int8)
@@ -67,7 +66,7 @@ def best_alignment(scores: Scores, gaps: Gaps) -> tuple[list[tuple[int, int]], i
 def _column_gaps(
     match: Scores, down: Scores, slope: Scores, gaps: Gaps
 ) -> tuple[Scores, npt.NDArray[np.int8]]:
-    """Return for each column the best score that ends in a gap of columns, and the state before."""
+    """Return the best score of each column that ends in a gap of columns, and the state before."""
     opened = np.maximum(match - gaps.open, down - gaps.change)
     reached = np.full_like(match, _IMPOSSIBLE)
     # Opening at column k and extending to j costs extend * (j - k - 1) more.
@@ -97,7 +96,7 @@ def _trace_back(state: int, tables: tuple[npt.NDArray[np.int8], ...]) -> list[tu
 def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
     """Return the probability of each pair, rows by columns.
 
-    Every alignment that :func:`best_alignment` chooses from is weighted by the exponential of
+    Every candidate of :func:`best_alignment` is weighted by the exponential of
     its score; ``scores`` are nats, ``gaps`` multiples of ``unit`` nats.
     """
     rows, columns = scores.shape
@@ -115,7 +114,7 @@ def posterior(scores: Matrix, gaps: Gaps, unit: float) -> Matrix:
     total = np.logaddexp(np.logaddexp(forward[rows, -1], down[-1]), along[-1])
 
     found = np.zeros_like(scores)
-    # What follows when a pair, a gap of rows, or a gap of columns ends here.
+    # The log weight after a pair, a gap of rows, or a gap of columns that ends here.
     after_match = np.full(columns + 1, _NEVER)
     after_match[-1] = 0.0
     after_rows = after_match.copy()

@@ -37,25 +37,25 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 OTHER: Final = "(other work)"
 """The row of all work other than GEMMs, or other than copies."""
 NO_TILE: Final = "(no tile)"
-"""``gemm`` of kernels whose name has neither a tile nor a layout."""
+"""``gemm`` of kernels without a tile and a layout in their name."""
 _STRIDED: Final = r"(?i)strided_?batched"
 _TENSILE: Final = r"^Cijk_"
 _TENSILE_POINTERS: Final = r"_G[BG](?:_|$)"
 
 
 def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
-    """Return the work of ``trace`` summed; ``step`` has the step of each row of the work.
+    """Return the summed work of ``trace``; ``step`` has the step of each row of the work.
 
     Work without a step is left out.
 
     Columns: ``step``, ``layer``, ``role``; ``category``, ``part``, ``direction`` (forward,
     backward, optimizer), ``pass`` (the same, or dgrad or wgrad), ``named_direction`` (that of
     the class); ``compiled`` (a compiled function launched it); ``kind``, ``copy_kind``;
-    ``copy`` and ``host_memory``, of copies the direction and host memory as of
+    ``copy`` and ``host_memory``, direction and host memory of copies by
     :func:`traceana.analyze.copies.copies`; of the class ``name``, ``precision``,
     ``tensor_core``, ``library``, ``tile``, ``gemm_layout``, ``batched``, ``function``,
-    ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of one of them is not
-    known).
+    ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of a copy is
+    unknown).
     """
     size = pl.col("bytes")
     keys = (*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
@@ -95,7 +95,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
 
 def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
-    """Return the work that has a ``step``, of copies with their direction and host memory."""
+    """Return the work with a ``step``; copies have their direction and host memory."""
     each = work(trace).with_columns(step.alias("step"), compiled(trace)).with_row_index("at")
     asked = copies(trace).select(pl.col("direction").alias("copy"), "host_memory")
     asked = asked.hstack(each.filter(pl.col("kind") == "memcpy").select("at"))
@@ -104,14 +104,14 @@ def _with_copies(trace: Trace, step: pl.Series) -> pl.DataFrame:
 
 
 def compiled(trace: Trace) -> pl.Series:
-    """Return for each row of the work whether ``torch.compile`` made the code that launched it."""
+    """Return for each row of the work whether code of ``torch.compile`` launched it."""
     rows = work(trace).select("op", "range")
     inside = _inside(trace.ops, "name", rows["op"]) | _inside(trace.ranges, "text", rows["range"])
     return inside.alias("compiled")
 
 
 def _inside(table: pl.DataFrame, name: str, rows: pl.Series) -> pl.Series:
-    """Return whether each of ``rows`` of ``table``, or one around it, is of compiled code."""
+    """Return whether each of ``rows`` of ``table``, or a parent, is compiled code."""
     text = pl.col(name).cast(pl.String)
     marks = text.str.contains(_FUNCTION, literal=True)
     for begin in _BEGINS:
@@ -132,9 +132,9 @@ def _inside(table: pl.DataFrame, name: str, rows: pl.Series) -> pl.Series:
 def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
     """Return ``cells`` (:func:`cells`) with the columns :data:`KEYS`.
 
-    ``algorithm`` and ``pass`` are those of convolutions. Of GEMMs ``gemm`` is the tile and
-    the layout of the operands as in the kernel's name (``128x64_nn``), and ``form`` is that of
-    :func:`form`; of copies ``direction`` and ``host_memory`` are those of ``transfers``.
+    ``algorithm`` and ``pass`` are those of convolutions. For GEMMs ``gemm`` is the tile and the
+    layout of the operands in the kernel's name (``128x64_nn``), and ``form`` is that of
+    :func:`form`. For copies ``direction`` and ``host_memory`` are those of ``transfers``.
     """
     if by == "algorithm":
         conv = pl.col("category") == "conv"
@@ -162,10 +162,10 @@ def keyed(cells: pl.DataFrame, by: Kind) -> pl.DataFrame:
 def form() -> pl.Expr:
     """Return whether a GEMM is ``plain``, ``batched``, ``strided batched``, or unknown.
 
-    ``plain or batched`` is a GEMM whose name and launch do not decide. ``strided batched`` follows
-    from the kernel's name: of Tensile's kernels, ``ProblemType.__str__`` marks only those that take
-    arrays of pointers (``_GB``) or groups (``_GG``). Kernels of other libraries that are called
-    ``batched`` may be strided nonetheless.
+    ``plain or batched`` is a GEMM whose name and launch are ambiguous. ``strided batched`` follows
+    from the kernel's name: Tensile's ``ProblemType.__str__`` marks only kernels with arrays of
+    pointers (``_GB``) or groups (``_GG``). Kernels of other libraries named ``batched`` may also
+    be strided.
     """
     name = pl.col("name")
     tensile = name.str.contains(_TENSILE) & ~name.str.contains(_TENSILE_POINTERS)

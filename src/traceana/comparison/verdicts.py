@@ -1,10 +1,9 @@
 """The verdict on a difference: faster, slower, same, inconclusive, or not enough steps.
 
-A difference is real where its interval excludes 0, which is where its p value is small
-(:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs are
-the *same* where the whole interval lies within that minimum. Everything else is *inconclusive*: a
-difference that is not proved is not proved to be absent (Altman and Bland, "Absence of evidence is
-not evidence of absence", BMJ 1995).
+A difference is faster or slower where its interval excludes 0, which is equivalent to a small p
+value (:mod:`traceana.comparison.resampling`), and it reaches the minimum relative change. Two runs
+are the *same* where the whole interval is within that minimum. Everything else is *inconclusive*
+(Altman and Bland, "Absence of evidence is not evidence of absence", BMJ 1995).
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "p": pl.Float64,
     "verdict": pl.String,
 }
-"""The columns of :func:`judged`, per step: mean calls and times, ``delta_ns`` (b less a) and the
-bounds of its interval, ``relative`` (delta over the time of a), ``of_step`` (delta over the device
-time of a's step), ``p`` (corrected for all rows of work together; rows that are compared with the
-step are tested one by one) and the verdict. Without enough steps bounds and ``p`` are null."""
+"""The columns of :func:`verdict_tables`, per step: mean calls and times, ``delta_ns`` (b less a)
+and the bounds of its interval, ``relative`` (delta over the time of a), ``of_step`` (delta over the
+device time of a's step), ``p`` (corrected for all rows of work together; rows relative to the step
+are tested one by one) and the verdict. Without enough steps bounds and ``p`` are null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """When a difference counts as real: the confidence level and the minimum relative change."""
+    """The confidence level and the minimum relative change of a difference."""
 
     level: float = CONFIDENCE_LEVEL
     minimum_effect: float = MINIMUM_EFFECT
     statistic: Statistic = "median"
 
     def enough(self, a: int, b: int) -> bool:
-        """Return whether so many steps per run can show any difference at this level."""
+        """Return whether ``a`` and ``b`` steps can show a difference at this level."""
         return min(a, b) >= FEWEST and smallest_p(a, b) <= self.alpha
 
     def least(self, a: float, b: float) -> float:
@@ -84,12 +83,12 @@ class Criteria:
 
     @property
     def alpha(self) -> float:
-        """The largest p value of a real difference."""
+        """The largest p value of a significant difference."""
         return alpha(self.level)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StatisticVerdict:
     """One statistic of the step times of both runs (ns), their difference and its verdict.
 
     ``interval`` and ``p`` are null without enough steps.
@@ -109,19 +108,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The wall time of the step in both runs; ``statistic`` is the one that decides."""
+    """The wall time of the step in both runs; ``statistic`` determines the verdict."""
 
-    median: Judged
-    mean: Judged
+    median: StatisticVerdict
+    mean: StatisticVerdict
     statistic: Statistic
 
     @property
-    def decides(self) -> Judged:
-        """The statistic that decides."""
+    def decides(self) -> StatisticVerdict:
+        """The statistic that determines the verdict."""
         return self.median if self.statistic == "median" else self.mean
 
     @property
-    def other(self) -> Judged:
+    def other(self) -> StatisticVerdict:
         """The other statistic."""
         return self.mean if self.statistic == "median" else self.median
 
@@ -131,23 +130,27 @@ class Step:
         return self.decides.verdict
 
 
-def judge_step(a: pl.Series, b: pl.Series, criteria: Criteria, *, alike: bool = False) -> Step:
+def step_verdict(a: pl.Series, b: pl.Series, criteria: Criteria, *, alike: bool = False) -> Step:
     """Return the wall times of the steps of two runs, with verdicts.
 
-    ``alike`` is True where both runs are one recording: the verdict is then ``same``, with any
+    ``alike`` is True where both runs are one recording: the verdict is then ``same`` for any
     number of steps.
     """
     x, y = a.to_numpy().astype(np.float64), b.to_numpy().astype(np.float64)
-    median = _judged(x, y, "median", criteria, alike=alike)
-    return Step(median, _judged(x, y, "mean", criteria, alike=alike), criteria.statistic)
+    median = _statistic_verdict(x, y, "median", criteria, alike=alike)
+    return Step(median, _statistic_verdict(x, y, "mean", criteria, alike=alike), criteria.statistic)
 
 
-def _judged(x: Floats, y: Floats, of: Statistic, criteria: Criteria, *, alike: bool) -> Judged:
+def _statistic_verdict(
+    x: Floats, y: Floats, of: Statistic, criteria: Criteria, *, alike: bool
+) -> StatisticVerdict:
     a, b = statistic(x, of), statistic(y, of)
     if not criteria.enough(len(x), len(y)):
-        return Judged(a, b, None, None, "same" if alike else "not enough steps")
+        return StatisticVerdict(a, b, None, None, "same" if alike else "not enough steps")
     interval, p = decided(x, y, of, criteria.level)
-    return Judged(a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b))
+    return StatisticVerdict(
+        a, b, interval, p, _verdict(interval, np.array_equal(x, y), criteria, a, b)
+    )
 
 
 def _verdict(
@@ -198,26 +201,26 @@ def mean_available(one: RunSteps) -> int:
     return int(one.frame["available_ns"].sum()) // one.count
 
 
-def judged(
-    things: Sequence[RowPairs], a: RunSteps, b: RunSteps, criteria: Criteria, *, alike: bool
+def verdict_tables(
+    groups: Sequence[RowPairs], a: RunSteps, b: RunSteps, criteria: Criteria, *, alike: bool
 ) -> list[pl.DataFrame]:
-    """Return :data:`SCHEMA` for each of ``things``, a row each of its rows.
+    """Return a table of :data:`SCHEMA` for each of ``groups``.
 
-    All p values are of one family, so that what is there twice (a row, and the change about it) has
-    one p value and one verdict. ``alike``: both runs are the same recording.
+    All p values are of one family, so that a row and its change have the same p value and verdict.
+    ``alike``: both runs are the same recording.
     """
-    x, y = (np.hstack([getattr(one, side).times for one in things]) for side in ("a", "b"))
+    x, y = (np.hstack([getattr(one, column).times for one in groups]) for column in ("a", "b"))
     enough = criteria.enough(len(x), len(y))
     mean = sum(int(one.frame["available_ns"].sum()) for one in (a, b)) / (len(x) + len(y))
     columns = x.shape[1]
     low = high = p = np.full(columns, np.nan)
     if enough:
-        of_step = np.concatenate([one.of_step for one in things])
+        of_step = np.concatenate([one.of_step for one in groups])
         p, low, high = _figures(
             x, y, of_step, criteria, NOISE_FLOOR * criteria.minimum_effect * mean
         )
     found, at = [], 0
-    for one in things:
+    for one in groups:
         cut = slice(at, at + len(one.of_step))
         at = cut.stop
         figures = pl.DataFrame(
@@ -251,7 +254,7 @@ def with_deltas(frame: pl.DataFrame, step_a: int) -> pl.DataFrame:
 def _figures(
     x: Times, y: Times, of_step: Flags, criteria: Criteria, floor: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the p value and the interval's bounds of each column; columns alike count once."""
+    """Return the p value and the interval's bounds of each column; equal columns count once."""
     both = np.vstack([x, y, of_step])
     distinct, back = np.unique(both, axis=1, return_inverse=True)
     back = back.reshape(-1)
@@ -268,7 +271,7 @@ def _figures(
 
 
 def _whole(bounds: Floats) -> Floats:
-    """Return the bounds in whole ns; what is beside 0 stays beside it."""
+    """Return the bounds in whole ns; a bound other than 0 stays other than 0."""
     rounded = bounds.round()
     return np.where((rounded == 0) & (bounds != 0), np.sign(bounds), rounded)
 
@@ -277,7 +280,7 @@ def _identical(one: RowPairs, *, always: bool) -> Flags:
     a, b = one.a.times, one.b.times
     if always or len(a) != len(b):
         return np.full(a.shape[1], always)
-    # Of a single step an equal time may be chance.
+    # For a single step an equal time may be chance.
     return np.asarray((a == b).all(axis=0) & (len(a) > 1))
 
 

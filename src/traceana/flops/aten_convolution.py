@@ -1,9 +1,9 @@
 """PyTorch's convolutions and gradients, from ``aten::conv2d`` down to the library that runs them.
 
-Each operator has its inputs in its own order. Traces of PyTorch before 2.1 have no scalar inputs:
-a convolution's stride and the mask of its gradients are missing. The node of its backward pass has
-the shape of its output, and the library's operators that ran inside a backward one are the
-gradients that were computed: these are the hints.
+Each operator has its own order of inputs. Traces of PyTorch before 2.1 have no scalar inputs: a
+convolution's stride and the mask of its gradients are missing. Hints replace them: the node of the
+backward pass has the shape of the output, and the library's operators inside a backward operator
+are the computed gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from traceana.flops.registry import operator
 
 @dataclass(frozen=True, slots=True)
 class ForwardInputs:
-    """The positions of a forward operator's inputs; ``None`` for an input that it does not take."""
+    """The positions of a forward operator's inputs; ``None`` for inputs that it does not have."""
 
     stride: int
     padding: int
@@ -97,7 +97,7 @@ _GROUPS_AT: Final = {
     "aten::cudnn_convolution_transpose": 6,
     "aten::miopen_convolution_transpose": 7,
 }
-"""Where transposed convolutions take their groups, which do not follow from their weight alone."""
+"""Positions of the groups of transposed convolutions, which the weight alone does not determine."""
 
 
 @operator(*FORWARD)
@@ -105,7 +105,7 @@ def convolution(call: Call) -> tuple[Cost, ...]:
     """Input, weight, bias, and stride, padding, dilation at the operator's own positions.
 
     Groups follow from the weight. Where the stride was not recorded, the shape of the output
-    (known from the backward pass) serves in its place.
+    (known from the backward pass) replaces it.
     """
     signature = FORWARD[call.name]
     conv = forward_extents(call, signature)
@@ -114,7 +114,7 @@ def convolution(call: Call) -> tuple[Cost, ...]:
 
 
 def forward_extents(call: Call, signature: ForwardInputs) -> Convolution:
-    """Return the convolution that the call is of."""
+    """Return the convolution of the call."""
     weight = call.shape(1, 3, 4, 5)
     rank = len(weight) - 2
     batch, channels, spatial = split(call.shape(0), rank)
@@ -192,7 +192,7 @@ def split(shape: Shape, rank: int) -> tuple[int, int, Shape]:
 
 
 def spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Return one value a dimension; a single value stands for all."""
+    """Return one value per dimension; a single value applies to all."""
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
@@ -258,10 +258,10 @@ WEIGHT_GRADIENTS: Final = (
 
 @operator(*BACKWARD)
 def backward(call: Call) -> tuple[Cost, ...]:
-    """Gradient of the output, input, weight, and the mask of the gradients that were wanted.
+    """Gradient of the output, input, weight, and the mask of the requested gradients.
 
-    The first layer's input needs no gradient: its mask says so. Where the mask was not recorded,
-    the operators that ran within serve in its place.
+    The mask excludes the gradient of the first layer's input. Where the mask was not recorded, the
+    operators inside replace it.
     """
     signature = BACKWARD[call.name]
     wanted = call.wanted
@@ -271,7 +271,7 @@ def backward(call: Call) -> tuple[Cost, ...]:
         raise UncountableError("output mask not recorded")
     conv = backward_extents(call, signature)
     size = call.size(signature.gradient)
-    # cuDNN's and older ones have no place for the bias.
+    # The masks of cuDNN's and older operators have no flag for the bias.
     of_input, of_weight, of_bias = (*wanted, False, False, False)[:3]
     parts: list[Cost] = []
     if of_input:
@@ -302,7 +302,7 @@ def backward_weight(call: Call) -> tuple[Cost, ...]:
 
 
 def backward_extents(call: Call, signature: BackwardInputs) -> Convolution:
-    """Return the convolution that the call computes gradients of."""
+    """Return the convolution of a call that computes its gradients."""
     transposed = signature.transposed
     if signature.transposed_at is not None:
         transposed = call.flag(signature.transposed_at)
@@ -334,9 +334,9 @@ def _convolution(
 
 
 OUTPUT: Final = "_output"
-"""Column: the shape of the result as JSON text, within one more list; null where not known."""
+"""Column: the shape of the result as JSON text, in a list of one; null where unknown."""
 WANTED: Final = "_wanted"
-"""Column: bit 0: the gradient of the input was computed, bit 1: that of the weight."""
+"""Column: bit 0: the gradient of the input was computed; bit 1: that of the weight."""
 
 _NODE: Final = r"Conv\w*Backward\d*$"
 
@@ -351,10 +351,10 @@ def with_hints(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(ops: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Join convolutions and the nodes of their backward pass by sequence number.
+    """Return the output shapes of convolutions, from backward nodes of the same sequence number.
 
-    A number that several nodes with different gradients have is ambiguous (threads count by
-    themselves): no hint.
+    Each thread has its own sequence numbers: a number of several nodes with different gradients is
+    ambiguous and gives no hint.
     """
     keys = ["process", "rank", "sequence"]
     names = ops.filter(pl.col("direction") == "backward").select(pl.col("name").unique())

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: its count, and PyTorch's operators and the libraries behind it."""
+"""Scaled dot-product attention: its count, and the operators of PyTorch and libraries."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
 from traceana.flops.registry import formula, operator
 
 Causal: TypeAlias = Literal["no", "top left", "bottom right"]
-"""Where the diagonal of a causal mask begins or ends."""
+"""The alignment of a causal mask's diagonal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The extents of one attention: batch, heads, sequence lengths, widths of a head.
 
-    ``key_heads`` may be fewer than ``heads`` (grouped-query attention): each is then used by
-    several heads of the query. ``causal`` is ``None`` where it was not recorded. Raises
-    :class:`UncountableError` where the heads do not divide.
+    ``key_heads`` may be fewer than ``heads`` (grouped-query attention): each key head is then used
+    by several query heads. ``causal`` is ``None`` where it was not recorded. Raises
+    :class:`UncountableError` where ``heads`` is not a multiple of ``key_heads``.
     """
 
     batch: int
@@ -43,7 +43,7 @@ class Attention:
 
     @property
     def masked(self) -> int | None:
-        """The scores that a causal mask leaves out; None where it is not known."""
+        """The scores outside a causal mask; None where the mask is unknown."""
         if self.causal is None:
             return None
         length = min(self.queries, self.keys)
@@ -52,15 +52,15 @@ class Attention:
             case "no":
                 return 0
             case "top left":
-                # Query i sees keys 0 to i: all of them from the last key on.
+                # Query i attends to keys 0 to i; queries after the last key attend to all keys.
                 kept += (self.queries - length) * self.keys
             case "bottom right":
-                # The last query sees all keys; what is before the first key sees none.
+                # The last query attends to all keys; queries before the first key to none.
                 kept += (self.keys - length) * self.queries
         return self.pairs - self.batch * self.heads * kept
 
     def skipped(self, each: int) -> int | None:
-        """Return ``each`` FLOPs for each of the masked scores; None where not known."""
+        """Return ``each`` FLOPs for each masked score; None where the mask is unknown."""
         return None if self.masked is None else each * self.masked
 
     def operands(self, size: int | None) -> tuple[Operand, Operand, Operand, Operand]:
@@ -82,11 +82,10 @@ def forward(attention: Attention, size: int | None) -> Cost:
     """2 · b · h · L · S · (E + Eᵥ): the products Q·Kᵀ and P·V.
 
     L·S scores of E multiply-accumulates each, L·Eᵥ outputs of S each, for every image and head.
-    The softmax between them is left out. Of causal attention this is the full square, as in
-    PyTorch's counter; the executed FLOPs beside it are those of the scores that the mask keeps,
-    L·(L + 1)/2 where L = S. (Kernels skip whole blocks and compute somewhat more.) Bytes: Q, K, V
-    read and the output written, the scores never leaving the chip (Dao et al., FlashAttention,
-    2022).
+    The softmax between them is left out. For causal attention this counts all scores, as in
+    PyTorch's counter; the executed FLOPs are those of the scores inside the mask, L·(L + 1)/2 where
+    L = S. (Kernels skip whole blocks and compute somewhat more.) Bytes: Q, K, V are read and the
+    output is written; the scores stay on the chip (Dao et al., FlashAttention, 2022).
     """
     each = 2 * (attention.width + attention.value_width)
     moved = compulsory(*attention.operands(size))
@@ -226,7 +225,7 @@ def _heads_last(call: Call, at: int, packed: int | None) -> Attention:
 
 
 def _causal(call: Call) -> Causal | None:
-    """Return whether the mask is causal, None where that was not recorded."""
+    """Return the causal mask, None where it was not recorded."""
     at = CAUSAL_AT[call.name]
     try:
         if "_efficient_attention_" in call.name and "scaled_dot" not in call.name:

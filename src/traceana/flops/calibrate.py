@@ -1,8 +1,8 @@
 """The rates of this machine's processor, measured on request.
 
-The rates that NumPy's library and its threads reach do not follow from a processor's name: they are
-measured: products of square float32 matrices and copies of a buffer that no cache holds, each the
-best of several. The result is kept in the cache folder under the processor's name.
+The rates of NumPy's library and its threads do not follow from a processor's name. Products of
+square float32 matrices and copies of a buffer larger than the caches are timed; the best of several
+runs counts. The result is kept in the cache folder under the processor's name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Kept(msgspec.Struct, frozen=True):
 def calibrated(*, again: bool = False) -> Peaks:
     """Return the measured peaks of this machine's processor; takes up to 5 s the first time.
 
-    ``again`` measures anew. A cache folder that cannot be written costs the reuse only.
+    ``again`` measures again. Without a writable cache folder the result is not kept.
     """
     processor, processors = processor_name(), _processors()
     file = _folder() / f"{_digest(f'{processor} {processors}')}.json"
@@ -78,7 +78,7 @@ def _gemm_rate() -> float:
             np.matmul(left, right, out=product)
             seconds = perf_counter() - before
             best = max(best, 2 * size**3 / max(seconds, 1e-9))
-            # The next is at most eight times as long.
+            # The next size takes at most eight times as long.
             if perf_counter() - start + 8 * seconds > _GEMM_SECONDS:
                 return best
     return best

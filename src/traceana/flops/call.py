@@ -37,10 +37,10 @@ class Call:
     """The inputs of one call, by position.
 
     ``shapes``: extents of each input, ``()`` for other types; ``types`` and ``scalars`` are
-    empty where the trace did not record them. What a trace records outside the call:
-    ``output`` is the shape of its result, ``wanted`` the gradients that were computed (input,
-    weight, bias), ``training`` whether statistics of the batch are used, ``window`` what is pooled
-    (or, of a local response normalization, how many channels) where that is an attribute.
+    empty where the trace did not record them. Recorded outside the call are ``output``, the shape
+    of its result; ``wanted``, the computed gradients (input, weight, bias); ``training``, whether
+    statistics of the batch are used; and ``window``, the pooling window (or the number of channels
+    of a local response normalization) where it is an attribute.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Call:
         output: Shape | None = None,
         wanted: tuple[bool, ...] | None = None,
     ) -> Call:
-        """Decode the JSON texts of a row of ``ops``.
+        """Return the call of a row of ``ops``, decoded from its JSON texts.
 
         Raises :class:`UncountableError` where the shapes are missing or are not lists of
         extents. Types and scalars that cannot be decoded count as not recorded.
@@ -89,12 +89,12 @@ class Call:
         )
 
     def has(self, position: int) -> bool:
-        """Return whether the input is a tensor that was given."""
+        """Return whether the input is a given tensor."""
         if not 0 <= position < len(self.shapes):
             return False
         if position < len(self.types):
             return is_tensor(self.types[position])
-        # Without types, a tensor of no dimensions looks like no tensor.
+        # Without types, a tensor without dimensions looks like a missing one.
         return bool(self.shapes[position])
 
     def shape(self, position: int, *ranks: int) -> Shape:
@@ -117,15 +117,15 @@ class Call:
         return tuple(shape for shape in entry if isinstance(shape, tuple))
 
     def tensors(self) -> tuple[int, ...]:
-        """Return the positions of the tensors that were given."""
+        """Return the positions of the given tensors."""
         return tuple(position for position in range(len(self.shapes)) if self.has(position))
 
     def elements(self, position: int) -> int:
-        """Return how many elements a tensor has."""
+        """Return the number of elements of a tensor."""
         return prod(self.shape(position))
 
     def size(self, position: int) -> int | None:
-        """Return the bytes of an element of a tensor; ``None`` where its type is not known."""
+        """Return the bytes of an element of a tensor; ``None`` where its type is unknown."""
         return element_size(self.types[position]) if position < len(self.types) else None
 
     def operand(self, position: int) -> Operand | None:
@@ -215,7 +215,7 @@ def _strings(text: str | None) -> tuple[str, ...]:
         return ()
 
 
-# Element types by the names that traces give them.
+# Element types by their names in traces.
 
 _BITS: Final[dict[str, int]] = {
     # Kineto prints C++ names, TensorFlow its own, and older PyTorch "long" for "long int".
@@ -266,7 +266,7 @@ _QUALIFIERS: Final = ("struct ", "class ", "c10::", "at::")
 NO_TENSOR: Final = frozenset(
     {"", "Scalar", "ScalarList", "GenericList", "Int", "Double", "Bool", "String", "Device"}
 )
-"""Types that traces record for inputs that are not tensors, or are not given."""
+"""Recorded types of inputs that are not tensors, or missing."""
 
 
 def plain(name: str) -> str:
@@ -288,10 +288,10 @@ def is_tensor(name: str) -> bool:
 
 
 def promoted(names: Iterable[str]) -> str | None:
-    """Return the type that an arithmetic operation on ``names`` gives; ``None`` if one is unknown.
+    """Return the result type of an arithmetic operation on ``names``; ``None`` if one is unknown.
 
-    The wider of two types, and any floating type before any integer one. Half precision of both
-    kinds gives ``float``, as in PyTorch.
+    It is the wider of two types; a floating type takes precedence over an integer one. float16 with
+    bfloat16 gives ``float``, as in PyTorch.
     """
     widest: str | None = None
     for name in map(plain, names):
@@ -306,7 +306,7 @@ def promoted(names: Iterable[str]) -> str | None:
 
 
 def floating(name: str) -> str:
-    """Return ``name``, or ``float`` for an integer type: what a quotient or an exponential is."""
+    """Return ``name``, or ``float`` for an integer type: the type of quotients and exponentials."""
     name = plain(name)
     return name if _ORDER.get(name, 0) >= _FIRST_FLOATING else "float"
 
@@ -326,7 +326,7 @@ class Window(msgspec.Struct):
 
 
 class DimensionNumbers(msgspec.Struct):
-    """Which dimension of a convolution's tensors is what."""
+    """The meaning of the dimensions of a convolution's tensors."""
 
     kernel_input_feature: int
     kernel_output_feature: int
@@ -340,7 +340,7 @@ class DimensionNumbers(msgspec.Struct):
 
 
 class Attributes(msgspec.Struct):
-    """What of ``attributes`` formulas need."""
+    """The ``attributes`` that formulas need."""
 
     window: Window | None = None
     dimension_numbers: DimensionNumbers | None = None
@@ -349,7 +349,7 @@ class Attributes(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """One instruction: its first two operands, its result, or the first of several."""
+    """One instruction: its first two operands and its first result."""
 
     target: str
     left: Shape
@@ -365,7 +365,7 @@ def decoded_instruction(
     output_type: str | None,
     attributes: str | None,
 ) -> Contraction:
-    """Decode the JSON texts of a row of ``instructions``; raises ``UncountableError``."""
+    """Return the operands and result of a row of ``instructions``; raises ``UncountableError``."""
     texts = (input_shapes, output_shape)
     if any(text is None or len(text) > _LONGEST_TEXT for text in texts):
         raise UncountableError("no shapes")

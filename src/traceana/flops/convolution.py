@@ -1,7 +1,7 @@
 """Convolutions: how their counts are derived, and how TensorFlow and XLA record them.
 
 Any rank: grouped, depthwise, dilated, transposed; forward and both gradients. PyTorch's operators
-each record their inputs in an order of their own: :mod:`traceana.flops.aten_convolution`.
+record their inputs in different orders: :mod:`traceana.flops.aten_convolution`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ class Convolution:
     """The extents of a convolution.
 
     ``input`` and ``output`` are the spatial extents of the layer's input and output, ``window``
-    the filter's. ``input`` is ``None`` where it is not known: only bytes need it, but for a
-    transposed convolution, in which input and output have changed places. ``stride`` and
-    ``dilation`` matter to the algorithms alone (:mod:`traceana.flops.executed`); ``None`` where
-    they are not known.
+    the filter's. ``input`` is ``None`` where unknown: only bytes need it, except for a transposed
+    convolution, where input and output are exchanged. Only the algorithms need ``stride`` and
+    ``dilation`` (:mod:`traceana.flops.executed`); ``None`` where unknown.
 
-    Raises :class:`UncountableError` on extents that are of no convolution.
+    Raises :class:`UncountableError` for invalid extents.
     """
 
     batch: int
@@ -56,7 +55,7 @@ class Convolution:
 
     @property
     def walked(self) -> Shape | None:
-        """The positions at which the window is laid: of the output, if transposed of the input."""
+        """The positions of the window: of the output, or of the input if transposed."""
         return self.input if self.transposed else self.output
 
     @property
@@ -69,7 +68,7 @@ class Convolution:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every input channel is a group of its own."""
+        """Whether every input channel is a separate group."""
         return self.groups > 1 and self.groups == self.in_channels
 
     @property
@@ -99,12 +98,12 @@ def _image(batch: int, channels: int, spatial: Shape | None, size: int | None) -
 def forward(conv: Convolution, size: int | None, bias: bool = False) -> Cost:
     """2 · N · K · P · Q · (C/g) · R · S: each output is a sum over its window and input channels.
 
-    Each of the N·K·P·Q outputs takes (C/g)·R·S multiply-accumulates, in any number of spatial
-    dimensions. Taps that fall on the padding count: a GEMM executes them. Stride and dilation
-    change P and Q alone. Of a transposed convolution each *input* is multiplied with the whole
-    window, and P·Q are the input's extents. A bias is where the sum starts: it adds no operation,
-    and its K elements are read. This is O(K·C·R·S·N·H·W) of Kim et al. (ISPASS 2017), and what
-    PyTorch's counter gives.
+    Each of the N·K·P·Q outputs needs (C/g)·R·S multiply-accumulates, in any number of spatial
+    dimensions. Taps on the padding count: a GEMM executes them. Stride and dilation change only P
+    and Q. In a transposed convolution each *input* is multiplied with the whole window, and P·Q are
+    the input's extents. A bias is the initial value of the sum: it adds no operation, and its K
+    elements are read. This is O(K·C·R·S·N·H·W) of Kim et al. (ISPASS 2017), and equal to PyTorch's
+    counter.
     """
     weights, biases = Operand(conv.weights, size), Operand(conv.out_channels, size)
     moved = compulsory(
@@ -115,9 +114,9 @@ def forward(conv: Convolution, size: int | None, bias: bool = False) -> Cost:
 
 @formula("convolution.dgrad")
 def dgrad(conv: Convolution, size: int | None) -> Cost:
-    """2 · N · K · P · Q · (C/g) · R · S: the forward pass's multiply-accumulates, run backward.
+    """2 · N · K · P · Q · (C/g) · R · S: the multiply-accumulates of the forward pass.
 
-    y += w·x makes dx += w·dy: one multiply-accumulate for each of the forward pass's. Reads the
+    y += w·x gives dx += w·dy: one multiply-accumulate for each of the forward pass. Reads the
     gradient of the output and the weights, writes the gradient of the input.
     """
     moved = compulsory(
@@ -128,11 +127,11 @@ def dgrad(conv: Convolution, size: int | None) -> Cost:
 
 @formula("convolution.wgrad")
 def wgrad(conv: Convolution, size: int | None) -> Cost:
-    """2 · N · K · P · Q · (C/g) · R · S: the forward pass's multiply-accumulates, once more.
+    """2 · N · K · P · Q · (C/g) · R · S: the multiply-accumulates of the forward pass.
 
-    y += w·x makes dw += x·dy: one multiply-accumulate for each of the forward pass's. With groups
-    a filter meets the C/g channels of its own group only; PyTorch's counter takes all C there and
-    is g times too large. Reads the input and the gradient of the output, writes the weights'.
+    y += w·x gives dw += x·dy: one multiply-accumulate for each of the forward pass. A filter uses
+    only the C/g channels of its own group; PyTorch's counter counts all C, g times too many. Reads
+    the input and the gradient of the output, writes the gradient of the weights.
     """
     moved = compulsory(
         conv.input_operand(size), conv.output_operand(size), Operand(conv.weights, size)
@@ -144,8 +143,8 @@ def wgrad(conv: Convolution, size: int | None) -> Cost:
 def bias_grad(conv: Convolution, size: int | None) -> Cost:
     """N · K · P · Q: the gradient of the output is summed over images and positions.
 
-    One addition an element. Reads the gradient of the output, writes K sums. P·Q are the output's
-    extents, for transposed convolutions too.
+    One addition per element. Reads the gradient of the output, writes K sums. P·Q are the output's
+    extents, also for transposed convolutions.
     """
     if conv.output is None:
         raise UncountableError("output spatial size unknown")
@@ -177,8 +176,8 @@ def transposed_extent(
 
 
 # TensorFlow's operators: images [N, H, W, C] or [N, C, H, W], filters [R, S, C/g, K]. TensorFlow
-# records no attributes: a forward convolution needs the shape of its output beside the call
-# (`Call.output`); the inputs of a gradient are enough.
+# records no attributes: a forward convolution needs the shape of its output from outside the call
+# (`Call.output`); for a gradient the inputs suffice.
 
 _BIASED: Final = frozenset(
     {"_FusedConv2D", "_MklNativeFusedConv2D", "_MklNativeConv2DWithBias", "_MklFusedConv2D"}
@@ -187,7 +186,7 @@ _BIASED: Final = frozenset(
 
 @operator("Conv2D", "Conv3D", "_MklNativeConv2D", "_MklNativeConv3D", *sorted(_BIASED))
 def tf_convolution(call: Call) -> tuple[Cost, ...]:
-    """Image, filter, and a bias; the output's shape from beside the call."""
+    """Image, filter, and a bias; the output's shape is recorded outside the call."""
     convolution = _tf_extents(call.shape(0), call.result(), call.shape(1, 4, 5))
     return (forward(convolution, call.size(0), call.name in _BIASED),)
 
@@ -215,7 +214,7 @@ def tf_convolution_input(call: Call) -> tuple[Cost, ...]:
 def tf_convolution_filter(call: Call) -> tuple[Cost, ...]:
     """Image, the filter's extents as values, the output's gradient.
 
-    The output of this operator is the filter's gradient: its shape comes from beside the call.
+    The output of this operator is the filter's gradient: its shape is recorded outside the call.
     """
     convolution = _tf_extents(call.shape(0), call.shape(2), call.result(4, 5))
     return (wgrad(convolution, call.size(0)),)
@@ -223,7 +222,7 @@ def tf_convolution_filter(call: Call) -> tuple[Cost, ...]:
 
 @operator("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative")
 def tf_depthwise(call: Call) -> tuple[Cost, ...]:
-    """Image, filter [R, S, C, multiplier]; the output's shape from beside the call."""
+    """Image, filter [R, S, C, multiplier]; the output's shape is recorded outside the call."""
     convolution = _tf_depthwise_extents(call.shape(0, 4), call.result(4), call.shape(1, 4))
     return (forward(convolution, call.size(0), call.name.startswith("_Fused")),)
 
@@ -285,7 +284,7 @@ def _tf_split(shape: Shape, channels: int, rank: int) -> tuple[int, int, Shape, 
     """Return batch, channels, spatial extents, and whether the channels come last.
 
     The layout is an attribute, which is not recorded: it follows from the filter's channels. Where
-    both would do, the channels are last, as TensorFlow has them by default.
+    both layouts match, the channels are last, TensorFlow's default.
     """
     if len(shape) != rank + 2:
         raise UncountableError("rank mismatch of input and filter")
@@ -303,11 +302,11 @@ _LONGEST_STEP: Final = 1 << 31
 
 
 def as_written(of: Contraction) -> Contraction:
-    """Return a forward convolution with its image and its weight in their places.
+    """Return a forward convolution with image and weight as first and second operand.
 
-    XLA puts the smaller of both in the window's place, and mirrors the window then. So may be that
-    of a transposed convolution: one without a stride, which does not dilate its image, is not
-    distinguished from it.
+    XLA uses the smaller of both as the window; if it exchanges them, it mirrors the window. The
+    window of a transposed convolution may also be mirrored: one without a stride, which does not
+    dilate its image, cannot be distinguished.
     """
     window, numbers = of.attributes.window, of.attributes.dimension_numbers
     if window is None or numbers is None or not window.reversal or not all(window.reversal):
@@ -340,22 +339,21 @@ def as_written(of: Contraction) -> Contraction:
 
 @formula("hlo.convolution")
 def hlo_convolution(of: Contraction) -> Count:
-    """2 · N · K · positions · C, a convolution as its dimension numbers say.
+    """2 · N · K · positions · C, by the dimension numbers of the convolution.
 
-    N and K are the batch and the features of the output, C the input features that one of them
-    sums: the kernel's input features, which is what a feature group has. Groups of the batch, as
-    the weight's gradient of a grouped convolution has them, make N smaller and nothing else. The
-    positions are, in each spatial dimension, the product of the output's and the window's extent:
-    every window counts whole, also where it lies on padding, as in PyTorch's counter. (XLA's own
-    analysis leaves those out.)
+    N and K are the batch and the features of the output, C the input features summed for one of
+    them: the kernel's input features, those of one feature group. Batch groups (in the weight
+    gradient of a grouped convolution) only make N smaller. The positions in each spatial dimension
+    are the product of the output's and the window's extent: every window counts whole, also on
+    padding, as in PyTorch's counter. (XLA's own analysis leaves the padding out.)
 
-    In a dimension with base dilation the windows are full of the zeros between the input's
-    elements. There the positions are those at which an element lies. Of a transposed convolution
-    and of the gradient of a strided one's input, each element meets each of the window's, so that
-    they are the input's extent times the window's; of the gradient of a transposed convolution's
-    weight, where the window is larger than the output, each element meets each of the output's.
-    Where there are strides as well, they are counted one by one: so XLA writes groups as a
-    dimension of g positions with one element each, by base dilation g and stride g - 1.
+    In a dimension with base dilation the windows contain the zeros between the input's elements,
+    and only positions with an element count. In a transposed convolution, and in the input gradient
+    of a strided one, each element is multiplied with each element of the window: the positions are
+    the input's extent times the window's. In the weight gradient of a transposed convolution, where
+    the window is larger than the output, each element is multiplied with each element of the
+    output. With strides as well, the positions are counted one by one: XLA writes groups as a
+    dimension of g positions with one element each, with base dilation g and stride g - 1.
     """
     window, numbers = of.attributes.window, of.attributes.dimension_numbers
     if window is None or numbers is None:
@@ -399,9 +397,9 @@ def hlo_library_convolution(of: Contraction) -> Count:
     """2 · |y| · |w| / K, a convolution or one of its gradients by cuDNN, MIOpen or oneDNN.
 
     x, w and y are the forward convolution's input, weight and output, K its output features:
-    each element of y is a sum over all that w has for one feature. XLA keeps the forward
-    convolution's dimension numbers in all three routines: the gradient of the input takes y's
-    gradient and w, that of the weight takes x and y's gradient.
+    each element of y is a sum over all elements of w for one feature. XLA keeps the forward
+    convolution's dimension numbers in all three routines. The operands of the input gradient are
+    y's gradient and w, those of the weight gradient x and y's gradient.
     """
     output, weight = of.output, of.right
     if of.target.startswith("__cudnn$convBackwardInput"):

@@ -1,7 +1,7 @@
-"""What a formula returns: floating-point operations and compulsory bytes, or a refusal.
+"""The result of a formula: floating-point operations and compulsory bytes, or a refusal.
 
-One multiply-accumulate is two floating-point operations. Bytes are compulsory ones: each operand
-read once and each result written once, as if the cache held everything in between.
+One multiply-accumulate is two floating-point operations. Bytes are compulsory: each operand is read
+once and each result written once, as with an unlimited cache.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Final, Literal, TypeAlias
 Shape: TypeAlias = tuple[int, ...]
 
 Part = Literal["forward", "backward", "dgrad", "wgrad", "bias_grad"]
-"""What of a layer's work: ``dgrad`` is the gradient of its input, ``wgrad`` of its weight,
-``bias_grad`` of its bias; ``backward`` is that of an operator that has no weight."""
+"""Parts of a layer's work: ``dgrad`` is the gradient of its input, ``wgrad`` of its weight,
+``bias_grad`` of its bias; ``backward`` is the gradient of an operator without a weight."""
 
 LARGEST: Final = 2**63 - 1
-"""Counts stand in int64 columns."""
+"""Counts are int64 columns."""
 
 
 class UncountableError(Exception):
     """The cost of a call cannot be computed; the message has the reason.
 
-    Raised within formulas and caught where they are called: it never reaches a user.
+    Raised in formulas and caught by their callers: users never see it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no cost: one line, fit for a table, without any text from the trace."""
+    """The reason without a cost: one line for a table, without text from the trace."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call, or one part of it, computes and must move.
+    """The FLOPs and compulsory bytes of a call, or of a part of it.
 
     ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
-    or an operand's shape is not known. ``formula`` names the entry of
-    :data:`traceana.flops.registry.FORMULAS` with its derivation. ``skipped`` counts those
-    of ``flops`` that a mask makes unnecessary, ``None`` where it is not known whether there is one.
+    or an operand's shape is unknown. ``formula`` is the key of its derivation in
+    :data:`traceana.flops.registry.FORMULAS`. ``skipped`` counts those of ``flops`` that a mask
+    makes unnecessary, ``None`` where the mask is unknown.
     """
 
     kind: str
@@ -58,9 +58,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that is read or written: how many elements, of how many bytes each.
+    """A tensor that is read or written: number of elements, and bytes of each.
 
-    ``elements`` is ``None`` where its shape is not known, ``size`` where its type is not.
+    ``elements`` is ``None`` where its shape is unknown, ``size`` where its type is unknown.
     """
 
     elements: int | None
@@ -73,7 +73,7 @@ class Operand:
 
 
 def compulsory(*operands: Operand | None) -> int | None:
-    """Return the bytes of all ``operands`` that are there, ``None`` if any of them is unknown."""
+    """Return the bytes of all given ``operands``, ``None`` if any of them is unknown."""
     total = 0
     for operand in operands:
         if operand is None or operand.elements == 0:
@@ -108,14 +108,14 @@ def per_element(
     """Return the cost of ``operations`` for each of ``elements``, moving ``operands`` once each.
 
     An arithmetic operation, a comparison or an elementary function (exp, log, tanh, erf, square
-    root, power) of one element is one operation; a selection, a copy or a random number is none.
+    root, power) of one element is one operation; a selection, a copy or a random number counts 0.
     """
     return Cost(kind, part, elements * operations, compulsory(*operands), formula)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """``tensors``, of a convolution: the elements of input, weight and output, sorted."""
+    """The FLOPs of an instruction; ``tensors``: sorted element counts of a convolution."""
 
     flops: int
     formula: str

@@ -1,7 +1,7 @@
-"""Elementwise functions: what each computes, how many operations an element, and its operators.
+"""Elementwise functions: their expressions, operations per element, and operators.
 
 An arithmetic operation, a comparison or an elementary function (exp, log, tanh, erf, square root,
-power, reciprocal) of one element is one operation; constants are folded beforehand.
+power, reciprocal) of one element is one operation; constants are folded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = Literal["same", "floating", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One elementwise function: its kind, operations an element, and the type of its result."""
+    """One elementwise function: its kind, operations per element, and the type of its result."""
 
     name: str
     kind: str
@@ -83,7 +83,7 @@ _TABLE: Final = (
     Function("hardsigmoid", "activation", 4, "min(max(x + 3, 0), 6) / 6"),
     Function("hardsigmoid_backward", "activation", 3, "dy / 6 within (-3, 3)"),
     Function("bias_add", "bias", 1, "x + b of the channel"),
-    Function("dropout", "dropout", 2, "x · mask · 1/(1 - p); drawing the mask is no operation"),
+    Function("dropout", "dropout", 2, "x · mask · 1/(1 - p); drawing the mask is not counted"),
     Function("dropout_backward", "dropout", 2, "dy · mask · 1/(1 - p)"),
 )
 
@@ -96,12 +96,12 @@ for _one in _TABLE:
     }.get(_one.operations, f"{_one.operations} operations")
     declare(
         _one.formula,
-        f"{_times} an element: {_one.expression}.\n\nReads each operand, writes the result.",
+        f"{_times} per element: {_one.expression}.\n\nReads each operand, writes the result.",
     )
 
 
 # Function by operator, without namespace; each is registered with and without the trailing "_"
-# of the form that works in place.
+# of the in-place form.
 _FUNCTION_OF: Final[dict[str, str]] = {
     **dict.fromkeys(("add",), "add"),
     **dict.fromkeys(("sub", "rsub"), "sub"),
@@ -177,14 +177,14 @@ def clamp(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::gelu", "aten::gelu_")
 def gelu(call: Call) -> tuple[Cost, ...]:
-    """A tensor, and the way of approximation: that by tanh takes more where it is recorded."""
+    """A tensor, and the approximation: tanh, where recorded, needs more operations."""
     by_tanh = len(call.scalars) > 1 and "tanh" in call.scalars[1]
     return (_cost(call, FUNCTIONS["gelu_tanh" if by_tanh else "gelu"]),)
 
 
 @operator("aten::native_dropout", "aten::_fused_dropout")
 def dropout(call: Call) -> tuple[Cost, ...]:
-    """A tensor; the result and a mask of a byte an element are written."""
+    """A tensor; the result and a mask of a byte per element are written."""
     elements = call.elements(0)
     image = call.operand(0)
     function = FUNCTIONS["dropout"]
@@ -220,7 +220,7 @@ def _result_size(call: Call, function: Function, tensors: tuple[int, ...]) -> in
         return call.size(0)
     if call.name == "aten::where":
         tensors = tensors[1:] or tensors
-    # A tensor of no dimensions does not widen the others.
+    # A tensor without dimensions does not widen the others.
     deciding = [one for one in tensors if call.shape(one)] or list(tensors)
     if any(one >= len(call.types) for one in deciding):
         return None
@@ -259,7 +259,7 @@ _FOREACH_FUNCTION_OF: Final[dict[str, str]] = {
 
 @operator(*(f"aten::_foreach_{plain}{end}" for plain in _FOREACH_FUNCTION_OF for end in ("", "_")))
 def foreach(call: Call) -> tuple[Cost, ...]:
-    """Lists of tensors of equal shapes; their type is not recorded, so bytes are not known."""
+    """Lists of tensors of equal shapes; their type is not recorded, so bytes are unknown."""
     plain = call.name.removeprefix("aten::_foreach_").removesuffix("_")
     function = FUNCTIONS[_FOREACH_FUNCTION_OF[plain]]
     elements = sum(prod(shape) for shape in call.tensor_list(0))
@@ -310,7 +310,7 @@ _TF_FUNCTION_OF: Final[dict[str, str]] = {
 
 @operator(*_TF_FUNCTION_OF)
 def tf_elementwise(call: Call) -> tuple[Cost, ...]:
-    """All tensors, broadcast together; of BiasAdd an image and its channels' biases."""
+    """All tensors, broadcast together; for BiasAdd an image and its channels' biases."""
     function = FUNCTIONS[_TF_FUNCTION_OF[call.name]]
     tensors = call.tensors()
     shapes = [call.shape(position) for position in tensors] or [call.shape(0)]

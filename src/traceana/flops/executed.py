@@ -1,4 +1,4 @@
-"""What a convolution algorithm executes, which a direct convolution does not: GEMM, FFT, Winograd.
+"""FLOPs that convolution algorithms execute: direct, GEMM, FFT, Winograd.
 
 Figure 9 (c) of Kim et al. (ISPASS 2017): floating-point operations by layer and algorithm.
 """
@@ -43,11 +43,11 @@ NOTHING: Final = Operations()
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What an algorithm executes for one convolution in one direction.
+    """The operations of an algorithm for one convolution in one direction.
 
-    The transforms are those of the two operands and of the result of that direction: of a forward
-    pass input, filter and output. ``workspace`` is the memory in bytes that holds the transformed
-    (or expanded) tensors, ``None`` where no formula exists. ``formula`` names the entry of
+    The transforms are those of the two operands and the result of that direction (for a forward
+    pass input, filter and output). ``workspace`` is the memory in bytes of the transformed (or
+    expanded) tensors, ``None`` without a formula. ``formula`` is a key of
     :data:`traceana.flops.registry.FORMULAS`.
     """
 
@@ -74,7 +74,7 @@ class Executed:
 def executed(
     conv: Convolution, algorithm: str, direction: Direction = "fprop", *, size: int = 4
 ) -> Executed | Refusal:
-    """Return what ``algorithm`` executes for ``conv`` in ``direction``, or why it cannot run it.
+    """Return the operations of ``algorithm`` for ``conv`` in ``direction``, or the refusal.
 
     ``size`` is the bytes of an element of expanded and transformed tensors.
     """
@@ -93,11 +93,11 @@ def executed(
 
 @formula("executed.direct")
 def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
-    """One multiplication and one addition for each of N·K·P·Q·(C/g)·R·S: no transform.
+    """One multiplication and one addition for each of N·K·P·Q·(C/g)·R·S, without transforms.
 
-    Direct, implicit GEMM and implicit precomputed GEMM alike (Chetlur et al., cuDNN, 2014: the
-    expanded operand is made tile by tile on the chip). Tiles of the matrix product that hang over
-    its edge execute more, which follows from the kernel's name alone; they are not counted.
+    The count is the same for direct, implicit GEMM and implicit precomputed GEMM (Chetlur et al.,
+    cuDNN, 2014: the expanded operand is made tile by tile on the chip). Tiles of the matrix product
+    that extend over its edge execute more; this is not counted.
     """
     workspace = None if algorithm == "implicit_precomp_gemm" else 0
     return Executed(algorithm, direction, _product(conv), "executed.direct", workspace=workspace)
@@ -105,10 +105,10 @@ def direct(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
 
 @formula("executed.explicit_gemm")
 def explicit_gemm(conv: Convolution, direction: Direction, algorithm: str, size: int) -> Executed:
-    """As direct; the input is expanded to a matrix of C·R·S rows and N·P·Q columns first.
+    """As direct; first the input is expanded to a matrix of C·R·S rows and N·P·Q columns.
 
-    Chellapilla et al. (2006). The workspace is that matrix for all images, as cuDNN keeps it;
-    Caffe expands one image at a time and needs an Nth. The expansion moves and computes nothing.
+    Chellapilla et al. (2006). The workspace is this matrix for all images, as in cuDNN; Caffe
+    expands one image at a time and needs 1/N of it. The expansion only copies.
     """
     columns = conv.batch * prod(conv.walked or ())
     rows = conv.in_channels * prod(conv.window)
@@ -158,35 +158,35 @@ FILTERINGS: Final[Mapping[tuple[int, int], Filtering]] = {
         Filtering(5, 5, Operations(50, 53), Operations(28, 28), Operations(12, 23)),
     )
 }
-"""The filterings of cuDNN's kernels, F(2, 3) and F(4, 3) as Lavin and Gray count them. All follow
-from the matrices of the points 0, ±1, ±2, ±½ …, whose rows and columns of ±p share their
-halves; a test derives the matrices and counts them again."""
+"""The filterings of cuDNN's kernels, F(2, 3) and F(4, 3) as counted by Lavin and Gray. The counts
+are those of the matrices of the points 0, ±1, ±2, ±½ …, whose rows and columns of ±p share their
+halves; a test derives the matrices and counts the operations."""
 
 FUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 2}
-"""Outputs a tile side of the fused kernels, by the filter's side: F(2x2, 3x3), Lavin and Gray's
-first. cuDNN does not document its own."""
+"""Outputs per tile side of the fused kernels, by the filter's side: F(2x2, 3x3), the first of Lavin
+and Gray. cuDNN does not document its tiles."""
 
 NONFUSED_OUTPUTS: Final[Mapping[int, int]] = {3: 4, 5: 5}
-"""The same of the non-fused kernels: F(4x4, 3x3) and F(5x5, 5x5), after the names of cuDNN's
-(``winogradForwardData4x4``, and ``…9x9_5x5`` for tiles of 9 x 9 and filters of 5 x 5)."""
+"""Outputs per tile side of the non-fused kernels: F(4x4, 3x3) and F(5x5, 5x5), by the names of
+cuDNN's kernels (``winogradForwardData4x4``, and ``…9x9_5x5`` for 9x9 tiles and 5x5 filters)."""
 
 
 @formula("executed.winograd")
 def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int) -> Executed:
-    """F(m x m, r x r): (m + r - 1)² products a tile and pair of channels, where direct takes m²·r².
+    """F(m x m, r x r): (m + r - 1)² products per tile and pair of channels; direct: m²·r².
 
     Lavin and Gray (2015): N·⌈P/m⌉·⌈Q/m⌉ tiles of t x t inputs, t = m + r - 1. The product is t²
     matrix products of K x C/g by C/g x tiles. Each tile of each channel is transformed by Bᵀ·d·B
     (2t one-dimensional transforms), each filter by G·g·Gᵀ (r + t), each tile of each output channel
     back by Aᵀ·m·A (t + m): the data once for all K, the filters once for all tiles. The operations
     of the one-dimensional transforms are counted from the matrices, which are derived from the
-    points 0, ±1, ±2, ±½ …, rows and columns of ±p sharing their halves. F(2x2, 3x3) takes 32
-    additions for the data and 24 for the result, F(4x4, 3x3) 144 and 100, as in the paper, where a
-    multiplication fused with an addition is one instruction; here it is two operations.
-    The input's gradient exchanges C and K. Of the weight's gradient the results are r x r and the
-    tiles of the output's gradient (m x m) are the filters, F(r x r, m x m): the sum runs over
-    images and tiles, and only K·C/g results are transformed back. Workspace, where the transforms
-    are kernels of their own (non-fused): the three transformed tensors.
+    points 0, ±1, ±2, ±½ …; rows and columns of ±p share their halves. F(2x2, 3x3) needs 32
+    additions for the data and 24 for the result, F(4x4, 3x3) 144 and 100, as in the paper, which
+    counts a multiplication fused with an addition as one instruction; here it is two operations.
+    The input gradient exchanges C and K. In the weight gradient the results are r x r and the
+    tiles of the output's gradient (m x m) are the filters, F(r x r, m x m): the sum is over images
+    and tiles, and only K·C/g results are transformed back. Workspace of non-fused kernels, whose
+    transforms are separate kernels: the three transformed tensors.
     """
     output = _stride_of_one(conv, "Winograd")
     fused = algorithm == "winograd"
@@ -225,7 +225,7 @@ def winograd(conv: Convolution, direction: Direction, algorithm: str, size: int)
 
 
 def _outputs(conv: Convolution, by_side: Mapping[int, int]) -> Shape:
-    """Return a tile's outputs by dimension: 1 along a dimension in which the filter has one tap."""
+    """Return a tile's outputs by dimension, 1 in a dimension with one tap of the filter."""
     if not {side for side in conv.window if side > 1} <= set(by_side):
         sides = " or ".join(str(side) for side in by_side)
         raise UncountableError(f"Winograd: filter size {sides} only")
@@ -233,11 +233,11 @@ def _outputs(conv: Convolution, by_side: Mapping[int, int]) -> Shape:
 
 
 def _separable(sides: list[tuple[int, int, Operations]]) -> Operations:
-    """Transform one dimension after the other: (extent before, extent after, operations of one)."""
+    """Return the operations of transforms by dimension: (extent before, after, of one)."""
     total = NOTHING
-    for place, (_, _, operations) in enumerate(sides):
-        before = prod(after for _, after, _ in sides[:place])
-        behind = prod(extent for extent, _, _ in sides[place + 1 :])
+    for axis, (_, _, operations) in enumerate(sides):
+        before = prod(after for _, after, _ in sides[:axis])
+        behind = prod(extent for extent, _, _ in sides[axis + 1 :])
         total += operations * (before * behind)
     return total
 
@@ -248,26 +248,26 @@ TILE: Final = 32
 """cuDNN's FFT_TILING cuts planes into tiles of 32x32."""
 
 LARGEST_PLANE: Final = 256
-"""cuDNN's FFT takes planes, padding included, of up to 256 x 256."""
+"""cuDNN's FFT supports planes, padding included, of up to 256 x 256."""
 
-_COMPLEX: Final = 8  # bytes an element, in single precision
+_COMPLEX: Final = 8  # bytes per element, in single precision
 
 REAL_TRANSFORM: Final = declare(
     "executed.real_fft",
     """2.5 · n · log₂ n for a real transform of n points, half of a complex one's 5 · n · log₂ n.
 
     A radix-2 transform has (n/2)·log₂ n butterflies of one complex multiplication (4
-    multiplications, 2 additions) and two complex additions (4 additions): 10 operations each, of
-    which 4 in 10 are multiplications. A real input needs half (Sorensen et al., 1987). This is the
-    count by convention (FFTW's benchmarks use it) for every radix; the transforms of cuFFT and
-    cuDNN execute a few percent less.
+    multiplications, 2 additions) and two complex additions (4 additions): 10 operations each, 4 of
+    them multiplications. A real input needs half (Sorensen et al., 1987). This is the conventional
+    count (used in FFTW's benchmarks) for every radix; the transforms of cuFFT and cuDNN execute a
+    few percent less.
     """,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _FftPlan:
-    """Transforms of ``extents``: how many of each tensor, and how many spectra are multiplied."""
+    """Transforms of ``extents``: their number for each tensor, and the number of products."""
 
     extents: Shape
     data: int
@@ -277,7 +277,7 @@ class _FftPlan:
 
 
 def smooth(extent: int) -> int:
-    """Return the least 2^a·3^b·5^c·7^d that is no less: the lengths that cuFFT is fast at."""
+    """Return the smallest 2^a·3^b·5^c·7^d of at least ``extent``: a fast length of cuFFT."""
     candidate = max(extent, 1)
     while True:
         rest = candidate
@@ -293,26 +293,26 @@ def real_transform(extents: Shape) -> Operations:
     """Return the operations of one real transform (R2C, or C2R) of these extents."""
     points = prod(extents)
     half = points * log2(points) / 2
-    # Of 2.5 n log n, 4 in 10 are multiplications.
+    # 4 in 10 of the 2.5 n log n operations are multiplications.
     return Operations(round(2 * half), round(3 * half))
 
 
 def spectrum(extents: Shape) -> int:
-    """Return the complex points of a real transform: its last dimension is half, and one more."""
+    """Return the complex points of a real transform: n/2 + 1 in its last dimension."""
     return prod(extents[:-1]) * (extents[-1] // 2 + 1)
 
 
 @formula("executed.fft")
 def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
-    """Each plane is transformed whole: N·C + K·C/g real transforms, N·K back, and products between.
+    """Whole planes are transformed: N·C + K·C/g real transforms, products, N·K back.
 
     Mathieu et al., Fast Training of Convolutional Networks through FFTs (2013): with n = h·w points
     of the padded plane 2.5·n·log₂ n for each real transform (their 2C·n²·log n for n x n, C = 2.5),
     and for each of the h·(w/2 + 1) points of a spectrum N·K·C/g complex multiply-accumulates of
-    8 operations: 4 multiplications and 2 additions for the product, 2 additions to accumulate —
-    their 4·S·f'·f·n². The gradients exchange the roles of the three tensors and cost the same.
-    A plane has P + R - 1 points a dimension (stride 1: the padded input's), raised to the next
-    2^a·3^b·5^c·7^d, as cuFFT's documentation advises. Workspace: the three sets of spectra.
+    8 operations: 4 multiplications and 2 additions for the product, 2 additions to accumulate
+    (4·S·f'·f·n² in the paper). The gradients exchange the roles of the three tensors and cost the
+    same. A plane has P + R - 1 points per dimension (stride 1: the padded input's), raised to the
+    next 2^a·3^b·5^c·7^d, as cuFFT's documentation advises. Workspace: the three sets of spectra.
     """
     output = _stride_of_one(conv, "FFT")
     extents = tuple(smooth(p + r - 1) for p, r in zip(output, conv.window, strict=True))
@@ -323,12 +323,12 @@ def fft(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
 
 @formula("executed.fft_tiling")
 def fft_tiling(conv: Convolution, direction: Direction, algorithm: str) -> Executed:
-    """As FFT, but planes are cut into tiles of 32x32, with 33 - R results a side.
+    """As FFT, with planes cut into tiles of 32x32, each with 33 - R results per side.
 
     cuDNN's documentation of FFT_TILING: 32x32 tiles. Each image and channel has
-    ⌈P/(33 - R)⌉·⌈Q/(33 - S)⌉ of them; filters are transformed once, at the size of a tile. Of the
-    weight's gradient the tiles of the output's gradient are the filters, the sum runs over images
-    and tiles, and K·C/g results are transformed back. Workspace: the three sets of spectra.
+    ⌈P/(33 - R)⌉·⌈Q/(33 - S)⌉ tiles; filters are transformed once, at the size of a tile. In the
+    weight gradient the tiles of the output's gradient are the filters, the sum is over images and
+    tiles, and K·C/g results are transformed back. Workspace: the three sets of spectra.
     """
     output = _stride_of_one(conv, "FFT")
     if max(conv.window) > TILE:
@@ -353,7 +353,7 @@ def _fft_plan(conv: Convolution, extents: Shape, tiles: int) -> _FftPlan:
 
 
 def _fft_count(direction: Direction, algorithm: str, plan: _FftPlan, name: str) -> Executed:
-    # The three tensors are input, filter and output; a gradient reads two and gives the third.
+    # The three tensors are input, filter and output; a gradient reads two and writes the third.
     tensors = {
         "fprop": (plan.data, plan.filters, plan.results),
         "dgrad": (plan.results, plan.filters, plan.data),
@@ -375,7 +375,7 @@ def _fft_count(direction: Direction, algorithm: str, plan: _FftPlan, name: str) 
 
 
 def _stride_of_one(conv: Convolution, algorithm: str) -> Shape:
-    """Return the output's extents; raises where ``conv`` is not of those the transforms take."""
+    """Return the output's extents; raises ``UncountableError`` for unsupported convolutions."""
     if conv.transposed or conv.output is None:
         raise UncountableError(f"{algorithm}: not for transposed convolutions")
     if conv.stride is None or conv.dilation is None:

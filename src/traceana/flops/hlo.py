@@ -1,7 +1,7 @@
 """Floating-point operations of XLA's instructions: convolutions and matrix products.
 
-Everything else (elementwise, reductions, pooling, sorting, FFT …) is not counted. What holds others
-(fusion, call, while …) has the sum of what is inside.
+Other instructions (elementwise, reductions, pooling, sorting, FFT …) are not counted. An
+instruction with others inside (fusion, call, while …) has their sum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "at_least": pl.Boolean,
 }
 _GRADIENT: Final = re.compile(r"transpose\(|(?:^|/)gradients?(?:_tape)?/")
-"""In the scope of what differentiation made: JAX's mark, and TensorFlow's."""
+"""Marks of differentiation in scopes, of JAX and of TensorFlow."""
 _CONV: Final = "__cudnn$conv"
 _FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = (
     ("convolution", "", hlo_convolution),
@@ -46,33 +46,34 @@ _FORMULAS: Final[tuple[tuple[str, str, Callable[[Contraction], Count]], ...]] = 
 
 INSIDE: Final = declare(
     "hlo.inside",
-    """What holds other instructions: the sum of theirs.
+    """An instruction with others inside: the sum of their counts.
 
-    The body of a while counts as often as its trip count says, once where that is unknown. Which
-    branch of a conditional runs is not known, so that none counts. Both are marked ``at_least``.
+    The body of a while counts trip-count times, once where the trip count is unknown. The branches
+    of a conditional do not count, since the executed branch is unknown. Both are marked
+    ``at_least``.
     """,
 )
 GRADIENT: Final = declare(
     "hlo.convolution.gradient",
-    """A gradient of a convolution: the count of the forward one.
+    """A gradient of a convolution: the count of the forward convolution.
 
     The gradients of input and weight multiply each element of the output's gradient with the
-    elements that made it, so that all three counts are equal. XLA writes a gradient as a
-    convolution whose padding stands for other things than the forward one's, where counting full
-    windows differs: of a 5x5 convolution from 14x14 to 10x10 the gradient of the input has 14x14
-    windows, many of them mostly beyond the 10x10. The forward convolution is the one of the same
-    program whose three tensors have as many elements each.
+    elements it was computed from, so that all three counts are equal. XLA writes a gradient as a
+    convolution with other padding, where counting full windows differs: the input gradient of a 5x5
+    convolution from 14x14 to 10x10 has 14x14 windows, many of them mostly beyond the 10x10. The
+    forward convolution is the one of the same program with the same element counts of its three
+    tensors.
     """,
 )
 
 
 def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
-    """Return what each instruction computes, a row for each that computes anything counted.
+    """Return the FLOPs of each instruction, a row per counted instruction.
 
     ``instructions`` is that table of a trace. Columns: ``instruction``, its row; ``flops`` of one
     execution, a multiply-accumulate as two; ``formula``, a key of
     :data:`traceana.flops.registry.FORMULAS`; ``at_least``, whether some of it could not be
-    counted. An instruction inside another has a row of its own, and is in the other's count too.
+    counted. An instruction inside another has a row, and is also in the other's count.
     """
     counted, partial = _own(instructions)
     parents = instructions["parent"].to_list()
@@ -99,13 +100,13 @@ def instruction_flops(instructions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
-    """Return the counts of what has a formula, and the rows whose formula did not apply."""
+    """Return the counts of instructions with a formula, and rows where it did not apply."""
     opcode = pl.col("opcode").cast(pl.String)
     target = pl.col("target").cast(pl.String).fill_null("")
     columns = ("program", "program_id", "scope", "input_shapes", "output_shape", "output_type")
     counts: dict[int, Count] = {}
     failed: set[int] = set()
-    places: dict[int, tuple[object, str | None]] = {}
+    rows: dict[int, tuple[object, str | None]] = {}
     for code, begin, formula in _FORMULAS:
         mine = instructions.with_row_index("row").filter(
             (opcode == code) & target.str.starts_with(begin)
@@ -121,29 +122,29 @@ def _own(instructions: pl.DataFrame) -> tuple[dict[int, Count], set[int]]:
             except UncountableError:
                 failed.add(row)
             else:
-                places[row] = ((program, number), scope)
-    return _as_forward(counts, places), failed
+                rows[row] = ((program, number), scope)
+    return _as_forward(counts, rows), failed
 
 
 def _is_forward(scope: str | None) -> bool:
-    """Return whether the instruction is of no gradient.
+    """Return whether the instruction is not a gradient.
 
-    One without a scope is taken for one: XLA's own rewriting of the gradient of a weight loses it.
+    One without a scope counts as forward: XLA's rewriting of a weight gradient loses the scope.
     """
     return scope is not None and _GRADIENT.search(scope) is None
 
 
 def _as_forward(
-    counts: dict[int, Count], places: Mapping[int, tuple[object, str | None]]
+    counts: dict[int, Count], rows: Mapping[int, tuple[object, str | None]]
 ) -> dict[int, Count]:
-    """Give gradients of convolutions the count of their forward convolution, where it is there.
+    """Return ``counts`` with gradients of convolutions counted as their forward convolution.
 
-    A convolution without a scope is taken for a gradient.
+    A convolution without a scope counts as a gradient.
     """
     forward: defaultdict[tuple[object, tuple[int, ...]], set[int]] = defaultdict(set)
     gradients = []
     for row, count in counts.items():
-        program, scope = places[row]
+        program, scope = rows[row]
         if not count.tensors:
             continue
         if _is_forward(scope):
@@ -152,14 +153,14 @@ def _as_forward(
             gradients.append((row, (program, count.tensors)))
     completed = dict(counts)
     for row, key in gradients:
-        # Two forward convolutions of such sizes may differ: then the gradient's own count stands.
+        # Forward convolutions of equal sizes may differ: then the gradient's own count is used.
         if len(known := forward.get(key, ())) == 1:
             completed[row] = Count(next(iter(known)), GRADIENT)
     return completed
 
 
 def _trips(instructions: pl.DataFrame) -> dict[int, int]:
-    """Return how often the body of each while runs, 0 where that is not known."""
+    """Return the trip count of each while, 0 where unknown."""
     loops = _rows(instructions, pl.col("opcode") == "while")
     known = instructions["attributes"].gather(loops).str.json_path_match("$.trip_count")
     return dict(zip(loops, known.cast(pl.Int64, strict=False).fill_null(0), strict=True))

@@ -1,4 +1,4 @@
-"""The cost of a layer of a model: its type and shapes, as a manifest has them, with no trace."""
+"""The cost of a model's layer from its type and shapes in a manifest, without a trace."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from traceana.flops.reduction import softmax, softmax_backward
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer as a manifest describes it.
+    """A layer of a manifest.
 
     ``type`` is the class in PyTorch (``Conv2d``), Keras (``Conv2D``, ``Dense``) or Flax (``Conv``).
     Shapes are whole, batch included. With ``channels_last`` images are [N, …, C] and weights
     [R, S, C/g, K] (of a transposed convolution [R, S, K/g, C]; of a dense layer [C, K]), else
-    [N, C, …] and [K, C/g, R, S] ([C, K/g, R, S]; [K, C]). ``window`` is what is pooled, or of a
-    local response normalization how many channels. ``size`` is the bytes of an element.
+    [N, C, …] and [K, C/g, R, S] ([C, K/g, R, S]; [K, C]). ``window`` is the pooling window, or the
+    number of channels of a local response normalization. ``size`` is the bytes of an element.
     """
 
     type: str
@@ -45,8 +45,8 @@ Costs = tuple[Cost, ...]
 def layer_costs(layer: Layer, *, backward: bool = False) -> Costs | Refusal:
     """Return the parts of the layer's work: forward, and with ``backward`` its gradients.
 
-    A ``first`` layer has no gradient of its input. Refused where no formula is known for the type,
-    or the shapes do not fit it.
+    A ``first`` layer has no gradient of its input. A ``Refusal`` is returned for a type without a
+    formula and for shapes that do not match it.
     """
     kind = layer.type.lower().replace("_", "")
     try:

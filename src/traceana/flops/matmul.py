@@ -1,4 +1,4 @@
-"""Matrix products, batched or not: how their count is derived, and how frameworks record them."""
+"""Matrix products, batched or not: derivation of their count, and the frameworks' operators."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def matmul(
 ) -> Cost:
     """2 · b · m · n · k: each of the b·m·n results is a sum of k products.
 
-    k multiply-accumulates a result, counted as 2k operations and not 2k - 1 (Golub and Van Loan,
-    Matrix Computations; PyTorch's counter agrees). An addend (a bias, beta·C) is where the
-    sum starts: it adds no operation, and its elements are read. Reads b·m·k and b·k·n elements, or
-    ``left`` and ``right`` where a matrix serves several of the batch, and writes b·m·n of
+    k multiply-accumulates per result, counted as 2k operations and not 2k - 1 (Golub and Van Loan,
+    Matrix Computations; PyTorch's counter agrees). An addend (a bias, beta·C) is the initial value
+    of the sum: it adds no operation, and its elements are read. Reads b·m·k and b·k·n elements, or
+    ``left`` and ``right`` where a matrix is shared by several of the batch, and writes b·m·n of
     ``output_size`` bytes (``size`` by default).
     """
     written = size if output_size is None else output_size
@@ -58,7 +58,7 @@ def matmul(
 def bias_grad(rows: int, columns: int, size: int | None) -> Cost:
     """m · n: the gradient of a linear layer's output, summed over its m rows.
 
-    One addition an element. Reads m·n elements, writes n sums.
+    One addition per element. Reads m·n elements, writes n sums.
     """
     moved = compulsory(Operand(rows * columns, size), Operand(columns, size))
     return Cost("linear", "bias_grad", rows * columns, moved, "matmul.bias_grad")
@@ -136,7 +136,7 @@ def linear(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::linear_backward")
 def linear_backward(call: Call) -> tuple[Cost, ...]:
-    """Input […, k], gradient […, n], weight [n, k], and the mask of the gradients wanted."""
+    """Input […, k], gradient […, n], weight [n, k], and the mask of the requested gradients."""
     entering, gradient, (n, k) = call.shape(0), call.shape(1), call.shape(2, 2)
     _agree(bool(entering) and entering[-1] == k and gradient == (*entering[:-1], n))
     rows, size = prod(entering[:-1]), call.size(0)
@@ -178,7 +178,7 @@ def dot(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::outer", "aten::ger")
 def outer(call: Call) -> tuple[Cost, ...]:
-    """[m] and [n]: m·n products of one term, which take no addition."""
+    """[m] and [n]: m·n products of one term, without additions."""
     (m,), (n,) = call.shape(0, 1), call.shape(1, 1)
     size = call.size(0)
     moved = compulsory(Operand(m, size), Operand(n, size), Operand(m * n, size))
@@ -190,7 +190,7 @@ def _aten_product(
 ) -> tuple[Cost, ...]:
     (*lefts, m, k), (*rights, inner, n) = _matrices(call, left), _matrices(call, right)
     _agree(k == inner and lefts == rights)
-    # baddbmm with beta 0 reads no addend; the trace does not always say, so it counts if given.
+    # baddbmm with beta 0 reads no addend; beta is not always recorded, so a given addend counts.
     added = call.elements(addend) if addend is not None and call.has(addend) else 0
     return (
         matmul(
@@ -216,13 +216,12 @@ def _agree(agree: bool) -> None:
 
 
 # TensorFlow's operators. Whether an operand is transposed is an attribute, which is not recorded:
-# the inner extent occurs in both operands. Where several readings fit and differ, the call is
-# refused.
+# the inner extent occurs in both operands. A call with several possible readings is refused.
 
 
 @operator("MatMul", "_MklMatMul", "_FusedMatMul", "_MklFusedMatMul", "_MklNativeFusedMatMul")
 def tf_matmul(call: Call) -> tuple[Cost, ...]:
-    """Two matrices, either transposed or not, and of a fused one a bias."""
+    """Two matrices, either transposed or not, and a bias of a fused one."""
     left, right = call.shape(0, 2), call.shape(1, 2)
     m, n, k = _tf_extents(left, right, call.output)
     fused = "Fused" in call.name and call.has(2)
@@ -267,8 +266,8 @@ def _tf_extents(left: Shape, right: Shape, output: Shape | None) -> tuple[int, i
 def hlo_dot(of: Contraction) -> Count:
     """2 · batch · M · N · K: every element of the output sums K products.
 
-    K is the product of the contracted extents. Batch, M and N are the output's, whatever its
-    order. The same for the routines of cuBLAS and hipBLASLt, whose configuration has the dimension
+    K is the product of the contracted extents. Batch, M and N are the output's, in any order. The
+    same applies to the routines of cuBLAS and hipBLASLt, whose configuration has the dimension
     numbers; a bias or an activation that they add is not counted.
     """
     contracted = of.attributes.lhs_contracting
@@ -281,9 +280,9 @@ def hlo_dot(of: Contraction) -> Count:
 def hlo_onednn_matmul(of: Contraction) -> Count:
     """2 · batch · M · N · K, K from the elements of the three matrices.
 
-    oneDNN's configuration has which operands are transposed, not which dimensions are contracted.
-    With B matrices in each operand, |a| · |b| = B·M·K · B·K·N = |c| · B · K². Of a matrix that the
-    batch shares B is 1, its rows and the other's batch being one dimension.
+    oneDNN's configuration has the transposed operands, not the contracted dimensions. With B
+    matrices in each operand, |a| · |b| = B·M·K · B·K·N = |c| · B · K². For a matrix shared by the
+    batch B is 1: its rows and the other's batch are one dimension.
     """
     both = len(of.left) > 2 and len(of.right) > 2
     batch = prod(of.output[:-2]) if both else 1
@@ -291,5 +290,5 @@ def hlo_onednn_matmul(of: Contraction) -> Count:
     square, rest = divmod(prod(of.left) * prod(of.right), size * batch or 1)
     depth = isqrt(square)
     if rest or depth * depth != square:
-        raise UncountableError("the matrices do not fit")
+        raise UncountableError("matrix shapes do not match")
     return Count(2 * size * depth, "hlo.dot.onednn")

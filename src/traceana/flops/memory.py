@@ -1,4 +1,4 @@
-"""Operators that move data and compute nothing: copies, fills, look-ups in tables."""
+"""Operators that only move data: copies, fills, table look-ups."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from traceana.flops.registry import declare, operator
 
 COPY: Final = declare(
     "memory.copy",
-    """No operation: elements are read and written, converted between types if need be.""",
+    """No operation: elements are read and written, with type conversion if needed.""",
 )
 FILL: Final = declare(
     "memory.fill",
-    """No operation: elements are written, of one value or of random ones.""",
+    """No operation: elements are written, with one value or random values.""",
 )
 LOOKUP: Final = declare(
     "memory.lookup",
@@ -23,7 +23,7 @@ LOOKUP: Final = declare(
 )
 SCATTER: Final = declare(
     "memory.scatter_add",
-    """1 an element: each of the gradient (or source) is added to the row that its index names.
+    """1 per element: each element of the gradient (or source) is added to the row of its index.
 
     Reads the source and the indices, writes the whole of the table's gradient.
     """,
@@ -38,14 +38,14 @@ def copy(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::cat", "aten::_cat", "aten::concat", "aten::stack")
 def cat(call: Call) -> tuple[Cost, ...]:
-    """A list of tensors; the element's size is not recorded, so bytes are not known."""
+    """A list of tensors; the element's size is not recorded, so bytes are unknown."""
     elements = sum(prod(shape) for shape in call.tensor_list(0))
     return (Cost("copy", "forward", 0, compulsory(Operand(2 * elements, None)), COPY),)
 
 
 @operator("aten::constant_pad_nd")
 def pad(call: Call) -> tuple[Cost, ...]:
-    """Input, and what is added before and after each dimension, the last first."""
+    """Input, and the padding before and after each dimension, the last first."""
     extents = list(call.shape(0))
     margins = call.integers(1)
     if len(margins) % 2 or len(margins) > 2 * len(extents):
@@ -60,7 +60,7 @@ def pad(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::fill_", "aten::zero_", "aten::bernoulli_", "aten::normal_", "aten::uniform_")
 def fill(call: Call) -> tuple[Cost, ...]:
-    """A tensor that is written."""
+    """A tensor, which is written."""
     if not call.has(0):
         raise UncountableError("input 0: no shape")
     return (Cost("fill", "forward", 0, compulsory(call.operand(0)), FILL),)
@@ -68,13 +68,13 @@ def fill(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::arange", "aten::linspace", "aten::randperm", "aten::eye", "aten::tril_indices")
 def made(_: Call) -> tuple[Cost, ...]:
-    """Numbers alone: what is written has no shape in the trace, so bytes are not known."""
+    """Only numbers: the shape of the result is not recorded, so bytes are unknown."""
     return (Cost("fill", "forward", 0, None, FILL),)
 
 
 @operator("aten::embedding")
 def embedding(call: Call) -> tuple[Cost, ...]:
-    """A table [rows, width] and indices: a row an index."""
+    """A table [rows, width] and indices: a row per index."""
     (_, width), indices = call.shape(0, 2), call.elements(1)
     rows = Operand(indices * width, call.size(0))
     return (Cost("embedding", "forward", 0, compulsory(call.operand(1), rows, rows), LOOKUP),)
@@ -103,20 +103,20 @@ def index_select(call: Call) -> tuple[Cost, ...]:
     others = None
     if place is not None:
         others = prod(extent for at, extent in enumerate(shape) if at != place % rank)
-    taken = Operand(None if others is None else indices * others, call.size(0))
-    return (Cost("indexing", "forward", 0, compulsory(call.operand(2), taken, taken), LOOKUP),)
+    result = Operand(None if others is None else indices * others, call.size(0))
+    return (Cost("indexing", "forward", 0, compulsory(call.operand(2), result, result), LOOKUP),)
 
 
 @operator("aten::gather")
 def gather(call: Call) -> tuple[Cost, ...]:
-    """A tensor, a dimension, indices: an element an index."""
-    taken = Operand(call.elements(2), call.size(0))
-    return (Cost("indexing", "forward", 0, compulsory(call.operand(2), taken, taken), LOOKUP),)
+    """A tensor, a dimension, indices: an element per index."""
+    result = Operand(call.elements(2), call.size(0))
+    return (Cost("indexing", "forward", 0, compulsory(call.operand(2), result, result), LOOKUP),)
 
 
 @operator("Cast")
 def tf_cast(call: Call) -> tuple[Cost, ...]:
-    """A tensor; the type of the result is an attribute, so bytes are not known."""
+    """A tensor; the type of the result is an attribute, so bytes are unknown."""
     written = Operand(call.elements(0), None)
     return (Cost("copy", "forward", 0, compulsory(call.operand(0), written), COPY),)
 

@@ -12,9 +12,9 @@ from traceana.flops.registry import formula, operator
 
 @dataclass(frozen=True, slots=True)
 class Normalized:
-    """What is normalized: its elements, its parameters (of w, and as many of b), its statistics.
+    """A normalized tensor: its elements, the elements of w (and of b), its statistics.
 
-    ``parameters`` is 0 where there is no w; ``statistics`` counts the means (and the variances).
+    ``parameters`` is 0 without w; ``statistics`` counts the means (and the variances).
     ``size`` is that of an element, ``statistics_size`` of a statistic and a parameter.
     """
 
@@ -36,10 +36,10 @@ class Normalized:
 
 @formula("normalization.training")
 def training(x: Normalized, kind: str) -> Cost:
-    """8 an element, 6 without w and b: statistics of the batch, then normalization.
+    """8 per element, 6 without w and b: statistics of the batch, then normalization.
 
     Mean: 1 addition. Variance: subtract, square, accumulate: 3. x̂ = (x - mean)·r: 2.
-    w·x̂ + b: 2. What is done once a statistic (r = 1/√variance, running averages) is left out.
+    w·x̂ + b: 2. Work per statistic (r = 1/√variance, running averages) is left out.
     Ioffe and Szegedy, Batch Normalization (2015), algorithm 1; Ba et al., Layer
     Normalization (2016). Reads the input once, w and b; writes the output, means and variances.
     """
@@ -50,7 +50,7 @@ def training(x: Normalized, kind: str) -> Cost:
 
 @formula("normalization.inference")
 def inference(x: Normalized, kind: str) -> Cost:
-    """2 an element: with known statistics it is a·x + b, a and b the same for a channel.
+    """2 per element: with known statistics a·x + b, with a and b of the channel.
 
     Reads the input, w, b, means and variances; writes the output.
     """
@@ -60,9 +60,9 @@ def inference(x: Normalized, kind: str) -> Cost:
 
 @formula("normalization.batch_backward")
 def batch_backward(x: Normalized, kind: str, trained: bool = True) -> Cost:
-    """9 an element, 6 where the statistics were fixed: gradients of input, w and b.
+    """9 per element, 6 with fixed statistics: gradients of input, w and b.
 
-    x̂ again: 2. db = Σdy: 1. dw = Σdy·x̂: 2. dx = w·r·(dy - db/m - x̂·dw/m), the factors once a
+    x̂ again: 2. db = Σdy: 1. dw = Σdy·x̂: 2. dx = w·r·(dy - db/m - x̂·dw/m), the factors once per
     channel: 4; with fixed statistics dx = w·r·dy: 1. Ioffe and Szegedy (2015), section 3. Reads the
     input, dy, w, means and variances; writes dx, dw and db.
     """
@@ -75,7 +75,7 @@ def batch_backward(x: Normalized, kind: str, trained: bool = True) -> Cost:
 
 @formula("normalization.layer_backward")
 def layer_backward(x: Normalized, kind: str) -> Cost:
-    """13 an element, 9 without w and b: gradients of input, w and b, w differing within a row.
+    """13 per element, 9 without w and b: gradients of input, w and b; w differs within a row.
 
     x̂ again: 2. db = Σdy: 1. dw = Σdy·x̂: 2. g = w·dy: 1. The row's Σg and Σg·x̂: 3.
     dx = r·(g - Σg/m - x̂·Σ(g·x̂)/m): 4. Without w and b: 2 + 3 + 4. Ba et al. (2016). Reads the
@@ -90,7 +90,7 @@ def layer_backward(x: Normalized, kind: str) -> Cost:
 
 @formula("normalization.rms")
 def root_mean_square(x: Normalized, kind: str = "rms_norm") -> Cost:
-    """4 an element, 3 without w: x · (mean of x²)^-½ · w.
+    """4 per element, 3 without w: x · (mean of x²)^-½ · w.
 
     Square and accumulate: 2; two products. Zhang and Sennrich, Root Mean Square Layer
     Normalization (2019). Reads the input and w; writes the output.
@@ -102,7 +102,7 @@ def root_mean_square(x: Normalized, kind: str = "rms_norm") -> Cost:
 
 @formula("normalization.local_response")
 def local_response(elements: int, neighbours: int, size: int | None) -> Cost:
-    """n + 5 an element: x · (k + a/n · Σx²)^-b over n neighbouring channels.
+    """n + 5 per element: x · (k + a/n · Σx²)^-b over n neighbouring channels.
 
     The square: 1. Its sum over n channels: n additions (the windows at the edges count in full).
     Scale and shift: 2. The power: 1. The product: 1. Krizhevsky et al. (2012), section 3.3. Reads
@@ -116,7 +116,7 @@ def local_response(elements: int, neighbours: int, size: int | None) -> Cost:
 
 @formula("normalization.local_response_backward")
 def local_response_backward(elements: int, neighbours: int, size: int | None) -> Cost:
-    """2n + 10 an element: dx = dy·s^-b - (2ab/n)·x · Σ dy·y/s, s = k + a/n · Σx².
+    """2n + 10 per element: dx = dy·s^-b - (2ab/n)·x · Σ dy·y/s, s = k + a/n · Σx².
 
     s again: 1 + n + 2. dy·s^-b: 2. dy·y/s: 2. Its sum over n channels: n. Times x, times the
     constant, subtracted: 3. The derivative of the formula of Krizhevsky et al. (2012), section
@@ -148,13 +148,13 @@ def batch_norm(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional")
 def batch_norm_training(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, running mean and variance, which are brought up to date."""
+    """Input [N, C, …], gamma, beta, running mean and variance, which are updated."""
     return (training(_by_channel(call, 0, 1), "batch_norm"),)
 
 
 @operator("aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training")
 def batch_norm_inference(call: Call) -> tuple[Cost, ...]:
-    """Input [N, C, …], gamma, beta, running mean and variance, which are used as they are."""
+    """Input [N, C, …], gamma, beta, running mean and variance, which are not updated."""
     return (inference(_by_channel(call, 0, 1), "batch_norm"),)
 
 
@@ -172,13 +172,13 @@ def library_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::layer_norm")
 def layer_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the extents that are normalized, gamma, beta."""
+    """Input, the normalized extents, gamma, beta."""
     return (training(_layer(call, 0, 2), "layer_norm"),)
 
 
 @operator("aten::native_layer_norm")
 def native_layer_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the extents that are normalized, gamma, beta."""
+    """Input, the normalized extents, gamma, beta."""
     return (training(_layer(call, 0, 2), "layer_norm"),)
 
 
@@ -211,7 +211,7 @@ def native_group_norm_backward(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::rms_norm", "aten::_fused_rms_norm")
 def rms_norm(call: Call) -> tuple[Cost, ...]:
-    """Input, the extents that are normalized, gamma."""
+    """Input, the normalized extents, gamma."""
     x = call.shape(0)
     gamma = call.elements(2) if call.has(2) else 0
     normalized = Normalized(prod(x), gamma, 0, call.size(0), call.size(2) if gamma else None)
@@ -235,7 +235,7 @@ def _by_channel(call: Call, at: int, gamma: int) -> Normalized:
     if len(shape) < 2:
         raise UncountableError(f"input {at}: unexpected rank {len(shape)}")
     weight = call.elements(gamma) if call.has(gamma) else 0
-    # Statistics are kept in single precision where the input is of half.
+    # Statistics are in single precision where the input is in half precision.
     statistics_size = call.size(gamma) if weight else call.size(at)
     return Normalized(prod(shape), weight, shape[1], call.size(at), statistics_size)
 
@@ -269,7 +269,7 @@ def _groups(call: Call, at: int, gamma: int, groups: int | None) -> Normalized:
 
 @operator("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def tf_batch_norm(call: Call) -> tuple[Cost, ...]:
-    """Image, gamma, beta, mean, variance; the last two are empty in plain training."""
+    """Image, gamma, beta, mean, variance; the last two can be empty in training."""
     gamma = call.elements(1)
     x = Normalized(call.elements(0), gamma, gamma, call.size(0), call.size(1))
     trained = call.training
@@ -283,7 +283,7 @@ def tf_batch_norm(call: Call) -> tuple[Cost, ...]:
 
 @operator("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
 def tf_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, image, gamma, and what was kept of the forward pass."""
+    """The output's gradient, image, gamma, and saved values of the forward pass."""
     gamma = call.elements(2)
     x = Normalized(call.elements(1), gamma, gamma, call.size(1), call.size(2))
     return (batch_backward(x, "batch_norm", call.training is not False),)
@@ -291,13 +291,13 @@ def tf_batch_norm_backward(call: Call) -> tuple[Cost, ...]:
 
 @operator("LRN")
 def tf_lrn(call: Call) -> tuple[Cost, ...]:
-    """Image; how many channels are summed from beside the call."""
+    """Image; the number of summed channels is recorded outside the call."""
     return (local_response(call.elements(0), _neighbours(call), call.size(0)),)
 
 
 @operator("LRNGrad")
 def tf_lrn_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, image, output; how many channels are summed from beside the call."""
+    """The output's gradient, image, output; the number of summed channels is outside the call."""
     return (local_response_backward(call.elements(1), _neighbours(call), call.size(1)),)
 
 

@@ -1,4 +1,4 @@
-"""Operators that do no work of their own: they make views, allocate, or call other operators."""
+"""Operators without self work: they make views, allocate, or call other operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALLOCATIONS: Final = """
     empty empty_like empty_strided new_empty new_empty_strided resize_ resize_as_
     _has_compatible_shallow_copy_type _nnpack_available cudnn_is_acceptable storage_offset
     """.split()
-# The operators inside these do their work.
+# The operators inside these do the work.
 COMPOSITES: Final = """
     clone to _to_copy einsum tensordot cross_entropy_loss nll_loss_nd full full_like zeros
     zeros_like ones ones_like new_zeros new_ones new_full randn rand randn_like rand_like
@@ -54,12 +54,12 @@ _WRAPPERS: Final = (
 
 
 def passive(name: pl.Expr) -> pl.Expr:
-    """Return of names (text) whether their operator has no work of its own.
+    """Return whether the operators of ``name`` (text) have no self work.
 
-    Nodes of autograd's graph, optimizers, annotations and what torch.compile does around a compiled
-    function count by the operators inside them.
-    A node whose name ends without a number is a program's own, or of PyTorch before 1.9: it may
-    launch kernels itself, and is no such operator. A reentrant checkpoint launches none, nor does
-    the node that calls a module's backward hooks.
+    Nodes of autograd's graph, optimizers, annotations and the wrappers of torch.compile count by
+    the operators inside them.
+    A node whose name ends without a number is defined by the program, or is of PyTorch before 1.9:
+    it may launch kernels and is not passive. A reentrant checkpoint and the node that calls a
+    module's backward hooks launch no kernels.
     """
     return name.is_in(sorted(PASSIVE)) | name.str.contains(_WRAPPERS)

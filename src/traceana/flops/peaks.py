@@ -25,11 +25,11 @@ RATES: Final = (
     *("fp16", "fp16_tensor", "fp16_tensor_fp16_accumulate", "bf16", "bf16_tensor"),
     *("fp8_tensor", "int8_tensor", "fp4_tensor"),
 )
-"""The rates that a device may have. ``_tensor``: on tensor or matrix cores, accumulating in float32
-where the operands are of 16 or 8 bits."""
+"""The possible rates of a device. ``_tensor``: on tensor or matrix cores, accumulating in float32
+for operands of 16 or 8 bits."""
 
 _REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
-"""What is multiplied: pairs of real numbers for complex ones, weights unpacked to 16 bits."""
+"""The multiplied types: pairs of real numbers for complex ones, weights unpacked to 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Peaks:
     """The highest rates of a device, dense, a multiply-accumulate being two operations.
 
     ``flops`` has operations per second by :data:`RATES`, without unknown ones.
-    ``bandwidth`` is of its memory, in bytes per second. ``how`` says whether the vendor printed the
-    figures, whether they are multiprocessors times clock times the architecture's rate, or whether
-    they were measured; ``source`` names the document, the rates or the measurement.
+    ``bandwidth`` is that of its memory, in bytes per second. ``how`` is the kind of source: the
+    vendor's figures, multiprocessors times clock times the architecture's rate, or a measurement;
+    ``source`` is the document, the rates or the measurement.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Peaks:
 
 
 def peak_for(peaks: Peaks, precision: str | None, tensor_core: bool | None) -> float | None:
-    """Return the operations per second that a kernel of this class can reach, None if unknown.
+    """Return the peak operations per second of a kernel of this class, None if unknown.
 
-    ``precision`` and ``tensor_core`` are the columns of ``names``. Where it is not known whether
-    the tensor cores are used they are taken not to be, but for precisions that they alone have.
+    ``precision`` and ``tensor_core`` are the columns of ``names``. Where the use of tensor cores is
+    unknown, they count as unused, except for precisions that only they support.
     """
     if precision is None:
         return None
@@ -68,7 +68,7 @@ _TERA: Final = 1e12
 _GIGA: Final = 1e9
 _LONGEST_NAME: Final = 200
 _NOT_WORDS: Final = re.compile(r"[^a-z0-9]+")
-# What drivers of different age put before the same name.
+# Words that some driver versions put before the name.
 _VENDOR_WORDS: Final = frozenset(
     ("nvidia", "amd", "tesla", "geforce", "quadro", "instinct", "radeon", "graphics")
 )
@@ -85,12 +85,12 @@ class _Device:
 
 
 def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
-    """Return the peaks of a row of ``devices``, or why they are not known.
+    """Return the peaks of a row of ``devices``, or the reason why they are unknown.
 
-    By its name, as drivers print it, from the vendors' documents; devices of one name but another
-    number of multiprocessors (slices, partitions) are others. Failing that computed of
-    multiprocessors, clock and the rates of its compute capability. A bandwidth that the documents
-    do not give is the trace's.
+    Peaks are from the vendors' documents, by the name that drivers print; devices of that name with
+    another number of multiprocessors (slices, partitions) do not match. Else they are computed from
+    multiprocessors, clock and the rates of the compute capability. A bandwidth that is not in the
+    documents is that of the trace.
     """
     name = device.get("name")
     multiprocessors = device.get("multiprocessors")
@@ -107,7 +107,7 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
 
 
 def normalized(name: str | None) -> str:
-    """Return a device's name in words that all drivers share: ``v100 sxm2 16gb``."""
+    """Return a device's name in words common to all drivers: ``v100 sxm2 16gb``."""
     if not name or len(name) > _LONGEST_NAME:
         return ""
     words = _NOT_WORDS.sub(" ", name.lower()).split()
@@ -116,7 +116,7 @@ def normalized(name: str | None) -> str:
 
 @cache
 def devices() -> tuple[_Device, ...]:
-    """Return the devices of the vendors' documents, in the order of the files."""
+    """Return the devices in the vendors' documents, in the order of the files."""
     files = {"NVIDIA": "nvidia.toml", "AMD": "amd.toml"}
     return tuple(
         _device(table, vendor)
@@ -172,7 +172,7 @@ def with_device_model(trace: Trace, model: str) -> Trace:
 
 
 def _listed(model: str) -> _Device:
-    """Return the listed device that a driver calls so, else the first whose name begins so."""
+    """Return the listed device with this driver name, else the first with this prefix."""
     words = normalized(model)
     for one in devices():
         if words and one.pattern.fullmatch(words):
@@ -200,7 +200,7 @@ def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Ref
         return Refusal("unknown device and compute capability")
     if not multiprocessors or not clock:
         return Refusal("unknown device, SM count and clock not recorded")
-    # kHz times operations a clock and multiprocessor.
+    # kHz times operations per clock and multiprocessor.
     scale = 1e3 * clock * multiprocessors
     sources = (rates.get("source", _GUIDE), rates.get("tensor"))
     return Peaks(
@@ -214,7 +214,7 @@ def _computed(device: Mapping[str, Any], bandwidth: float | None) -> Peaks | Ref
 
 def _bandwidth(device: Mapping[str, Any]) -> float | None:
     bandwidth = device.get("bandwidth_bytes_per_s")
-    # Twice the memory clock times the bus is half of what AMD's HBM3 moves.
+    # For AMD's HBM3, twice the memory clock times the bus width is half of the bandwidth.
     return float(bandwidth) if bandwidth and device.get("vendor") != "AMD" else None
 
 

@@ -16,7 +16,7 @@ from traceana.flops.registry import declare, formula, operator
 def maximum(
     inputs: int, outputs: int, window: int, size: int | None, *, index_size: int | None = 0
 ) -> Cost:
-    """R · S an output: one comparison for each element of the window.
+    """R · S per output: one comparison for each element of the window.
 
     Reads the input, writes the output and, in training, the index of each maximum.
     """
@@ -26,7 +26,7 @@ def maximum(
 
 @formula("pooling.average")
 def average(inputs: int, outputs: int, window: int, size: int | None) -> Cost:
-    """R · S + 1 an output: the sum over the window, and a division.
+    """R · S + 1 per output: the sum over the window, and a division.
 
     Windows at the edges count in full. Reads the input, writes the output.
     """
@@ -36,7 +36,7 @@ def average(inputs: int, outputs: int, window: int, size: int | None) -> Cost:
 
 @formula("pooling.adaptive_average")
 def adaptive_average(inputs: int, outputs: int, size: int | None) -> Cost:
-    """1 an input and 1 an output: the windows divide the input among them; then a division.
+    """1 per input and 1 per output: the windows partition the input; then a division.
 
     Exact where the output's extents divide the input's; elsewhere neighbouring windows share
     elements and a few more additions run. Reads the input, writes the output.
@@ -49,7 +49,7 @@ def adaptive_average(inputs: int, outputs: int, size: int | None) -> Cost:
 def adaptive_maximum(
     inputs: int, outputs: int, size: int | None, *, index_size: int | None
 ) -> Cost:
-    """1 an input: one comparison for each element, the windows dividing the input among them.
+    """1 per input: one comparison for each element; the windows partition the input.
 
     Reads the input, writes the output and the index of each maximum.
     """
@@ -61,7 +61,7 @@ def adaptive_maximum(
 def maximum_backward(
     inputs: int, outputs: int, size: int | None, *, index_size: int | None
 ) -> Cost:
-    """1 an output: its gradient is added to the element that was the maximum.
+    """1 per output: its gradient is added to the element that was the maximum.
 
     Reads the gradient of the output and the indices, writes the gradient of the input.
     """
@@ -71,7 +71,7 @@ def maximum_backward(
 
 @formula("pooling.average_backward")
 def average_backward(inputs: int, outputs: int, window: int, size: int | None) -> Cost:
-    """R · S + 1 an output: its gradient is divided once and added to each element of the window.
+    """R · S + 1 per output: its gradient is divided once and added to each element of the window.
 
     Reads the gradient of the output, writes that of the input.
     """
@@ -82,7 +82,7 @@ def average_backward(inputs: int, outputs: int, window: int, size: int | None) -
 
 @formula("pooling.adaptive_average_backward")
 def adaptive_average_backward(inputs: int, outputs: int, size: int | None) -> Cost:
-    """1 an input and 1 an output: a division, then one addition for each element of its window.
+    """1 per input and 1 per output: a division, then one addition for each element of its window.
 
     Reads the gradient of the output, writes that of the input.
     """
@@ -94,7 +94,7 @@ def adaptive_average_backward(inputs: int, outputs: int, size: int | None) -> Co
 # PyTorch's operators.
 
 INDEX_SIZE: Final = 8
-"""PyTorch keeps the places of maxima as int64."""
+"""PyTorch keeps the indices of maxima as int64."""
 
 
 @operator("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
@@ -150,7 +150,7 @@ def adaptive_max_pool(call: Call) -> tuple[Cost, ...]:
     "aten::adaptive_max_pool3d_backward",
 )
 def max_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """The output's gradient, input, …, places of the maxima."""
+    """The output's gradient, input, …, indices of the maxima."""
     inputs, outputs = call.elements(1), call.elements(0)
     return (maximum_backward(inputs, outputs, call.size(0), index_size=INDEX_SIZE),)
 
@@ -172,7 +172,7 @@ def adaptive_average_pool_backward(call: Call) -> tuple[Cost, ...]:
 
 
 def _pooled(call: Call, dilation: int | None, ceil: int) -> tuple[int, int]:
-    """Return how many outputs there are and how many elements a window has."""
+    """Return the number of outputs and of the elements of a window."""
     rank = int(call.name.partition("pool")[2][0])
     batch, channels, spatial = split(call.shape(0), rank)
     window = spread(call.extents(1), rank)
@@ -188,7 +188,7 @@ def _pooled(call: Call, dilation: int | None, ceil: int) -> tuple[int, int]:
 
 
 def _or_window(call: Call, position: int, window: Shape) -> Shape:
-    """Return the stride, which is the window where it is not given."""
+    """Return the stride; by default it is the window."""
     text = call.scalars[position] if position < len(call.scalars) else ""
     return window if text.strip() in ("", "[]") else spread(call.integers(position), len(window))
 
@@ -210,28 +210,28 @@ def _adapted(call: Call) -> int:
     return batch * channels * prod(output)
 
 
-# TensorFlow's operators: the window is an attribute and comes from beside the call.
+# TensorFlow's operators: the window is an attribute, recorded outside the call.
 
 
 @operator("MaxPool", "MaxPoolV2", "MaxPool3D", "_MklMaxPool", "_MklNativeMaxPool")
 def tf_max_pool(call: Call) -> tuple[Cost, ...]:
-    """Image; window and the output's shape from beside the call."""
+    """Image; window and the output's shape are recorded outside the call."""
     window, output = _tf_window(call), call.result()
     return (maximum(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
 @operator("AvgPool", "AvgPool3D", "_MklAvgPool", "_MklNativeAvgPool")
 def tf_average_pool(call: Call) -> tuple[Cost, ...]:
-    """Image; window and the output's shape from beside the call."""
+    """Image; window and the output's shape are recorded outside the call."""
     window, output = _tf_window(call), call.result()
     return (average(call.elements(0), prod(output), prod(window), call.size(0)),)
 
 
 @operator("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "_MklNativeMaxPoolGrad")
 def tf_max_pool_backward(call: Call) -> tuple[Cost, ...]:
-    """Image, output, the output's gradient: the maxima are found again by comparing.
+    """Image, output, the output's gradient: the maxima are found again by comparisons.
 
-    Their comparisons are left out, as of a library that keeps the places.
+    These comparisons are left out, as for a library that keeps the indices.
     """
     inputs, outputs = call.elements(0), call.elements(2)
     return (maximum_backward(inputs, outputs, call.size(0), index_size=None),)
@@ -247,11 +247,11 @@ def _tf_window(call: Call) -> Shape:
 
 INTERPOLATION = declare(
     "resampling.linear",
-    """3, 9 or 21 a result in one, two or three dimensions: a·w + b·(1 - w) along each in turn.
+    """3, 9 or 21 per result in one, two or three dimensions: a·w + b·(1 - w) along each.
 
-    An interpolation is 3 operations; of two dimensions three are needed, of three seven. The
-    weights of a row or column serve all images and are left out. The gradient adds in place of
-    taking: as many. Reads the input, writes the output.
+    An interpolation is 3 operations; two dimensions need three of them, three dimensions seven. The
+    weights of a row or column are shared by all images and are left out. The gradient has the same
+    count, with additions to the input's elements. Reads the input, writes the output.
     """,
 )
 NEAREST = declare(
@@ -263,7 +263,7 @@ NEAREST = declare(
 )
 NEAREST_BACKWARD = declare(
     "resampling.nearest_backward",
-    """1 an output: its gradient is added to that of the element it was copied from.
+    """1 per output: its gradient is added to that of the element it was copied from.
 
     Reads the output's gradient, writes the input's.
     """,

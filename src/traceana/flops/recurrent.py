@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and the plain recurrent network, and PyTorch's operators for them."""
+"""Recurrent layers: LSTM, GRU and plain RNN, and their operators in PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BACKWARD: Final[dict[Cell, int]] = {"lstm": 23, "gru": 16, "rnn_tanh": 3, "rnn_
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """The extents of one call of a recurrent layer or of a stack of them.
+    """The extents of one call of a recurrent layer or a stack of layers.
 
     ``positions`` is the number of time steps, summed over the images of the batch; ``matrices`` are
     the weights of all layers and directions, each applied at every position; ``units`` is the
@@ -55,14 +55,14 @@ def _cost(
 
 @formula("recurrent.forward")
 def forward(layer: Recurrent, *operands: Operand | None) -> Cost:
-    """2 · T · N · |W| and the gates: every weight meets every time step of every image.
+    """2 · T · N · |W| and the gates: every weight is used at every time step of every image.
 
-    A position (one of T time steps of one of N images) multiplies its input by W and the state
-    before it by R; a projection of the state is a matrix more. |W| sums the elements of all
-    matrices, layers and directions. Both products of a gate are one sum, which starts at its bias.
-    The rest is elementwise, for each unit and position. LSTM (Hochreiter and Schmidhuber, 1997;
-    Gers et al., 2000), 18: three sigmoids (12), tanh, c = f·c + i·g (3), tanh(c), and the product
-    with o. GRU (Cho et al., 2014, the reset behind the product), 14: two sigmoids (8),
+    A position (one of T time steps of one of N images) multiplies its input by W and the previous
+    state by R; a projection of the state is a further matrix. |W| sums the elements of all
+    matrices, layers and directions. Both products of a gate are one sum, with the bias as initial
+    value. The rest is elementwise, for each unit and position. LSTM (Hochreiter and Schmidhuber,
+    1997; Gers et al., 2000), 18: three sigmoids (12), tanh, c = f·c + i·g (3), tanh(c), and the
+    product with o. GRU (Cho et al., 2014, reset after the product), 14: two sigmoids (8),
     n = tanh(a + r·b) (3), h = n + z·(h - n) (3). A plain recurrent unit, 1.
     Dropout between layers is left out.
     """
@@ -72,10 +72,10 @@ def forward(layer: Recurrent, *operands: Operand | None) -> Cost:
 
 @formula("recurrent.dgrad")
 def dgrad(layer: Recurrent, *operands: Operand | None) -> Cost:
-    """2 · T · N · |W| and the gates: each matrix, transposed, meets the gradients of its gates.
+    """2 · T · N · |W| and the gates: transposed matrices times the gradients of their gates.
 
-    Wᵀ gives the gradient of the input, Rᵀ that of the state before. Libraries compute the gradients
-    of the first layer's input and of the first state whether they are used or not: they count.
+    Wᵀ gives the gradient of the input, Rᵀ that of the previous state. Libraries always compute the
+    gradients of the first layer's input and of the first state: they count.
     Elementwise, for each unit and position, LSTM 23: tanh(c) again (1), do = dh·tanh(c) (1),
     dc = dc + dh·o·(1 - tanh²) (5), di = dc·g, df = dc·c, dg = dc·i (3), the gradients of three
     sigmoids (9) and of a tanh (3), dc·f (1). GRU 16: dn = dh·(1 - z) (2), dz = dh·(h - n) (2),
@@ -91,7 +91,7 @@ def wgrad(layer: Recurrent, *operands: Operand | None) -> Cost:
     """2 · T · N · |W|: each weight's gradient sums a product for each position.
 
     The gradient of W is the sum of outer products of the gates' gradients with the input, that of
-    R with the state before.
+    R with the previous state.
     """
     return _cost(layer, "wgrad", layer.products, operands, "recurrent.wgrad")
 
@@ -100,8 +100,8 @@ def wgrad(layer: Recurrent, *operands: Operand | None) -> Cost:
 def bias_grad(layer: Recurrent, *operands: Operand | None) -> Cost:
     """T · N · b: the gradients of the gates, summed over the positions.
 
-    b is the number of biases that have a gradient of their own: the two biases of an LSTM's gate
-    are one sum, and so are those of a plain unit and of two of a GRU's gates.
+    b is the number of biases with distinct gradients: the two biases of an LSTM's gate have one
+    sum, as have those of a plain unit and of two of a GRU's gates.
     """
     own = {"gru": 4}.get(layer.cell, GATES[layer.cell]) * layer.units
     return _cost(layer, "bias_grad", layer.positions * own, operands, "recurrent.bias_grad")
@@ -111,8 +111,8 @@ def bias_grad(layer: Recurrent, *operands: Operand | None) -> Cost:
 def fused_cell(cell: Cell, units: int, biases: int, *operands: Operand | None) -> Cost:
     """The gates of one time step, whose products ran before.
 
-    For each unit 22 (LSTM: 18, and 4 sums of the two products) or 16 (GRU: 14, and 2 sums; the
-    third is in n). Each bias that is given adds one a gate.
+    Per unit 22 (LSTM: 18, and 4 sums of the two products) or 16 (GRU: 14, and 2 sums; the third is
+    in n). Each given bias adds one per gate.
     """
     sums = {"lstm": 4, "gru": 2}.get(cell, 1)
     flops = units * (_FORWARD[cell] + sums + biases * GATES[cell])
@@ -121,7 +121,7 @@ def fused_cell(cell: Cell, units: int, biases: int, *operands: Operand | None) -
 
 @formula("recurrent.cell_backward")
 def fused_cell_backward(cell: Cell, units: int, *operands: Operand | None) -> Cost:
-    """The gradients of one time step's gates: 23 a unit of an LSTM, 16 of a GRU.
+    """The gradients of one time step's gates: 23 per unit of an LSTM, 16 of a GRU.
 
     As in `recurrent.dgrad`, without its products.
     """
@@ -130,7 +130,7 @@ def fused_cell_backward(cell: Cell, units: int, *operands: Operand | None) -> Co
 
 
 _MODES: Final[dict[str, Cell]] = {"0": "rnn_relu", "1": "rnn_tanh", "2": "lstm", "3": "gru"}
-"""The numbers that PyTorch gives the cells of its libraries."""
+"""PyTorch's numbers of the libraries' cells."""
 
 
 @operator("aten::_cudnn_rnn", "aten::miopen_rnn")
@@ -149,7 +149,7 @@ def stack_backward(call: Call) -> tuple[Cost, ...]:
     output = call.operand(6)
     state, weights = (call.operand(4), call.operand(5)), Operand(layer.weights, size)
     entering = call.operand(0)
-    # The gradient of the input is computed on the way to that of the weights.
+    # The gradient of the input is an intermediate result of that of the weights.
     parts = [dgrad(layer, weights, output, output, entering, *state, *state)]
     if call.flags(len(call.shapes) - 1)[-1]:
         parts.append(wgrad(layer, entering, output, weights))
@@ -192,7 +192,7 @@ def cell(call: Call) -> tuple[Cost, ...]:
     fused = _fused(call, "lstm" if "lstm" in call.name else "gru", gates=0, state=2)
     read = tuple(call.operand(at) for at in range(5))
     biases = sum(one is not None for one in read[3:])
-    # The state, of an LSTM the cell's state too, and the gates that the backward pass needs.
+    # The state, the cell state of an LSTM, and the gates for the backward pass.
     workspace = 4 if fused.cell == "lstm" else 5
     written = (2 if fused.cell == "lstm" else 1) + workspace
     result = Operand(written * fused.units, call.size(0))
@@ -235,7 +235,7 @@ def _fused(call: Call, kind: Cell, *, gates: int, state: int) -> _Fused:
 
 
 def _sums(call: Call, fused: _Fused, flag: int) -> tuple[Cost, ...]:
-    """Return the sums over the images that the biases' gradients are."""
+    """Return the biases' gradients, sums over the images."""
     if not call.flag(flag) or not fused.width:
         return ()
     rows = fused.units // fused.width
@@ -248,7 +248,7 @@ def _stack(call: Call, state: int, mode: str) -> Recurrent:
     tensors = call.tensor_list(1)
     matrices = tuple(one for one in tensors if len(one) == 2)
     kind = _cell(mode)
-    # With a projection the state is narrower than the cell's.
+    # With a projection the state is narrower than the cell state.
     width = call.shape(state + 1, 3)[-1] if kind == "lstm" else hidden[-1]
     cells = hidden[0]
     gates = [one for one in matrices if one[0] == GATES[kind] * width]
@@ -265,7 +265,7 @@ def _layer(call: Call, mode: int) -> Recurrent:
     width = of_state[1]
     if of_state[0] != GATES[kind] * width or of_input[0] != of_state[0]:
         raise UncountableError("weight shapes do not match")
-    # A layer without biases is handed its matrices a second time.
+    # A layer without biases has its matrices as input a second time.
     biases = sum(call.elements(at) for at in (3, 4) if len(call.shape(at)) == 1)
     positions = prod(call.shape(0, 2, 3)[:-1])
     return Recurrent(kind, positions, (of_input, of_state), width, biases)
@@ -284,7 +284,7 @@ def _operands(call: Call, state: int, output: Operand) -> tuple[Operand | None, 
 
 
 def _outputs(call: Call, state: int, layer: Recurrent) -> Operand:
-    """Return the output, of both directions; its width is not known where the flag is not."""
+    """Return the output, of both directions; its width is unknown where the flag is unknown."""
     try:
         bidirectional = call.flag(13 if "cudnn" in call.name else 11)
     except UncountableError:

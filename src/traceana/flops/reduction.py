@@ -1,4 +1,4 @@
-"""Reductions, softmax and losses: work that ends in fewer results than elements."""
+"""Reductions, softmax and losses: operators with fewer results than elements."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from traceana.flops.registry import declare, formula, operator
 
 SUM = declare(
     "reduction.sum",
-    """1 an element: each is added, or compared, to what stands for its result.
+    """1 per element: each is added to, or compared with, the result so far.
 
-    n operations and not n - 1 a result, as for products of matrices. Reads the input, writes the
-    results.
+    n operations per result, not n - 1, as for matrix products. Reads the input, writes the results.
     """,
 )
 MEAN = declare(
     "reduction.mean",
-    """1 an element and 1 a result: a sum and a division.
+    """1 per element and 1 per result: a sum and a division.
 
     Reads the input, writes the results.
     """,
 )
 NORM = declare(
     "reduction.norm",
-    """2 an element: the square (or power) is taken and accumulated.
+    """2 per element: the square (or power) is computed and accumulated.
 
     The root of each result is left out. Reads the input, writes the results.
     """,
 )
 SCAN = declare(
     "reduction.scan",
-    """1 an element: each result is the one before and an element more.
+    """1 per element: each result is the previous one plus an element.
 
-    Reads the input, writes as many results.
+    Reads the input, writes the same number of results.
     """,
 )
 
@@ -56,7 +55,7 @@ SCAN = declare(
     "aten::all",
 )
 def reduce(call: Call) -> tuple[Cost, ...]:
-    """A tensor, the dimensions that go, whether they stay as 1."""
+    """A tensor, the reduced dimensions, whether they are kept as 1."""
     elements = call.elements(0)
     results = _results(call)
     cost = per_element(
@@ -67,7 +66,7 @@ def reduce(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::mean")
 def mean(call: Call) -> tuple[Cost, ...]:
-    """A tensor, the dimensions that go, whether they stay as 1."""
+    """A tensor, the reduced dimensions, whether they are kept as 1."""
     elements, results = call.elements(0), _results(call)
     if results is None:
         raise UncountableError("reduction dimensions not recorded")
@@ -78,7 +77,7 @@ def mean(call: Call) -> tuple[Cost, ...]:
 
 @operator("aten::linalg_vector_norm", "aten::norm")
 def norm(call: Call) -> tuple[Cost, ...]:
-    """A tensor; what is written is little and not counted."""
+    """A tensor; the few written bytes are not counted."""
     return (per_element(NORM, "reduction", call.elements(0), 2, call.operand(0)),)
 
 
@@ -114,9 +113,9 @@ def aten_log_softmax_backward(call: Call) -> tuple[Cost, ...]:
 
 
 def _results(call: Call) -> int | None:
-    """Return how many results there are; ``None`` where the dimensions were not recorded.
+    """Return the number of results; ``None`` where the dimensions were not recorded.
 
-    Without dimensions (the form of one input and a type) everything becomes one.
+    Without dimensions (the form with one input and a type) there is one result.
     """
     shape = call.shape(0)
     if len(call.shapes) <= 2 and (len(call.shapes) == 1 or not _given(call, 1)):
@@ -142,9 +141,9 @@ def _given(call: Call, position: int) -> bool:
 
 @formula("softmax.forward")
 def softmax(elements: int, size: int | None, output_size: int | None, *, log: bool = False) -> Cost:
-    """5 an element, the logarithm too: maximum, subtraction, exponential, sum, division.
+    """5 per element, also for the logarithm: maximum, subtraction, exponential, sum, division.
 
-    exp(x - max) / Σexp(x - max); the logarithm subtracts log Σ once more in place of dividing.
+    exp(x - max) / Σexp(x - max); the logarithm subtracts log Σ instead of dividing.
     Reads the input, writes the output.
     """
     moved = compulsory(Operand(elements, size), Operand(elements, output_size))
@@ -154,9 +153,9 @@ def softmax(elements: int, size: int | None, output_size: int | None, *, log: bo
 
 @formula("softmax.backward")
 def softmax_backward(elements: int, size: int | None, *, log: bool = False) -> Cost:
-    """4 an element: y·(dy - Σdy·y), or of the logarithm dy - exp(y)·Σdy.
+    """4 per element: y·(dy - Σdy·y), or for the logarithm dy - exp(y)·Σdy.
 
-    Product, sum, difference, product; of the logarithm sum, exponential, product, difference.
+    Product, sum, difference, product; for the logarithm sum, exponential, product, difference.
     Reads dy and y, writes dx.
     """
     image = Operand(elements, size)
@@ -172,8 +171,8 @@ def softmax_cross_entropy(
     """9 · N · K, or 6 · N · K + 2 · N where labels are classes: -Σt·log p and its gradient p - t.
 
     log p: 5. p: an exponential. t·log p, summed: 2, and p - t: 1; where the labels are classes
-    each of the two is one operation a sample. Reads N·K logits and the labels; writes N losses and
-    N·K gradients.
+    each of the two is one operation per sample. Reads N·K logits and the labels; writes N losses
+    and N·K gradients.
     """
     logits = samples * classes
     flops = 6 * logits + 2 * samples if sparse else 9 * logits
@@ -202,7 +201,7 @@ def tf_cross_entropy(call: Call) -> tuple[Cost, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An elementwise loss: operations an element, and where its reduction stands."""
+    """An elementwise loss: operations per element, and the position of its reduction."""
 
     operations: int
     expression: str
@@ -229,24 +228,24 @@ _KEPT: Final = 0  # at::Reduction::None
 for _name, _loss in _LOSSES.items():
     declare(
         f"loss.{_name}",
-        f"{_loss.operations} an element, and 1 to sum them: {_loss.expression}.\n\n"
-        "Where nothing is summed (reduction none) the results are written. Reads x and t.",
+        f"{_loss.operations} per element, and 1 to sum them: {_loss.expression}.\n\n"
+        "With reduction none the results are written. Reads x and t.",
     )
 for _name, (_count, _expression) in _GRADIENTS.items():
     declare(
         f"loss.{_name}",
-        f"{_count} an element: {_expression}.\n\nReads x, t and dy; writes dx.",
+        f"{_count} per element: {_expression}.\n\nReads x, t and dy; writes dx.",
     )
 NLL = declare(
     "loss.nll",
-    """1 a sample: the log-probability of its class is taken and summed.
+    """1 per sample: the log-probability of its class is summed.
 
     Reads the classes and one log-probability each; writes the loss.
     """,
 )
 NLL_BACKWARD = declare(
     "loss.nll_backward",
-    """1 a sample: -dy/n is written at its class, zero elsewhere.
+    """1 per sample: -dy/n is written at its class, zero elsewhere.
 
     Reads the classes; writes the gradient of all log-probabilities.
     """,
@@ -255,7 +254,7 @@ NLL_BACKWARD = declare(
 
 @operator(*(f"aten::{name}" for name in _LOSSES))
 def loss(call: Call) -> tuple[Cost, ...]:
-    """Prediction, target, and the way of reduction."""
+    """Prediction, target, and the reduction."""
     name = call.name.removeprefix("aten::")
     one = _LOSSES[name]
     elements = prod(broadcast(call.shape(0), call.shape(1)))

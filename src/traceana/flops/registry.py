@@ -1,10 +1,10 @@
-"""Which formula serves which operator, and what each formula is.
+"""The registries of formulas and of the operators that use them.
 
-Two registries. :data:`FORMULAS` holds the neutral formulas by id (``convolution.wgrad``): functions
-of extents alone, whose docstrings carry the derivation. :data:`OPERATORS` holds, by the name of an
-operator (``aten::convolution_backward``, ``Conv2DBackpropFilter``), the reader that finds the
-extents among its inputs and calls a formula. A name or an id that is registered twice is refused
-at import.
+:data:`FORMULAS` has the framework-neutral formulas by id (``convolution.wgrad``): functions of
+extents, with the derivation in the docstring. :data:`OPERATORS` has, by the name of an operator
+(``aten::convolution_backward``, ``Conv2DBackpropFilter``), the reader that finds the extents among
+its inputs and calls a formula. A name or an id that is registered twice raises ``ValueError`` at
+import.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FAMILIES: Final = (
 """The modules whose import fills :data:`OPERATORS`."""
 
 _MORE: Final = ("traceana.flops.executed", "traceana.flops.hlo")
-"""Modules that declare formulas that belong to no framework's operator."""
+"""Modules with formulas that no framework's operator uses directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A neutral formula: its id and its derivation, whose first line is a summary."""
+    """A framework-neutral formula: its id and its derivation, whose first line is a summary."""
 
     id: str
     text: str
@@ -58,7 +58,7 @@ OPERATORS: Final[dict[str, Reader]] = {}
 
 
 def declare(formula_id: str, text: str) -> str:
-    """Register a formula's derivation and return its id; raises ``ValueError`` on a second one."""
+    """Register a formula's derivation and return its id; raises ``ValueError`` for a second one."""
     if formula_id in FORMULAS:
         raise ValueError(f"formula {formula_id} is registered twice")
     if not text.strip():
@@ -68,7 +68,7 @@ def declare(formula_id: str, text: str) -> str:
 
 
 def formula(formula_id: str) -> Callable[[_F], _F]:
-    """Register the decorated function's docstring as the derivation of ``formula_id``."""
+    """Return a decorator that registers a function's docstring as derivation of ``formula_id``."""
 
     def register(function: _F) -> _F:
         declare(formula_id, function.__doc__ or "")
@@ -78,9 +78,9 @@ def formula(formula_id: str) -> Callable[[_F], _F]:
 
 
 def operator(*names: str) -> Callable[[Reader], Reader]:
-    """Register the decorated reader for the operators ``names``.
+    """Return a decorator that registers a reader for the operators ``names``.
 
-    Raises ``ValueError`` where a name has a reader already.
+    Raises ``ValueError`` where a name already has a reader.
     """
 
     def register(reader: Reader) -> Reader:
@@ -95,14 +95,14 @@ def operator(*names: str) -> Callable[[Reader], Reader]:
 
 @cache
 def operators() -> dict[str, Reader]:
-    """Return all readers by operator, the families imported."""
+    """Return all readers by operator; imports their modules."""
     for module in FAMILIES:
         importlib.import_module(module)
     return OPERATORS
 
 
 def formulas() -> dict[str, Formula]:
-    """Return all formulas by id, every module that declares one imported."""
+    """Return all formulas by id; imports their modules."""
     operators()
     for module in _MORE:
         importlib.import_module(module)
@@ -113,9 +113,10 @@ NO_FORMULA: Final = "no FLOP formula for this operator"
 
 
 def cost(call: Call) -> tuple[Cost, ...] | Refusal:
-    """Return the parts of what ``call`` computes, or why they are not known.
+    """Return the costs of the parts of ``call``, or the refusal.
 
-    Of inputs beyond what the operator takes (TorchScript records its whole stack) the last count.
+    Where there are more inputs than the operator has (TorchScript records its whole stack), the
+    last ones count.
     """
     reader = operators().get(call.name)
     if reader is None:
@@ -126,7 +127,7 @@ def cost(call: Call) -> tuple[Cost, ...] | Refusal:
     own = _read(reader, call.inputs(slice(-most, None)))
     if len(call.shapes) > most + 1:
         return own
-    # One more may also be the tensor that the result is written to, which comes last.
+    # An additional input may also be the output tensor, which comes last.
     before = _read(reader, call.inputs(slice(most)))
     if isinstance(own, Refusal) or isinstance(before, Refusal):
         return before if isinstance(own, Refusal) else own
@@ -272,6 +273,6 @@ _BY_NUMBER: Final[dict[int, list[str]]] = {
 MOST_INPUTS: Final[dict[str, int]] = {
     f"aten::{name}": number for number, names in _BY_NUMBER.items() for name in names
 }
-"""How many inputs PyTorch's operators take at most, by their schemas, with which a test compares
-them. TorchScript's interpreter hands the profiler its whole stack: the operator's own inputs are
-the last of those recorded."""
+"""Maximum number of inputs of PyTorch's operators, by their schemas, with which a test compares
+them. TorchScript's interpreter passes its whole stack to the profiler: the operator's own inputs
+are the last recorded ones."""

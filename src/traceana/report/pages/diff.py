@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from traceana.choices import DiffBy
     from traceana.comparison.diff import Diff
     from traceana.comparison.diff_rows import PairedRun
-    from traceana.comparison.verdicts import Judged, Step
+    from traceana.comparison.verdicts import StatisticVerdict, Step
 
 Row = dict[str, Any]
 
@@ -208,7 +208,7 @@ def _times(found: Diff) -> Iterator[tuple[str, str]]:
         yield "", f"{_judged(found, two, other)}{verdict}"
 
 
-def _judged(found: Diff, one: Judged, statistic: str = "") -> str:
+def _judged(found: Diff, one: StatisticVerdict, statistic: str = "") -> str:
     text = f"{arrow(round(one.a), round(one.b))} {statistic}".rstrip()
     if found.alike:
         return text
@@ -219,7 +219,7 @@ def _judged(found: Diff, one: Judged, statistic: str = "") -> str:
     return f"{text}, {100 * found.criteria.level:g} % interval {low} to {high}"
 
 
-def _verdict(found: Diff, one: Judged) -> str:
+def _verdict(found: Diff, one: StatisticVerdict) -> str:
     if found.alike:
         return "identical recordings"
     if one.verdict == "not enough steps":
