@@ -15,6 +15,7 @@ import polars as pl
 
 from traceana.analyze.intervals import PER_DEVICE, Device, rows_by_device, union
 from traceana.analyze.numbering import distinct
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import measured_steps, step_windows
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, Ints, to_rows
@@ -55,6 +56,7 @@ _EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory
 """Tables with one row per event of the file."""
 
 
+@per_trace
 def capture(trace: Trace) -> pl.DataFrame:
     """Return ``rank``, ``start``, ``end`` of the capture: the first and the last time of any event.
 

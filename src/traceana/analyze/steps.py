@@ -9,6 +9,7 @@ import polars as pl
 
 from traceana.analyze.intervals import Busy
 from traceana.analyze.numbering import distinct
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 from traceana.enrich.steps import candidates
 from traceana.result import Result
@@ -27,6 +28,7 @@ class Measured:
     notes: tuple[str, ...]
 
 
+@per_trace
 def measured_steps(trace: Trace) -> Measured:
     """Return the steps without the warm-up at their beginning.
 
@@ -81,6 +83,7 @@ def span_of(numbers: list[int]) -> str:
     return ", ".join(str(number) for number in ordered)
 
 
+@per_trace
 def steps(trace: Trace) -> Result:
     """Return one row per step of each process.
 
@@ -126,6 +129,7 @@ def steps(trace: Trace) -> Result:
     return Result(frame, {}, measured.notes)
 
 
+@per_trace
 def step_windows(trace: Trace) -> pl.DataFrame:
     """Return the window of each step on each device that it used.
 

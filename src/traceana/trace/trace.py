@@ -30,7 +30,7 @@ class Trace(Commands):
     immutable: ``with_tables`` and ``with_meta`` return a new one that shares unchanged tables.
     """
 
-    __slots__ = ("_manifest", "_meta", "_tables", "_whole")
+    __slots__ = ("__weakref__", "_manifest", "_meta", "_tables", "_whole")
 
     def __init__(
         self,

@@ -115,13 +115,12 @@ class _Undecided:
 
     def __init__(self, names: pl.Series, heads: pl.Series) -> None:
         self._names = names
-        self._in_names = Words(names)
-        self._in_heads = Words(heads)
         self._open = np.ones(len(names), dtype=np.bool_)
         distinct, head_of = _distinct(heads)
         self._rows = np.argsort(head_of, kind="stable")  # rows of `names`, head by head
         self._counts = np.bincount(head_of, minlength=len(distinct))
         self._heads = distinct
+        self._collect_words()
 
     def matching(self, rules: Sequence[Rule]) -> list[Indices]:
         """Return the rows of the undecided names that each of ``rules`` matches.
@@ -151,9 +150,15 @@ class _Undecided:
         counts = np.bincount(group, minlength=len(self._counts))
         self._rows = self._rows[still]
         live = counts > 0
+        self._counts = counts[live]
         if not live.all():
             self._heads = self._heads.filter(pl.Series(live))
-        self._counts = counts[live]
+            self._collect_words()
+
+    def _collect_words(self) -> None:
+        """Note the text of the undecided names: fewer names need fewer patterns."""
+        self._in_heads = Words(self._heads)
+        self._in_names = Words(self._names.gather(self._rows))
 
     def _by_head(self, rules: Sequence[Rule]) -> list[Indices]:
         """Return, for each of ``rules``, the rows of the undecided names whose heads match."""
@@ -164,6 +169,8 @@ class _Undecided:
             for i, rule in enumerate(rules)
             if rule.head is not None and len(rows[i])
         }
+        if not searched:
+            return rows
         heads = self._heads.alias("head").to_frame()
         found = heads.select(
             pl.col("head").str.contains(pattern).alias(i) for i, pattern in searched.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
@@ -49,49 +49,52 @@ class Words:
         """Return false if ``pattern`` cannot match any of the texts, else true."""
         if self._text is None:
             return True
-        wanted = literals(pattern)
-        return wanted is None or any(word in self._text for word in wanted)
+        text = self._text
+        return all(any(word in text for word in words) for words in literals(pattern))
 
 
 @functools.lru_cache(maxsize=4096)
-def literals(pattern: str) -> frozenset[str] | None:
-    """Return case-folded words such that every match of ``pattern`` contains one of them.
-
-    ``None`` if there are no such words.
-    """
+def literals(pattern: str) -> tuple[frozenset[str], ...]:
+    """Return sets of case-folded words: every match of ``pattern`` contains a word of each set."""
     if _VERBOSE.search(pattern):
-        return None
+        return ()
     return _alternatives(_TOKEN.finditer(pattern))
 
 
-def _alternatives(tokens: Iterator[re.Match[str]]) -> frozenset[str] | None:
-    """Return the words of the alternatives up to the end of the group.
+def _alternatives(tokens: Iterator[re.Match[str]]) -> tuple[frozenset[str], ...]:
+    """Return the sets of words of the alternatives up to the end of the group.
 
-    ``None`` if an alternative has no words.
+    All sets of a single alternative; of several, one set with the rarest words of each.
     """
-    found: set[str] = set()
-    complete = True
-    branch = _Branch()
+    branches = [_Branch()]
     for token in tokens:
         kind = token.lastgroup
         if kind == "close":
             break
         if kind == "or":
-            complete = branch.add_to(found) and complete
-            branch = _Branch()
+            branches.append(_Branch())
         else:
-            branch.read(kind, token.group(), tokens)
-    complete = branch.add_to(found) and complete
-    return frozenset(found) if complete else None
+            branches[-1].read(kind, token.group(), tokens)
+    sets = [branch.end() for branch in branches]
+    if len(sets) == 1:
+        return sets[0]
+    if not all(sets):
+        return ()
+    return (frozenset().union(*(_rarest(words) for words in sets)),)
+
+
+def _rarest(sets: tuple[frozenset[str], ...]) -> frozenset[str]:
+    """Return the set whose shortest word is longest: long words are rare."""
+    return max(sets, key=lambda words: min(map(len, words)))
 
 
 class _Branch:
-    """Parser of one alternative: the current run of letters, and the best words so far."""
+    """Parser of one alternative: the current run of letters, and the sets of words so far."""
 
     def __init__(self) -> None:
         self._run = ""
-        self._group: frozenset[str] | None = None
-        self._best: frozenset[str] | None = None
+        self._group: tuple[frozenset[str], ...] = ()
+        self._found: list[frozenset[str]] = []
 
     def read(self, kind: str | None, text: str, tokens: Iterator[re.Match[str]]) -> None:
         if kind == "repeat":
@@ -109,35 +112,27 @@ class _Branch:
         elif kind not in ("edge", "flags", "escape") or (kind == "escape" and text[1] in _CLASSES):
             self._end_run()
 
-    def add_to(self, found: set[str]) -> bool:
-        """Add the words of this alternative to ``found``; return whether it has any."""
+    def end(self) -> tuple[frozenset[str], ...]:
+        """Return the sets of words of the whole alternative."""
         self._settle()
         self._end_run()
-        found.update(self._best or ())
-        return self._best is not None
+        return tuple(self._found)
 
     def _repeat(self, text: str) -> None:
         """Drop the last letter or group if it is optional, and end the run of letters."""
         optional = text[0] in "*?" or text.startswith("{0")
         if optional:
-            self._group = None
+            self._group = ()
             self._run = self._run[:-1]
         self._settle()
         self._end_run()
 
     def _settle(self) -> None:
-        """Compare the words of a group that is not optional."""
-        if self._group is not None:
-            self._weigh(self._group)
-            self._group = None
+        """Keep the words of a group that is not optional."""
+        self._found += self._group
+        self._group = ()
 
     def _end_run(self) -> None:
         if len(self._run) >= _SHORTEST:
-            self._weigh(frozenset((self._run.casefold(),)))
+            self._found.append(frozenset((self._run.casefold(),)))
         self._run = ""
-
-    def _weigh(self, words: Iterable[str]) -> None:
-        """Keep the set of words whose shortest word is longest, because it is the rarest."""
-        words = frozenset(words)
-        if self._best is None or min(map(len, words)) > min(map(len, self._best)):
-            self._best = words
