@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
+import rtoml
 
 from traceana.flops.peaks import Peaks, peaks_of
 
@@ -164,7 +164,7 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def known_links() -> Links:
     """Return the content of ``links.toml``."""
     text = (resources.files("traceana.analyze") / "links.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Links)
+    return msgspec.convert(rtoml.loads(text), Links)
 
 
 def link_of(name: str | None, vendor: str | None, compute_capability: str | None) -> Link | None:

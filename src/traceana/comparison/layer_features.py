@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
+import rtoml
 
 from traceana.analyze.layer_operands import operands
 from traceana.analyze.layer_rows import layer_keys
@@ -335,7 +335,7 @@ def _vocabulary() -> dict[str, Type]:
     text = files("traceana.comparison").joinpath("layer_types.toml").read_text(encoding="utf-8")
     return {
         word: Type(type_, None if kind == _PART_OF_ANY else kind)
-        for kind, types in tomllib.loads(text).items()
+        for kind, types in rtoml.loads(text).items()
         for type_, words in types.items()
         for word in words
     }

@@ -10,12 +10,13 @@ import csv
 import io
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import rtoml
 
 from traceana.comparison.layer_features import RunLayers
 from traceana.errors import BadPairsError, CannotWriteError, NotFoundError, UnreadableError
@@ -237,8 +238,8 @@ def _csv(path: Path, text: str) -> list[_Entry]:
 
 def _toml(path: Path, text: str) -> list[_Entry]:
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = rtoml.loads(text)
+    except rtoml.TomlParsingError as error:
         line = re.search(r"at line (\d+)", str(error))
         at = f", line {line[1]}" if line else ""
         what = re.sub(r" \(at .*\)$", "", str(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from importlib import resources
 from typing import Any, Final, Literal
 
 import polars as pl
+import rtoml
 
 from traceana.errors import NoSuchSelectionError
 from traceana.flops.cost import Refusal
@@ -220,5 +220,5 @@ def _bandwidth(device: Mapping[str, Any]) -> float | None:
 
 def _tables(file: str, key: str) -> list[dict[str, Any]]:
     text = (resources.files("traceana.flops") / "devices" / file).read_text(encoding="utf-8")
-    tables: list[dict[str, Any]] = tomllib.loads(text)[key]
+    tables: list[dict[str, Any]] = rtoml.loads(text)[key]
     return tables

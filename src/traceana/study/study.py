@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -11,6 +10,7 @@ from importlib import resources
 from typing import Any, Final
 
 import polars as pl
+import rtoml
 
 from traceana.result import Result
 from traceana.study import Name
@@ -108,7 +108,7 @@ def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> p
 
 def _read(paper: str) -> list[Exhibit]:
     text = (resources.files("traceana.study") / "papers" / f"{paper}.toml").read_text("utf-8")
-    whole = tomllib.loads(text)
+    whole = rtoml.loads(text)
     return [
         Exhibit(
             study=table["study"],

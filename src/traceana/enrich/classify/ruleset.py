@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+import rtoml
 
 from traceana.errors import BadRulesError, NotFoundError
 from traceana.trace.taxonomy import (
@@ -127,7 +127,7 @@ def load_rules(*files: Path) -> RuleSet:
 @functools.cache
 def _own_rules() -> RuleSet:
     folder = resources.files("traceana.enrich.classify") / "rules"
-    order = tomllib.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
+    order = rtoml.loads((folder / "order.toml").read_text(encoding="utf-8"))["files"]
     texts = ((file, (folder / file).read_text(encoding="utf-8")) for file in order)
     # The tests check traceana's patterns. Compiling them here takes as long as classification.
     return _joined(parse_rules(text, file, check_patterns=False) for file, text in texts)
@@ -146,8 +146,8 @@ def _rules_of(file: Path) -> RuleSet:
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
     """Return the rules and attributes of one file's text; ``file`` is its name in messages."""
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = rtoml.loads(text)
+    except rtoml.TomlParsingError as error:
         raise BadRulesError(f"{file}: not valid TOML: {error}") from None
     unknown = set(content) - {"library", "rule", "attribute"}
     if unknown:

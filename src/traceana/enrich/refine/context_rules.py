@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from importlib import resources
 from typing import Literal
 
 import msgspec
+import rtoml
 
 from traceana.enrich.classify.ruleset import ClassValue
 
@@ -60,4 +60,4 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def context() -> Context:
     """Return traceana's context rules."""
     text = (resources.files("traceana.enrich.refine") / "context.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Context)
+    return msgspec.convert(rtoml.loads(text), Context)
