@@ -83,7 +83,7 @@ def test_published_figures_stand_alone(run: Run, name: Name) -> None:
 
 def test_what_died_is_told_and_left_out_of_traces(run: Run, runs: Path) -> None:
     result = run("study", "frameworks", runs)
-    assert "traceana: left out" in result.stderr
+    assert "traceana: skipped" in result.stderr
     assert "out of memory" in result.stderr
 
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from traceana.report import numbers
 from traceana.report.names import brief, briefs
-from traceana.report.text import cut_apart, cut_end, cut_middle, cut_path, cut_start, plain
+from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, cut_start, plain
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
 @given(st.lists(st.text(alphabet="ab畳._", max_size=40), unique=True), st.integers(8, 16))
 def test_different_names_are_cut_to_different_texts(names: list[str], width: int) -> None:
     for cut in (cut_middle, cut_path):
-        shown = cut_apart(names, width, cut)
+        shown = cut_distinct(names, width, cut)
         assert all(cell_len(text) <= width for text in shown)
         assert len(set(shown)) == len(names)
 
 
 def test_names_cut_to_the_same_text_show_where_they_differ() -> None:
     names = [f"implicit_convolve_sgemm<float, {n}, 6, 7, 3, 3, 5, true>" for n in (128, 1024)]
-    assert cut_apart(names, 30, cut_middle) == [
+    assert cut_distinct(names, 30, cut_middle) == [
         "implicit_con…128, 6, 7, 3, 3,…",
         "implicit_con…1024, 6, 7, 3, 3…",
     ]

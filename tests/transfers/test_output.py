@@ -15,7 +15,7 @@ from tests.support.synthetic import Scenario, overlapping, write_nsys
 from traceana.analyze.transfers import By as Told
 from traceana.choices import TransfersBy as By
 from traceana.cli.app import app
-from traceana.report.pages.transfers import remarkable
+from traceana.report.pages.transfers import copy_notes
 
 GOLDEN = Path(__file__).parent / "golden"
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
@@ -98,13 +98,13 @@ ROW = {
 
 
 def test_rows_with_nothing_to_say_have_no_sentence() -> None:
-    assert remarkable(pl.DataFrame([ROW])) == []
+    assert copy_notes(pl.DataFrame([ROW])) == []
 
 
 def test_what_fills_the_link_beside_no_kernel_is_said_and_what_takes_no_time_is_not() -> None:
     filling = {**ROW, "exposed_ns": 900_000}
     tiny = {**ROW, "host_memory": "pageable", "small": True, "time_ns": 50}
-    assert remarkable(pl.DataFrame([filling, tiny])) == [
+    assert copy_notes(pl.DataFrame([filling, tiny])) == [
         (
             "HtoD",
             "4 copies of 100.0 MB on average at 400.0 GB/s, 900.0 µs of 1.00 ms exposed",

@@ -1,5 +1,5 @@
 """The command line: one command per file, shared options, no analysis.
 
-Nothing imported here or at the top of a command may import polars or rich, which would slow down
-``traceana --help`` and shell completion.
+Modules that are imported here or at the top of a command must not import polars or rich, because
+that would slow down ``traceana --help``.
 """

@@ -1,4 +1,4 @@
-"""Wraps a function as a command: expands grouped options and handles all errors."""
+"""Wrapper that makes a function a command: grouped options and error handling."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from traceana.errors import ExitCode, TraceanaError
 
 
 def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
-    """Make ``function`` a command for typer.
+    """Return ``function`` as a command for typer.
 
     A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option per
     field. The process exits with the code that ``function`` returns. A
-    :class:`~traceana.errors.TraceanaError` becomes one line on stderr and its exit code, a closed
-    pipe is not an error, an interrupt exits with 130, and any other exception becomes one line
-    that explains how to report it.
+    :class:`~traceana.errors.TraceanaError` is printed as one line on stderr, and its exit code is
+    used. A closed pipe is not an error, and an interrupt exits with 130. Any other exception is
+    printed as one line with instructions to report it.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
@@ -35,10 +35,12 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
             parameters.append(_parameter(name, hints[name], parameter.default))
 
     @wraps(function)
-    def run(context: typer.Context, **given: Any) -> None:
+    def run(context: typer.Context, **arguments: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        raise typer.Exit(_run(function, given, debug=context.find_root().params["debug"]))
+            arguments[name] = group(
+                **{field.name: arguments.pop(field.name) for field in fields(group)}
+            )
+        raise typer.Exit(_run(function, arguments, debug=context.find_root().params["debug"]))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -62,21 +64,21 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
     ]
 
 
-def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: bool) -> int:
+def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
     try:
-        code = function(**given)
+        code = function(**arguments)
         sys.stdout.flush()
     except TraceanaError as error:
         if debug:
             raise
-        _say(str(error))
+        _print(str(error))
         return error.exit_code
     except BrokenPipeError:
         # The reader closed the pipe. Without this, Python reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except KeyboardInterrupt:
-        _say("interrupted")
+        _print("interrupted")
         return ExitCode.INTERRUPTED
     except typer.BadParameter:
         raise
@@ -88,14 +90,14 @@ def _run(function: Callable[..., ExitCode], given: dict[str, Any], *, debug: boo
 
 
 def _report(error: Exception) -> NoReturn:
-    _say(
+    _print(
         f"internal error: {type(error).__name__}: {error}; run traceana --debug ... for the "
         "traceback, and report it with the format of the file"
     )
     raise typer.Exit(ExitCode.INTERNAL)
 
 
-def _say(message: str) -> None:
+def _print(message: str) -> None:
     from traceana.report.text import plain
 
     typer.echo(f"traceana: {plain(message)}", err=True)

@@ -101,7 +101,7 @@ def compare(
     found = runs_in([resolved(path) for path in runs])
     paths = list(found.paths)
     for why in found.left_out:
-        typer.echo(f"traceana: left out: {plain(why)}", err=True)
+        typer.echo(f"traceana: skipped: {plain(why)}", err=True)
     if len(paths) < 2:
         raise typer.BadParameter(
             "needs two or more runs; for one, use traceana report", param_hint="RUN"
@@ -138,7 +138,7 @@ def compare(
 
 
 def _each(files: list[Path] | None, count: int, option: str) -> list[Path | None]:
-    """Return a file for each of ``count`` runs; a single file applies to all."""
+    """Return one file per run for ``count`` runs; a single file applies to all."""
     if not files:
         return [None] * count
     if len(files) not in (1, count):

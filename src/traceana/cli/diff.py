@@ -95,7 +95,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class Comparing:
     """Layer pairing, statistics and gate."""
 
     map: Annotated[
@@ -130,7 +130,7 @@ class Judging:
 def diff(
     a: A,
     inputs: Inputs,
-    judging: Judging,
+    comparing: Comparing,
     tabling: Tabling,
     writing: Writing,
     b: B = None,
@@ -145,23 +145,23 @@ def diff(
     from traceana.comparison.run_inputs import resolved, save_baseline
     from traceana.report.pages.diff import diff as page
 
-    if b is None and judging.save_baseline is None:
+    if b is None and comparing.save_baseline is None:
         raise typer.BadParameter("give a candidate, or --save-baseline", param_hint="B")
-    least = fraction(judging.min_effect, "--min-effect")
-    level = fraction(judging.level, "--level")
+    least = fraction(comparing.min_effect, "--min-effect")
+    level = fraction(comparing.level, "--level")
     if not 0.5 < level < 1:
         raise typer.BadParameter("must be above 50% and below 100%", param_hint="--level")
     gate = None
-    if judging.fail_if_slower is not None:
-        gate = fraction(judging.fail_if_slower, "--fail-if-slower")
+    if comparing.fail_if_slower is not None:
+        gate = fraction(comparing.fail_if_slower, "--fail-if-slower")
     paths = [resolved(path) for path in (a, b) if path is not None]
     output = Output(tabling, writing, reads=paths)
     readings = [inputs.reading(inputs.model_a), inputs.reading(inputs.model_b)]
     used = readings[: len(paths)]
     traces = [open_trace([path], one) for path, one in zip(paths, used, strict=True)]
     models = [trace.manifest for trace in traces]
-    if judging.save_baseline is not None:
-        kept = save_baseline(judging.save_baseline, traces[0], models[0])
+    if comparing.save_baseline is not None:
+        kept = save_baseline(comparing.save_baseline, traces[0], models[0])
         typer.echo(f"traceana: saved as {kept.name}: {kept}", err=True)
     codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
@@ -170,17 +170,17 @@ def diff(
     found = analysis(
         traces[0],
         traces[1],
-        pairs=judging.map,
+        pairs=comparing.map,
         model_a=models[0],
         model_b=models[1],
         level=level,
         minimum_effect=least,
-        statistic=judging.statistic,
+        statistic=comparing.statistic,
     )
     output.write(page(found, by=by))
     if failed is not ExitCode.OK:
         return failed
-    return ExitCode.OK if gate is None else _gated(found, gate, judging.on_inconclusive)
+    return ExitCode.OK if gate is None else _gated(found, gate, comparing.on_inconclusive)
 
 
 def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
@@ -204,14 +204,12 @@ def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
 
 
 def fraction(text: str, option: str) -> float:
-    """Return ``3%`` or ``0.03`` as a fraction; raises ``typer.BadParameter`` on anything else."""
+    """Return ``3%`` or ``0.03`` as a fraction; raises ``typer.BadParameter`` on other text."""
     number, percent, rest = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
         value = -1.0
     if rest or not 0 <= value < float("inf"):
-        raise typer.BadParameter(
-            f"{text!r} is not a percentage: write 3% or 0.03", param_hint=option
-        )
+        raise typer.BadParameter(f"{text!r} is not a percentage: use 3% or 0.03", param_hint=option)
     return value

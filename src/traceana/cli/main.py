@@ -27,7 +27,7 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         name="traceana",
         add_completion=False,
         no_args_is_help=True,
-        # Rich help would cost 50 ms at every start.
+        # Rich help takes 50 ms at every start.
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,7 +62,7 @@ def main() -> None:
     gc.set_threshold(100_000)
     words = sys.argv[1:]
     options = list(takewhile(lambda word: word.startswith("-"), words))
-    asked = words[len(options) :][:1]
-    # All of them for --help, and to suggest a command for a mistyped name.
-    known = bool(asked) and asked[0] in COMMANDS and not {"-h", "--help"} & {*options}
-    application(asked if known else COMMANDS)(prog_name="traceana")
+    name = words[len(options) :][:1]
+    # All commands are needed for --help, and to suggest a command for a mistyped name.
+    known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
+    application(name if known else COMMANDS)(prog_name="traceana")

@@ -1,4 +1,4 @@
-"""Opens traces as the command-line options specify."""
+"""Opening of traces with the command-line options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     """Return the trace in ``files``, narrowed to the steps, devices and ranks of ``reading``.
 
-    A layer manifest beside the trace that cannot be read is left out, with a line on stderr.
+    A layer manifest beside the trace that cannot be read is ignored, with a line on stderr.
     Raises the errors of :mod:`traceana.errors`.
     """
     from traceana import open as open_any
@@ -64,7 +64,7 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
     try:
         return batch_series(first)
     except TraceanaError as error:
-        typer.echo(f"traceana: left out: {plain(str(error))}", err=True)
+        typer.echo(f"traceana: batch sweep ignored: {plain(str(error))}", err=True)
         return None
 
 
@@ -87,7 +87,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
     skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
     if skipped.height:
         for why in skipped["detail"]:
-            typer.echo(f"traceana: left out: {plain(why)}", err=True)
+            typer.echo(f"traceana: skipped: {plain(why)}", err=True)
         return ExitCode.DAMAGED_INPUT
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
     if reading.strict and problems.height:
@@ -99,8 +99,8 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         return ExitCode.DAMAGED_INPUT
     if needs_work and trace.activities.is_empty() and trace.counters.height:
         typer.echo(
-            f"traceana: {plain(meta.source)} is a table of counters, not a timeline: open a "
-            f"trace of the same program with --counters {plain(meta.source)}",
+            f"traceana: {plain(meta.source)}: contains counters and no timeline; open a trace of "
+            f"the same program with --counters {plain(meta.source)}",
             err=True,
         )
         return ExitCode.EMPTY_SELECTION
@@ -115,7 +115,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
 def numbers(text: str, option: str) -> list[int]:
     """Return the numbers of ``3``, ``3,5`` or ``3-7``; ``cpu`` is the CPU.
 
-    Raises ``typer.BadParameter`` on anything else.
+    Raises ``typer.BadParameter`` on other text.
     """
     from traceana.trace.schema import CPU_DEVICE
 
@@ -128,7 +128,7 @@ def numbers(text: str, option: str) -> list[int]:
             found.extend(range(int(first), int(last if dash else first) + 1))
         else:
             raise typer.BadParameter(
-                f"{text!r} is not a list of numbers: write 3 or 3,5 or 3-7", param_hint=option
+                f"{text!r} is not a list of numbers: use 3 or 3,5 or 3-7", param_hint=option
             )
     return found
 

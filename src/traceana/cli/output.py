@@ -1,4 +1,4 @@
-"""Writes the output of a command to stdout, or to a file in one atomic step."""
+"""Output of a command to stdout, or to a file, atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceana.cli.options import Tabling, Writing
-from traceana.report.render import READ_BY_PEOPLE, Format, format_of
+from traceana.report.render import ROUNDED_FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from traceana.report.terminal import Terminal
@@ -26,7 +26,7 @@ class Output:
     """
 
     def __init__(self, tabling: Tabling, writing: Writing, *, reads: Sequence[Path] = ()) -> None:
-        """Check the options; ``reads`` is the input, which is never written over."""
+        """Check the options; ``reads`` are the inputs, which are never overwritten."""
         self._writing = writing
         self._tabling = tabling
         self._format = tabling.format or format_of(writing.output)
@@ -44,7 +44,7 @@ class Output:
         from traceana.report.render import render
 
         limit = self._tabling.limit
-        if limit is None and self._format in READ_BY_PEOPLE:
+        if limit is None and self._format in ROUNDED_FORMATS:
             limit = result.screenful
         page = result.page(sort=self._tabling.sort, limit=limit or None)
         if self._writing.output is None:

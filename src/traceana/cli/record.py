@@ -33,17 +33,17 @@ class Choice(StrEnum):
 
 
 class RecordCommand(TyperCommand):
-    """A command that separates its own options, those of a workload, and a script's command."""
+    """A command with its own options, the options of a workload, and a script's command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the first ``--`` among the arguments: the script's command follows it."""
+        """Keep the first ``--`` among the arguments, because the script's command follows it."""
         if SEPARATOR in args:
             first = args.index(SEPARATOR)
             args = [*args[:first], SEPARATOR, *args[first:]]
         return super().parse_args(ctx, args)
 
 
-# Other options are the workload's, which checks them.
+# Unknown options are passed to the workload, which checks them.
 TYPER_OPTIONS: Final[dict[str, Any]] = {
     "cls": RecordCommand,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": False},
@@ -61,7 +61,7 @@ Words = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class What:
+class RecordOptions:
     """The recorded command and its window of steps."""
 
     output: Annotated[
@@ -74,8 +74,8 @@ class What:
         Framework | None,
         typer.Option(
             metavar="pytorch|keras|jax",
-            help="Train one of the repository's networks: --network NAME and its other options "
-            "(python -m workloads.pytorch --help lists them) go to the workload unchanged.",
+            help="Train one of the repository's networks: --network NAME and other options "
+            "(python -m workloads.pytorch --help) are passed to the workload.",
         ),
     ] = None
     profiler: Annotated[
@@ -128,108 +128,109 @@ class What:
     force: Annotated[bool, typer.Option("--force", help="Replace the run that -o names.")] = False
 
 
-def record(what: What, words: Words = None) -> ExitCode:
+def record(options: RecordOptions, words: Words = None) -> ExitCode:
     """Record a training script, or a network of the repository, under a profiler.
 
     The folder has the trace, the layer manifest, the environment, and step times with and without
     the profiler; every command opens it. See docs/record.md.
     """
-    asked = _asked(what, words or [])
-    if not what.sweep:
-        if what.resume:
+    subject = _subject_options(options, words or [])
+    if not options.sweep:
+        if options.resume:
             raise typer.BadParameter("continues a sweep: add --sweep", param_hint="--resume")
-        return _record_one(what, asked)
-    return _record_sweep(what, asked)
+        return _record_one(options, subject)
+    return _record_sweep(options, subject)
 
 
-def _asked(what: What, words: list[str]) -> SubjectOptions:
+def _subject_options(options: RecordOptions, words: list[str]) -> SubjectOptions:
     from traceana.errors import ProfilerConflictError
     from traceana.record.sweep import SubjectOptions
     from traceana.record.workload import find_workloads
     from traceana.runs.run_files import Profiler
 
     cut = words.index(SEPARATOR) if SEPARATOR in words else len(words)
-    options, command = words[:cut], words[cut + 1 :]
-    swept = any(axis.startswith("framework=") for axis in what.sweep or ())
-    trains = what.framework is not None or swept
+    workload_options, command = words[:cut], words[cut + 1 :]
+    swept = any(axis.startswith("framework=") for axis in options.sweep or ())
+    trains = options.framework is not None or swept
     if trains and command:
         raise typer.BadParameter("takes no command after --", param_hint="--framework")
-    if not trains and options:
+    if not trains and workload_options:
         raise typer.BadParameter(
-            f"{options[0]}: put -- before a command, or give the --framework of its workload"
+            f"{workload_options[0]}: put -- before a command, or give the --framework of a workload"
         )
     if not trains and not command:
         raise typer.BadParameter("give a --framework, or a command after --")
-    if trains and what.stop:
+    if trains and options.stop:
         raise typer.BadParameter("is for scripts: a workload exits by itself", param_hint="--stop")
-    chosen = list(dict.fromkeys(what.profiler or [Choice.AUTO]))
+    chosen = list(dict.fromkeys(options.profiler or [Choice.AUTO]))
     if len(chosen) > 1 and Choice.NSYS in chosen:
         raise ProfilerConflictError(
-            f"--profiler {' and '.join(chosen)}: both need CUPTI, which supports one: choose one"
+            f"--profiler {' and '.join(chosen)}: both need CUPTI, which supports one client; "
+            "select one"
         )
     if len(chosen) > 1:
-        raise typer.BadParameter("choose one", param_hint="--profiler")
+        raise typer.BadParameter("select one", param_hint="--profiler")
     return SubjectOptions(
         command=tuple(command),
-        framework=what.framework,
-        options=tuple(options),
+        framework=options.framework,
+        options=tuple(workload_options),
         home=find_workloads() if trains else None,
         profiler=None if chosen[0] is Choice.AUTO else Profiler(chosen[0]),
-        warm_up=what.warm_up,
-        steps=what.steps,
-        stop=what.stop,
+        warm_up=options.warm_up,
+        steps=options.steps,
+        stop=options.stop,
     )
 
 
-def _request(what: What, asked: SubjectOptions) -> Request:
+def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
     from traceana.record.child_process import EXIT_TIMEOUT
     from traceana.record.recording import Request
 
     return Request(
-        baseline=what.baseline,
-        options=asked.argv,
-        exit_timeout=what.exit_timeout or EXIT_TIMEOUT,
-        progress=_say,
+        baseline=options.baseline,
+        options=subject.argv,
+        exit_timeout=options.exit_timeout or EXIT_TIMEOUT,
+        progress=_print,
     )
 
 
-def _record_one(what: What, asked: SubjectOptions) -> ExitCode:
+def _record_one(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     from traceana.record.partial_folder import check_free
     from traceana.record.recording import record as record_one
     from traceana.record.summary import run_summary
 
-    check_free(what.output, force=what.force)
-    made = record_one(asked.at({}), what.output, _request(what, asked))
+    check_free(options.output, force=options.force)
+    made = record_one(subject.at({}), options.output, _request(options, subject))
     typer.echo(run_summary(made), nl=False)
     return _code([made])
 
 
-def _record_sweep(what: What, asked: SubjectOptions) -> ExitCode:
+def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     from traceana.record.summary import sweep_summary
     from traceana.record.sweep import SweepRequest, parse_axis, points, record_sweep
     from traceana.runs import Point
 
-    axes = tuple(parse_axis(text) for text in what.sweep or ())
+    axes = tuple(parse_axis(text) for text in options.sweep or ())
     wanted = SweepRequest(
         axes,
         points(axes),
-        asked.argv,
-        "auto" if asked.profiler is None else asked.profiler.value,
-        force=what.force,
-        resume=what.resume,
+        subject.argv,
+        "auto" if subject.profiler is None else subject.profiler.value,
+        force=options.force,
+        resume=options.resume,
     )
     total = len(wanted.points)
 
     def before(number: int, point: Point) -> None:
-        _say(f"{point.folder} ({number + 1} of {total})")
+        _print(f"{point.folder} ({number + 1} of {total})")
 
     made: list[RecordedRun] = []
     try:
         for run in record_sweep(
-            lambda point: asked.at(point.values),
-            what.output,
+            lambda point: subject.at(point.values),
+            options.output,
             wanted,
-            _request(what, asked),
+            _request(options, subject),
             before,
         ):
             made.append(run)
@@ -237,7 +238,7 @@ def _record_sweep(what: What, asked: SubjectOptions) -> ExitCode:
                 break
     finally:
         if made:
-            typer.echo(sweep_summary(what.output, made, total), nl=False)
+            typer.echo(sweep_summary(options.output, made, total), nl=False)
     return _code(made)
 
 
@@ -254,7 +255,7 @@ def _code(made: list[RecordedRun]) -> ExitCode:
     return ExitCode.OK
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     from traceana.report.text import plain
 
     typer.echo(f"traceana: {plain(text)}", err=True)

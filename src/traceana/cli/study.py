@@ -74,7 +74,7 @@ def study(
         name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
     )
     for why in left_out:
-        typer.echo(f"traceana: left out: {plain(why)}", err=True)
+        typer.echo(f"traceana: skipped: {plain(why)}", err=True)
     if published:
         found = with_published(found)
     output.write(page(found))

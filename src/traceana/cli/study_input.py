@@ -1,4 +1,4 @@
-"""Builds a study from paths: recorded runs, traces, files of timed algorithms."""
+"""Input of the studies: recorded runs, traces, files of timed algorithms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
 
 
 def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study, list[str]]:
-    """Return the study ``name`` of ``paths``, and the inputs left out, with reasons.
+    """Return the study ``name`` of ``paths``, and the skipped inputs with reasons.
 
     Raises the errors of :mod:`traceana.errors`.
     """
@@ -102,7 +102,7 @@ def _traced(paths: Sequence[Path], left_out: list[str], reading: Reading) -> lis
     for path in paths:
         recorded = path.is_dir() and (is_run(path) or runs_below(path))
         if path.exists() and not recorded:
-            found.append(_alone(path, reading))
+            found.append(_without_run(path, reading))
             continue
         for run in find_runs([path]):
             if run.complete and run.run.traces:
@@ -120,7 +120,7 @@ def _of_run(run: RecordedRun, reading: Reading) -> Traced:
     return Traced(_recorded(run, model), open_trace([run.folder], reading), model)
 
 
-def _alone(path: Path, reading: Reading) -> Traced:
+def _without_run(path: Path, reading: Reading) -> Traced:
     """Return a trace without a recorded-run folder, such as a published one."""
     from traceana.comparison.run_inputs import labels
     from traceana.study.recorded_runs import Recorded, Traced
@@ -139,7 +139,7 @@ def _alone(path: Path, reading: Reading) -> Traced:
 
 
 def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
-    """Return the files of timed algorithms among ``paths``, and the others."""
+    """Return the files of timed algorithms among ``paths``, and the other paths."""
     from traceana.errors import UnknownFormatError
     from traceana.study.timed_algorithms import read
 
@@ -150,7 +150,7 @@ def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
                 found.append(read(path))
                 continue
         except UnknownFormatError:
-            # Not a file of timed algorithms: opened as a trace, which reports unrecognized formats.
+            # The file is opened as a trace, which reports unrecognized formats.
             pass
         rest.append(path)
     return found, rest

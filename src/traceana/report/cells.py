@@ -1,4 +1,4 @@
-"""The cells of a table as text: one unit a column, chosen by its largest value."""
+"""The cells of a table as text, with one unit per column, chosen by its largest value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
 
 BAR: Final = "bar"
-"""The name of the column of bars."""
+"""The name of the bar column."""
 BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
@@ -45,7 +45,7 @@ class Cells:
 
     @property
     def right(self) -> bool:
-        """Whether the column is of numbers."""
+        """Whether the column is right-aligned, because it has numbers."""
         return self.kind not in _TEXT
 
     @property
@@ -55,7 +55,7 @@ class Cells:
 
 
 def cells_of(table: Table) -> list[Cells]:
-    """Return the columns of ``table`` as text, with its bars behind the column they are of."""
+    """Return the columns of ``table`` as text, with bars after the column that they show."""
     scales = _scales(table)
     found = []
     for column in table.columns:
@@ -118,9 +118,9 @@ def _written(values: pl.Series, write: Callable[[Any], str]) -> list[str]:
 
 
 def _kernels(values: pl.Series) -> list[str]:
-    """Return the brief names of kernels, with their arguments where they differ in those alone."""
-    called = names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
-    return ["" if value is None else called[str(value)] for value in values]
+    """Return the brief names of kernels, with arguments if these alone distinguish them."""
+    brief = names.briefs(map(str, values.drop_nulls().unique(maintain_order=True)))
+    return ["" if value is None else brief[str(value)] for value in values]
 
 
 def _bars(values: pl.Series) -> Cells:
@@ -130,7 +130,7 @@ def _bars(values: pl.Series) -> Cells:
 
 
 def _bar(share: float) -> str:
-    """Return a bar of ``share`` of its width, to an eighth of a character."""
+    """Return a bar with ``share`` of the full width, in eighths of a character."""
     eighths = round(max(0.0, min(share, 1.0)) * BAR_WIDTH * 8)
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "")

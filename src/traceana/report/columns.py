@@ -1,4 +1,4 @@
-"""What the columns of any table hold: kind, unit in the machine formats, title."""
+"""Kind, unit in the machine formats, and title of the columns of all tables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What the values of a column are."""
+    """The kind of the values of a column."""
 
     TEXT = auto()
-    LONG = auto()  # text that may be long: takes the width that is left
+    LONG = auto()  # text that may be long: gets the remaining width
     KERNEL = auto()  # a kernel's name
     PATH = auto()  # a layer's path
     CATEGORY = auto()  # a category of kernels
     PART = auto()  # a part of a category, or a direction
     PARTS = auto()  # algorithms, separated by commas
-    NUMBER = auto()  # an ordinal or identifier: no thousands set apart
+    NUMBER = auto()  # an ordinal or identifier: no thousands separators
     COUNT = auto()
     MEAN = auto()  # mean of counts
     TIME = auto()
@@ -116,7 +116,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "linear": "O(N-1)",
     "logarithmic": "O(log N)",
 }
-"""What a column, or the part of a name that is here, is called."""
+"""Titles of columns, or of parts of their names."""
 
 _ADDED: Final = "parts of one whole"
 _SCALES: Final[Mapping[str, str]] = {
@@ -127,7 +127,7 @@ _KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})
 
 
 def kind_of(column: str) -> Kind:
-    """Return the kind of ``column``: what is listed, by its ``_ns`` or ``_bytes``, else text."""
+    """Return the kind of ``column``: the listed one, else by ``_ns`` or ``_bytes``, else text."""
     if column in _KINDS:
         return _KINDS[column]
     if column.endswith("_bytes"):
@@ -136,7 +136,7 @@ def kind_of(column: str) -> Kind:
 
 
 def unit_of(column: str) -> str | None:
-    """Return the unit of ``column`` in CSV, JSON and Parquet output; null for those without."""
+    """Return the unit of ``column`` in CSV, JSON and Parquet output, or None."""
     return UNITS.get(kind_of(column))
 
 
@@ -145,27 +145,26 @@ def title_of(column: str) -> str:
     if column in _TITLES:
         return _TITLES[column]
     title = column.removesuffix("_ns")
-    for written, called in _TITLES.items():
-        if "_" in written:
-            title = title.replace(written, called)
+    for part, part_title in _TITLES.items():
+        if "_" in part:
+            title = title.replace(part, part_title)
     return title.replace("_", " ")
 
 
 def scale_of(column: str) -> str:
-    """Return the name of the scale that ``column`` shares with others; empty for its own.
+    """Return the name of the scale that ``column`` shares with others, or an empty string.
 
-    Durations share one unit with those that they are compared with: of single calls, of steps, of
-    the whole.
+    Durations share a unit with comparable ones: those of single calls, of steps, of the whole.
     """
     if kind_of(column) is not Kind.TIME:
         return ""
     return _SCALES.get(column, _ADDED)
 
 
-def worth_showing(values: pl.Series, total: int | None = None) -> bool:
-    """Return whether a column is worth its width: not all null, nor durations that are all 0.
+def has_values(values: pl.Series, total: int | None = None) -> bool:
+    """Return whether a column is shown: its values are not all null, and durations not all 0.
 
-    A column with a ``total`` above 0 has values in rows that are not among ``values``.
+    A column with a ``total`` above 0 has values in hidden rows.
     """
     if total:
         return True

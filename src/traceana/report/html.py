@@ -1,4 +1,4 @@
-"""Pages as HTML for a notebook; whatever a trace holds is escaped."""
+"""Pages as HTML for a notebook; text from the trace is escaped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _findings(block: Findings) -> list[str]:
         details = () if block.brief else item.details
         lines = "".join(f"<br>{_safe(label)}: {_safe(text)}" for label, text in details)
         evidence = "" if item.evidence is None else "".join(_table(item.evidence))
-        head = f"<b>{_safe(item.title)}</b> {_safe(item.worth)}"
+        head = f"<b>{_safe(item.title)}</b> {_safe(item.effect)}"
         parts.append(f"<li>{head}: {_safe(item.summary)}{lines}{evidence}</li>")
     return [f'<ol start="{block.first}">{"".join(parts)}</ol>'] if parts else []
 

@@ -1,4 +1,4 @@
-"""The data of a page for programs: JSON, CSV, TSV and Parquet, with exact numbers."""
+"""The machine formats of a page, with exact numbers: JSON, CSV, TSV and Parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceana.report.text import plain
 from traceana.settings import SETTINGS
 
 JSON_SCHEMA_VERSION: Final = 2
-"""Raised when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
+"""Increased when a key of the JSON output changes its name, type or meaning; see docs/json.md."""
 
 _FORMULA: Final = ("=", "+", "-", "@")
 
@@ -24,7 +24,7 @@ _FORMULA: Final = ("=", "+", "-", "@")
 def render_json(page: Page) -> str:
     """Return the data of ``page`` as one JSON object, pretty-printed and in ASCII.
 
-    No name in it can steer the terminal it is shown on. docs/json.md has the keys.
+    Names in it cannot control a terminal. docs/json.md describes the keys.
     """
     return json.dumps(_object(page), indent=2, allow_nan=False) + "\n"
 
@@ -32,7 +32,7 @@ def render_json(page: Page) -> str:
 def render_csv(page: Page) -> str:
     """Return the rows of ``page`` as CSV for spreadsheets.
 
-    Control characters are written out (``\\n``), and text that a spreadsheet would run as a
+    Control characters are escaped (``\\n``), and text that a spreadsheet would evaluate as a
     formula has an apostrophe before it.
     """
     frame = _safe(page.data.rows.frame, _no_formula)
@@ -40,7 +40,7 @@ def render_csv(page: Page) -> str:
 
 
 def render_tsv(page: Page) -> str:
-    """Return the rows of ``page`` as TSV: no quoting, tabs and line ends in text written out."""
+    """Return the rows of ``page`` as TSV, without quoting; tabs and line ends are escaped."""
     frame = _safe(page.data.rows.frame, plain)
     return frame.write_csv(separator="\t", quote_style="never")
 

@@ -42,7 +42,7 @@ def _labelled(label: str, text: str) -> str:
 def _findings(block: Findings) -> list[str]:
     lines: list[str] = []
     for number, item in enumerate(block.items, start=block.first):
-        title = f"{_escaped(item.title)}, {_escaped(item.worth)}"
+        title = f"{_escaped(item.title)}, {_escaped(item.effect)}"
         if block.brief:
             lines.append(f"{number}. **{title}**: {_escaped(item.summary)}")
             continue
@@ -89,5 +89,5 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return ``text`` so that Markdown shows it as it is."""
+    """Return ``text`` with Markdown's markup characters escaped."""
     return _MARKUP.sub(r"\\\1", plain(text))

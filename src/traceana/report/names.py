@@ -1,4 +1,4 @@
-"""What kernels, classes and directions are called on a screen; machine formats hold full names."""
+"""Display names of kernels, classes and directions; machine formats have full names."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ _NOISE: Final = (
 _CUTLASS: Final = re.compile(r"cutlass::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
 _TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_(\w*?)_?(MT\d+x\d+x\d+)(\w*)")
 _DIFFER: Final = re.compile(r"_(MI\d+x\d+x\d+|PGR\d+|PLR\d+|SK\d+|GSU\d+|WG\d+_\d+_\d+)(?=_|$)")
-"""What differs between Tensile's kernels of one type and tile: instruction, stages, splits."""
+"""Differences of Tensile's kernels of one type and tile: instruction, stages, splits."""
 _LAYOUTS: Final = {"Ailk": "N", "Alik": "T", "Bljk": "N", "Bjlk": "T"}
 
 
 def category(name: str) -> str:
-    """Return the name of a category of kernels for readers."""
+    """Return the display name of a category of kernels."""
     return CATEGORIES.get(name) or plain(name.replace("_", " "))
 
 
 def part(name: str) -> str:
-    """Return the name of a part of a category for readers: an algorithm, a direction, a function.
+    """Return the display name of a part of a category: an algorithm, a direction, a function.
 
-    Several, separated by commas, are named one by one, without the unknown ones.
+    ``name`` may have several parts, separated by commas; unknown ones are omitted.
     """
     if ", " in name:
         return ", ".join(part(one) for one in name.split(", ") if one not in ("", "unknown"))
@@ -87,7 +87,7 @@ def brief(name: str) -> str:
 
 
 def briefs(kernels: Iterable[str]) -> dict[str, str]:
-    """Return the brief name of each of ``kernels``, the whole one where two would be the same."""
+    """Return the brief name of each of ``kernels``, or the long name if two would be the same."""
     found = {name: brief(name) for name in kernels}
     seen = Counter(found.values())
     return {
@@ -105,13 +105,13 @@ def _without_noise(name: str) -> str:
 
 
 def _tensile(name: re.Match[str]) -> str:
-    """Return tile, layout and what else differs of a kernel of Tensile: ``Cijk MT64x64x32 NT``."""
+    """Return tile, layout and variant of a Tensile kernel: ``Cijk MT64x64x32 NT``."""
     layout = "".join(_LAYOUTS.get(one, "?") for one in (name[1], name[2]))
     return " ".join(("Cijk", name[4], layout, *_DIFFER.findall(name[5])))
 
 
 def _without_arguments(name: str) -> str:
-    """Cut the parenthesis that ends ``name``, if it ends in one that is a function's."""
+    """Return ``name`` without the argument list at its end."""
     if not name.endswith(")"):
         return name
     depth = 0

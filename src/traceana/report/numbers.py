@@ -1,4 +1,4 @@
-"""Numbers for readers: at most four significant digits. The machine formats hold exact figures."""
+"""Display of numbers with at most four significant digits; machine formats have exact values."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The one unit of a column, and the decimals that give its largest value four digits."""
+    """The unit of a column, and the decimals that give its largest value four digits."""
 
     factor: int
     unit: str
     decimals: int
 
     def write(self, value: float) -> str:
-        """Return ``value`` without the unit; ``<0.1`` where it is too small for the decimals."""
+        """Return ``value`` without the unit; ``<0.1`` if it is too small for the decimals."""
         scaled = value / self.factor
         text = f"{scaled:,.{self.decimals}f}"
         if value and not float(text.replace(",", "")):
@@ -38,14 +38,14 @@ class Scale:
         return text if value else "0"
 
     def write_total(self, value: float) -> str:
-        """Return the sum of a column, which may be larger than any value, in four digits."""
+        """Return the sum of a column, which may be larger than its values, in four digits."""
         return replace(self, decimals=min(self.decimals, _decimals(value / self.factor))).write(
             value
         )
 
 
 def scale(values: Iterable[float | None], units: Units) -> Scale:
-    """Return the scale of a column of ``values``, chosen by the largest of them."""
+    """Return the scale of a column of ``values``, chosen by the largest value."""
     largest = max((abs(value) for value in values if value is not None), default=0)
     factor, unit = _unit(largest, units)
     return Scale(factor, unit, 0 if factor == 1 else _decimals(largest / factor))
@@ -84,12 +84,12 @@ def share(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a quotient in three or four digits."""
+    """Return a ratio in three or four digits."""
     return _digits(value)
 
 
 def count(value: int) -> str:
-    """Return a count with its thousands set apart: ``9,329``."""
+    """Return a count with thousands separators: ``9,329``."""
     return f"{value:,}"
 
 
@@ -131,7 +131,7 @@ def percent(value: float) -> str:
 def _unit(value: float, units: Units) -> tuple[int, str]:
     """Return the unit in which ``value`` has one to three digits before the point."""
     for factor, name in units:
-        # What four digits would round up to the next unit belongs there.
+        # A value that rounds up to the next unit in four digits has that unit.
         if abs(value) >= 0.99995 * factor:
             return factor, name
     return units[-1]

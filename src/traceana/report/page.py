@@ -1,6 +1,6 @@
-"""The page that every command returns: blocks for readers, and the exact data behind them.
+"""The page that every command returns: blocks of rounded text, and the exact data.
 
-A renderer knows these blocks and no command; a command makes blocks and knows no renderer.
+Renderers depend on these blocks and on no command; commands make blocks and depend on no renderer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A title of what follows, and a remark beside it. The first of a page is the page's."""
+    """A title of the following blocks, and a remark beside it. The first is the page's title."""
 
     text: str
     remark: str = ""
@@ -25,17 +25,17 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Labels and values, a row each. A row without a label belongs to the one above it."""
+    """Labels and values, one per row. A row without a label continues the row above it."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its ``name`` in the frame, its title and what its values are.
+    """A column of a table: its ``name`` in the frame, its title and the kind of its values.
 
-    Columns of one ``scale`` share a unit; without a scale a column has a unit of its own.
-    Neighbours of one ``group`` have that as a common title.
+    Columns of one ``scale`` share a unit. Without a scale, a column has a unit of its own.
+    Neighbouring columns of one ``group`` have it as a common title.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """The rows that a table leaves out: their number and time.
+    """The hidden rows of a table: their number and time.
 
-    ``command`` names the command that shows them, where it is not the page's own.
+    ``command`` is the command that shows them, if it is not the page's own.
     """
 
     rows: int
@@ -61,10 +61,11 @@ class Hidden:
 class Table:
     """Rows of ``frame`` in ``columns``, and the ``totals`` of some of them.
 
-    Where there is too little width, columns go in the order of ``dropped``, and groups of columns
-    stand below each other. Bars are drawn of the column ``bars`` and stand behind it; in
-    ``dropped`` they are called ``bar``. A ``compact`` table has one header line and no rules; in
-    ``records`` each row is a block of lines. ``folded`` tables are further reading.
+    If the width is too small, columns are dropped in the order of ``dropped``, and groups of
+    columns are put below each other. ``bars`` is a column that is followed by bars, which have the
+    name ``bar`` in ``dropped``. A ``compact`` table has one header line and no rules. In
+    ``records`` each row is a block of lines. ``folded`` is the summary of a table that Markdown and
+    HTML collapse.
     """
 
     frame: pl.DataFrame
@@ -79,10 +80,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding: its title, what it is worth, a sentence, and further lines with labels."""
+    """A finding: its title, its effect, a sentence, and further lines with labels."""
 
     title: str
-    worth: str
+    effect: str
     summary: str
     details: tuple[tuple[str, str], ...] = ()
     evidence: Table | None = None
@@ -99,7 +100,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Footnotes: a label and a text each, the label empty where the text needs none."""
+    """Footnotes: a label, which may be empty, and a text each."""
 
     rows: tuple[tuple[str, str], ...]
     warning: bool = False
@@ -110,9 +111,9 @@ Block: TypeAlias = Heading | Facts | Table | Findings | Notes
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table of the exact data; ``details`` are the JSON's alone, one mapping a row.
+    """A table of the exact data; ``details`` are for the JSON only, one mapping per row.
 
-    A value of ``details`` that is a frame becomes a list of its rows.
+    A frame in ``details`` becomes a list of its rows.
     """
 
     frame: pl.DataFrame
@@ -121,9 +122,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What the machine formats hold: CSV, TSV and Parquet ``rows``, JSON everything.
+    """The data of the machine formats: ``rows`` in CSV, TSV and Parquet, all fields in JSON.
 
-    ``source`` begins the JSON's ``meta``; ``whole`` replaces it all where the JSON is one object.
+    ``source`` is the first part of the JSON's ``meta``. ``whole``, if given, replaces the JSON.
     """
 
     rows: Rows
@@ -137,7 +138,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The blocks of one command's output in their order, and the data behind them."""
+    """The blocks of one command's output in order, and their data."""
 
     command: str
     blocks: tuple[Block, ...]

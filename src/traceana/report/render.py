@@ -1,4 +1,4 @@
-"""A page in any of the formats."""
+"""Rendering of a page in each of the formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Format(Enum):
-    """What ``--format`` takes; the values are the file suffixes too, but for ``table``."""
+    """The values of ``--format``; except for ``table`` they are the file suffixes too."""
 
     TABLE = "table"
     CSV = "csv"
@@ -22,18 +22,18 @@ class Format(Enum):
     PARQUET = "parquet"
 
 
-READ_BY_PEOPLE = frozenset({Format.TABLE, Format.MARKDOWN})
-"""The formats that show blocks, with rounded numbers; the others hold the exact data."""
+ROUNDED_FORMATS = frozenset({Format.TABLE, Format.MARKDOWN})
+"""The formats that show blocks with rounded numbers; the others have the exact data."""
 
 
 def format_of(path: Path | None) -> Format:
-    """Return the format that the suffix of ``path`` names; text for the terminal without one."""
+    """Return the format of the suffix of ``path``, ``Format.TABLE`` for other suffixes."""
     suffix = "" if path is None else path.suffix.removeprefix(".")
     return next((known for known in Format if known.value == suffix), Format.TABLE)
 
 
 def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
-    """Return ``page`` in ``form``, text in UTF-8; ``terminal`` is for ``Format.TABLE`` alone."""
+    """Return ``page`` in ``form``, text in UTF-8; ``terminal`` applies to ``Format.TABLE``."""
     if form is Format.TABLE:
         from traceana.report import terminal as renderer
 

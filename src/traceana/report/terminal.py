@@ -1,4 +1,4 @@
-"""Pages as text for a terminal: numbers whole, long text cut to the width that is left."""
+"""Pages as text for a terminal; long text is cut to the available width, numbers are not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from traceana.report.page import (
     Page,
     Table,
 )
-from traceana.report.text import cut_apart, cut_end, cut_middle, cut_path, plain
+from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, plain
 
 GAP: Final = 2
 WIDEST_TEXT: Final = 28
 NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
 COMFORTABLE: Final = {Kind.KERNEL: 30, Kind.PATH: 28, Kind.PARTS: 21}
-"""What long text should have before columns are left out; 21 hold any one algorithm."""
+"""Widths that long text needs before columns are dropped; 21 fit any single algorithm."""
 NARROWEST_BAR: Final = 6
 
 _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
@@ -43,14 +43,14 @@ _CUT: Final[dict[Kind, Callable[[str, int], str]]] = {
     Kind.PATH: cut_path,
     Kind.PARTS: cut_end,
 }
-_APART: Final = (Kind.KERNEL, Kind.PATH)
-"""Cells of these stay different where they are cut."""
+_DISTINCT: Final = (Kind.KERNEL, Kind.PATH)
+"""Kinds whose cells remain distinct when they are cut."""
 _LABEL: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What the text is for: the width in characters, and whether colours are shown."""
+    """The width in characters, and whether colours are shown."""
 
     width: int = 100
     colour: bool = False
@@ -70,7 +70,7 @@ def render(page: Page, terminal: Terminal = Terminal()) -> str:
 
 
 def _follows(block: Block, before: Block) -> bool:
-    """Return whether ``block`` stands right below ``before``, without an empty line."""
+    """Return whether ``block`` follows ``before`` without an empty line."""
     if isinstance(before, Heading):
         return True
     return isinstance(block, Notes) and isinstance(before, Table | Notes)
@@ -118,7 +118,7 @@ def _findings(block: Findings, width: int) -> list[Any]:
     parts: list[Any] = []
     for number, item in enumerate(block.items, start=block.first):
         head = Text(f"{number}. {plain(item.title)}", style="bold")
-        head.append(f"  {plain(item.worth)}", style="not bold cyan")
+        head.append(f"  {plain(item.effect)}", style="not bold cyan")
         body = Grid.grid(padding=(0, GAP, 0, 0))
         body.add_column(width=_LABEL)
         body.add_column(overflow="fold")
@@ -131,13 +131,16 @@ def _findings(block: Findings, width: int) -> list[Any]:
 
 
 def _brief(block: Findings, width: int) -> list[Any]:
-    """Return a line or two a finding: its title, what it is worth, and the sentence."""
+    """Return one or two lines per finding: title, effect and sentence."""
     if not block.items:
         return []
-    heads = [max(len(one.title) for one in block.items), max(len(one.worth) for one in block.items)]
+    heads = [
+        max(len(one.title) for one in block.items),
+        max(len(one.effect) for one in block.items),
+    ]
     last = block.first + len(block.items) - 1
-    taken = len(f"{last}.") + sum(heads) + 1 + 2 * GAP
-    if width - taken < COMFORTABLE_LONG:
+    used_width = len(f"{last}.") + sum(heads) + 1 + 2 * GAP
+    if width - used_width < COMFORTABLE_LONG:
         return [
             line
             for at, item in enumerate(block.items)
@@ -147,15 +150,15 @@ def _brief(block: Findings, width: int) -> list[Any]:
     for _ in range(3):
         grid.add_column(no_wrap=True)
     for number, item in enumerate(block.items, start=block.first):
-        summary = cut_end(plain(item.summary), width - taken)
+        summary = cut_end(plain(item.summary), width - used_width)
         title = Text(f"{number}. {plain(item.title)}", style="bold")
-        grid.add_row(title, Text(plain(item.worth), style="cyan"), Text(summary))
+        grid.add_row(title, Text(plain(item.effect), style="cyan"), Text(summary))
     return [grid]
 
 
 def _two_lines(at: int, item: Finding, block: Findings, width: int) -> list[Text]:
     head = Text(f"{block.first + at}. {plain(item.title)}", style="bold", no_wrap=True)
-    head.append(f"  {plain(item.worth)}", style="not bold cyan")
+    head.append(f"  {plain(item.effect)}", style="not bold cyan")
     return [head, Text(f"   {cut_end(plain(item.summary), width - 3)}", no_wrap=True)]
 
 
@@ -204,19 +207,19 @@ def _records(columns: Sequence[Cells]) -> list[Any]:
 
 
 def _side_by_side(columns: list[Cells], width: int, dropped: Sequence[str]) -> list[list[Cells]]:
-    """Return the columns without as many of ``dropped`` as it takes for them to fit ``width``.
+    """Return the columns by table, without the first of ``dropped`` until they fit ``width``.
 
-    Groups of columns are put in tables below each other, which repeat the columns of no group, in
-    as few tables as dropping columns makes possible.
+    Groups of columns are put in tables below each other, each with the columns of no group. As many
+    columns are dropped as reduce the number of tables.
     """
-    ways = [_in_tables(columns, width)]
+    layouts = [_in_tables(columns, width)]
     kept = columns
     for name in dropped:
-        if len(ways[-1]) == 1 and _fits(ways[-1][0], width):
+        if len(layouts[-1]) == 1 and _fits(layouts[-1][0], width):
             break
         kept = [column for column in kept if column.name.rpartition(" ")[2] != name]
-        ways.append(_in_tables(kept, width))
-    fitting = [way for way in ways if all(_fits(part, width) for part in way)] or ways[-1:]
+        layouts.append(_in_tables(kept, width))
+    fitting = [one for one in layouts if all(_fits(part, width) for part in one)] or layouts[-1:]
     return min(fitting, key=len)
 
 
@@ -234,7 +237,7 @@ def _in_tables(columns: list[Cells], width: int) -> list[list[Cells]]:
 
 
 def _fits(columns: Sequence[Cells], width: int) -> bool:
-    """Return whether ``columns`` fit, long ones with a comfortable width or all they need."""
+    """Return whether ``columns`` fit, with long ones cut to a comfortable width at most."""
     needed = [
         min(_natural(column), _comfortable(column)) if column.long else _natural(column)
         for column in columns
@@ -246,15 +249,15 @@ def _comfortable(column: Cells) -> int:
     return COMFORTABLE.get(column.kind, COMFORTABLE_LONG)
 
 
-def _apart(column: Cells, width: int) -> Cells:
-    if column.kind not in _APART:
+def _cut_distinct(column: Cells, width: int) -> Cells:
+    if column.kind not in _DISTINCT:
         return column
-    return replace(column, cells=cut_apart(column.cells, width, _CUT[column.kind]))
+    return replace(column, cells=cut_distinct(column.cells, width, _CUT[column.kind]))
 
 
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
     widths = _widths(columns, width)
-    columns = [_apart(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    columns = [_cut_distinct(column, wide) for column, wide in zip(columns, widths, strict=True)]
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
     lines += _header(columns, widths)
     units = [column.unit for column in columns]
@@ -270,7 +273,7 @@ def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) ->
 
 
 def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
-    """Return a line with the title of each group, and a rule as wide as its columns."""
+    """Return a line with the title of each group and a rule over its columns."""
     line = Text(style="bold", no_wrap=True)
     at = 0
     while at < len(columns):
@@ -289,7 +292,7 @@ def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:
 
 
 def _header(columns: Sequence[Cells], widths: Sequence[int]) -> list[Text]:
-    """Return the titles in one or two lines, the last word next to the rows."""
+    """Return the titles in one or two lines, aligned to the bottom."""
     titles = [column.title.split("\n") for column in columns]
     height = max(map(len, titles))
     lines = zip(*(["", *title][-height:] for title in titles), strict=True)
@@ -310,13 +313,13 @@ def _natural(column: Cells) -> int:
 
 
 def _two_lines_of(column: Cells) -> str:
-    """Return the title, broken into two lines where it is wider than the cells below it."""
+    """Return the title, in two lines if it is wider than the cells below it."""
     words = plain(column.title).split()
     wide = max(map(cell_len, (column.unit, column.total, *column.cells)))
     if len(words) < 2 or len(" ".join(words)) <= wide:
         return " ".join(words)
-    ways = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
-    return "\n".join(min(ways, key=lambda way: max(map(len, way))))
+    layouts = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return "\n".join(min(layouts, key=lambda one: max(map(len, one))))
 
 
 def _widths(columns: Sequence[Cells], width: int) -> list[int]:
@@ -328,10 +331,10 @@ def _widths(columns: Sequence[Cells], width: int) -> list[int]:
         for column, wide in zip(columns, natural, strict=True)
     ]
     long = [number for number, column in enumerate(columns) if column.long]
-    taken = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
-    left = width - taken
-    # The narrowest first: what it does not need is left to the others. What is more than the
-    # comfortable width of each is shared by what they still need.
+    used_width = sum(widths) - sum(widths[number] for number in long) + GAP * (len(columns) - 1)
+    left = width - used_width
+    # The narrowest column comes first, so that the others get the width that it does not need. The
+    # width beyond the comfortable width of each column is shared among those that need more.
     comfortable = {number: min(widths[number], _comfortable(columns[number])) for number in long}
     spare = max(left - sum(comfortable.values()), 0)
     if spare:
@@ -364,7 +367,7 @@ def _line(
 
 
 def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
-    """Return rich renderables as text, with ANSI colours where ``terminal`` shows them."""
+    """Return rich renderables as text, with ANSI colours if ``terminal`` shows them."""
     buffer = StringIO()
     console = Console(
         file=buffer,
@@ -378,7 +381,7 @@ def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
         legacy_windows=False,
     )
     for part in parts:
-        # A line that does not wrap is longer than the terminal rather than cut: nothing is lost.
+        # A line that does not wrap may exceed the terminal's width; it is not cut.
         whole = isinstance(part, Text) and bool(part.no_wrap)
         console.print(part, soft_wrap=whole)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))

@@ -1,4 +1,4 @@
-"""Text of a trace made safe to show: it may come from anywhere and hold anything."""
+"""Escaping and cutting of text from traces, which may contain any characters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def plain(text: str) -> str:
-    """Return ``text`` with every character that could steer a terminal or hide text written out.
+    """Return ``text`` as one line, with control, bidirectional and invisible characters escaped.
 
-    Control, bidirectional and invisible characters become ``\\x1b``, ``\\u202e`` ...; everything
-    else stays. The result is one line.
+    They become ``\\x1b``, ``\\u202e`` ..., so that they cannot control the terminal or hide text.
+    Other characters are unchanged.
     """
     return _HOSTILE.sub(_written_out, text)
 
@@ -45,14 +45,14 @@ def cut_end(text: str, width: int) -> str:
 
 
 def cut_start(text: str, width: int) -> str:
-    """Return ``text`` cut at its start: the end of a path is what differs."""
+    """Return ``text`` cut at its start, because paths differ at their ends."""
     if cell_len(text) <= width:
         return text
     return "…" + set_cell_size(text[::-1], width - 1).rstrip()[::-1]
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return ``text`` cut in its middle: names that differ at either end stay different."""
+    """Return ``text`` cut in its middle, because kernel names differ at either end."""
     if cell_len(text) <= width:
         return text
     if width < 3:
@@ -63,7 +63,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def cut_path(text: str, width: int) -> str:
-    """Return a dotted path without its first parts, cut within a part if the last is too long."""
+    """Return a dotted path without its first parts, cut within the last one if that is too long."""
     if cell_len(text) <= width:
         return text
     cut = cut_start(text, width)
@@ -71,11 +71,11 @@ def cut_path(text: str, width: int) -> str:
     return f"…{rest}" if dot and len(rest) >= width * 2 // 3 else cut
 
 
-def cut_apart(texts: Sequence[str], width: int, cut: Callable[[str, int], str]) -> list[str]:
-    """Return ``texts`` cut to ``width`` by ``cut``, different ones so that they stay different.
+def cut_distinct(texts: Sequence[str], width: int, cut: Callable[[str, int], str]) -> list[str]:
+    """Return ``texts`` cut to ``width`` by ``cut``, with distinct results for distinct texts.
 
-    Those that ``cut`` makes the same show where they first differ; a number follows those that
-    are the same even so.
+    Texts with the same result of ``cut`` are cut around their first difference. Texts that are
+    still the same get a number.
     """
     shown = {text: cut(text, width) for text in dict.fromkeys(texts)}
     for alike in _alike(shown):
@@ -93,7 +93,7 @@ def _alike(shown: dict[str, str]) -> list[list[str]]:
 
 
 def _show_differences(alike: list[str], width: int, shown: dict[str, str]) -> None:
-    """Set what is ``shown`` of texts: their beginning, and from where they first differ."""
+    """Set ``shown`` of texts to their start and the part from their first difference on."""
     first, last = min(alike), max(alike)
     pairs = enumerate(zip(first, last, strict=False))
     differ = next((at for at, (one, other) in pairs if one != other), len(first))
@@ -107,7 +107,7 @@ def _show_differences(alike: list[str], width: int, shown: dict[str, str]) -> No
 
 
 def _from(text: str, head: int, start: int, width: int) -> str:
-    """Return the first ``head`` characters of ``text``, and what fits of it from ``start``."""
+    """Return the first ``head`` characters of ``text`` and the part from ``start`` that fits."""
     room = width - head - 1
     start = min(start, max(len(text) - room, head))
     between = "…" if start > head else ""
@@ -115,7 +115,7 @@ def _from(text: str, head: int, start: int, width: int) -> str:
 
 
 def _word_start(text: str, at: int) -> int:
-    """Return where the word begins in which ``at`` is, if that is near."""
+    """Return the start of the word at ``at`` if it is near, else ``at``."""
     begins = at
     while begins > 0 and at - begins < 6 and text[begins - 1].isalnum():
         begins -= 1

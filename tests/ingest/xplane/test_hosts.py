@@ -73,7 +73,7 @@ def test_a_bad_file_among_the_hosts_is_in_the_ledger(logdir: Path, bad: bytes) -
         return
     assert shown.exit_code == ExitCode.DAMAGED_INPUT
     (line,) = shown.stderr.splitlines()
-    assert line.startswith("traceana: left out: ")
+    assert line.startswith("traceana: skipped: ")
     assert "gamma.xplane.pb" in line
 
 

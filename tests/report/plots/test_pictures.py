@@ -125,7 +125,7 @@ def test_more_layers_than_can_be_read_are_cut_and_that_is_told(make: Make) -> No
     frame = pl.concat([one.cast(study.result.frame.schema) for one in many])
     result = type(study.result)(frame, {}, ())
     picture = drawn(Study(study.name, study.title, (), result))
-    assert picture.on == ["30 of 50 rows, by time"]
+    assert picture.conditions == ["30 of 50 rows, by time"]
     assert list(picture.panels[0].rows) == [f"layer {n:02}" for n in range(20, 50)]
 
 

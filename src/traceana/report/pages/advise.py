@@ -1,4 +1,4 @@
-"""``advise``: what to change, with evidence, estimate and how-to; and its gates in words."""
+"""``advise``: recommendations with evidence, estimate and how-to, and the texts of its gates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMEWORKS: Final[dict[str, str]] = {
     "tensorflow": "TensorFlow",
     "jax": "JAX",
 }
-"""The columns with what to change, and the frameworks they are for."""
+"""The columns with the change for each framework."""
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "rule": pl.String,
@@ -56,7 +56,7 @@ _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
 
 
 def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
-    """Return the findings of ``advice`` on ``trace``; of one ``rule`` alone with its evidence."""
+    """Return the findings of ``advice`` on ``trace``, or that of ``rule`` with its evidence."""
     from traceana.result import Result
 
     if rule is not None:
@@ -69,7 +69,7 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
 
 
 def rules_listed() -> Result:
-    """Return a row a rule: the columns of :data:`SCHEMA` that need no trace."""
+    """Return one row per rule, with the columns of :data:`SCHEMA` that need no trace."""
     from traceana.advise import RULES
     from traceana.result import Result
 
@@ -101,7 +101,7 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
 def findings_of(
     found: Sequence[Found], framework: str | None = None, *, evidence: bool = False
 ) -> tuple[Finding, ...]:
-    """Return ``found`` for readers, with what to change in ``framework`` (all: ``None``)."""
+    """Return the blocks of ``found``, with the change for ``framework`` (``None``: all)."""
     return tuple(
         Finding(
             one.rule.id,
@@ -119,7 +119,7 @@ def findings_of(
 
 
 def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Return a row a finding: the columns of :data:`SCHEMA`; and figures and evidence of each."""
+    """Return one row per finding with the columns of :data:`SCHEMA`, and figures and evidence."""
     rows = [
         (
             *(one.rule.id, one.rule.title, one.rule.kind),
@@ -133,10 +133,10 @@ def finding_rows(found: Sequence[Found]) -> tuple[pl.DataFrame, list[dict[str, A
 
 
 def sentence(finding: Found) -> str:
-    """Return what a finding states, with its figures.
+    """Return the sentence of a finding, with its figures.
 
-    A figure in braces is written as a column of its name is; what stands in square brackets is left
-    out where a figure in it is not known.
+    A figure in braces is formatted like the column of its name. Text in square brackets is omitted
+    if a figure in it is unknown.
     """
     figures = finding.figures
 
@@ -150,7 +150,7 @@ def sentence(finding: Found) -> str:
 
 
 def saving(finding: Found) -> str:
-    """Return the saving of a finding: ``≈ 3.20 ms (12.3 %)``, or ``≤`` where it is a bound."""
+    """Return the saving of a finding: ``≈ 3.20 ms (12.3 %)``, or ``≤`` for an upper bound."""
     match finding.rule.kind:
         case "measurement validity":
             return "affects measurement validity"
@@ -163,7 +163,7 @@ def saving(finding: Found) -> str:
 
 
 def broken_gate(gate: Broken) -> str:
-    """Return why ``gate`` failed."""
+    """Return the reason why ``gate`` failed."""
     if isinstance(gate.gate, str):
         return f"{gate.gate} holds"
     metric = gate.gate.metric
@@ -174,7 +174,7 @@ def broken_gate(gate: Broken) -> str:
 
 
 def _how_to(finding: Found, framework: str | None) -> tuple[tuple[str, str], ...]:
-    """Return frameworks and changes, of the trace's framework alone where that is known."""
+    """Return frameworks and changes; only the trace's framework if it is known."""
     every = tuple(zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True))
     return tuple(one for one in every if one[0] == framework) or every
 

@@ -1,4 +1,4 @@
-"""``compare``: any number of runs side by side."""
+"""``compare``: two or more runs side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from traceana.comparison.run_tables import comparable
 from traceana.report import numbers
-from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
 from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of, source_of
 from traceana.result import Arranged, Result, arrange
@@ -31,7 +31,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "epilogue": ("operation", "direction", "how"),
     "transfer": ("direction", "host_memory"),
 }
-"""The columns that name an item."""
+"""The columns that identify an item."""
 
 DROPPED: Final = ("type", "to_first", "library")
 SUMMARY: Final = (
@@ -66,7 +66,7 @@ _TITLES: Final = {
 
 
 def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
-    """Return a row a run, or a run and what ``by`` names; the page has the runs side by side."""
+    """Return one row per run, or per run and item of ``by``; the page has runs side by side."""
     table = found.by(by)
     summed = table if by == "summary" else found.by("summary")
     notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
@@ -126,7 +126,7 @@ def _summary(shown: Arranged) -> Table:
 
 
 def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> Arranged:
-    """Return a row an item; ``sort`` is a column of the rows, and means that of the first run."""
+    """Return one row per item; ``sort`` is a column of the rows, of the first run."""
     wide = table.pivot()
     if sort is not None:
         name, colon, order = sort.partition(":")
@@ -140,8 +140,8 @@ def _wide(table: OfRuns, sort: str | None = None, limit: int | None = None) -> A
 def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
     """Return the rows of ``shown`` with the figures of each run as a group of columns.
 
-    Columns that hold nothing are left out, but for the times, and so is the ratio of the first run
-    to itself.
+    Columns without values are omitted, except for times, and so is the ratio of the first run to
+    itself.
     """
     frame = shown.frame
     columns = list(columns_of(frame, KEYS[by], titles=_TITLES))
@@ -149,7 +149,7 @@ def _side_by_side(table: OfRuns, by: str, shown: Arranged) -> Table:
         for figure in table.figures:
             name = table.column(run, figure)
             if figure == table.time or (
-                worth_showing(frame[name].alias(figure)) and (number > 1 or figure != "to_first")
+                has_values(frame[name].alias(figure)) and (number > 1 or figure != "to_first")
             ):
                 title = _TITLES.get(figure, title_of(figure))
                 scale = "time" if scale_of(figure) else figure

@@ -1,4 +1,4 @@
-"""``diff``: what changed from a baseline to a candidate, and whether it is significant."""
+"""``diff``: the changes from a baseline to a candidate, and their significance."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ MOST_LAYERS: Final = 10
 
 
 def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
-    """Return the work of both runs by layer, or by what ``by`` names, and what changed.
+    """Return the work of both runs, grouped by layer or ``by``, and the changes.
 
     Without ``by`` the page is a summary: the step, the changes and the layers.
     """
     frame = found.by(by or "layer")
     totals = sums(frame, "time_a_ns", "time_b_ns")
-    # Rows of doubtful pairs have no difference; all rows together have one.
+    # Rows of uncertain pairs have no difference, but the total has one.
     totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     make = partial(_summary, found) if by is None else partial(_table, found, by)
     return Result(frame, totals, found.notes).with_page(make, screenful=40)
@@ -166,14 +166,14 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def _different(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``columns`` without the candidate's layers where they have the baseline's names."""
+    """Return ``columns`` without the candidate's layers if they have the baseline's names."""
     alike = "b" in columns and frame.filter(pl.col("a") != pl.col("b")).is_empty()
     alike = alike and not frame["a"].null_count()
     return tuple(name for name in columns if not (alike and name == "b"))
 
 
 def _whole(found: Diff) -> bool:
-    """Return whether whole recordings are compared, steps not being marked in both."""
+    """Return whether whole captures are compared, because steps are not marked in both runs."""
     return not found.baseline.steps.marked
 
 
@@ -253,7 +253,7 @@ def _layers(found: Diff) -> str:
 
 
 def _changes(found: Diff) -> Iterator[Block]:
-    """Yield the changes, largest effect first; those below the minimum effect apart."""
+    """Yield the changes, largest effect first, then those below the minimum effect."""
     whole = _whole(found)
     of = "run" if whole else "step"
     rows = found.changes.head(MOST_CHANGES)
@@ -270,12 +270,12 @@ def _changes(found: Diff) -> Iterator[Block]:
 
 
 def _change(row: Row, whole: bool) -> Finding:
-    title, says = _TOLD[row["change"]](row, "" if whole else " per step")
+    title, text = _TEXTS[row["change"]](row, "" if whole else " per step")
     if row["change"] == "launches":
-        return Finding(title, "", says)
+        return Finding(title, "", text)
     times = f"{arrow(row['time_a_ns'], row['time_b_ns'])}{'' if whole else ' per step'}"
     verdict = _VERDICTS.get(row["verdict"])
-    parts = [says, times, verdict if verdict in ("no significant change", "inconclusive") else ""]
+    parts = [text, times, verdict if verdict in ("no significant change", "inconclusive") else ""]
     return Finding(title, signed(row["delta_ns"]), " · ".join(part for part in parts if part))
 
 
@@ -317,14 +317,14 @@ def _kernels(row: Row, _: str) -> tuple[str, str]:
 
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
     a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
-    says = f"{a} in the baseline only, {b} in the candidate only"
+    text = f"{a} in the baseline only, {b} in the candidate only"
     for run, of in (("baseline", "before"), ("candidate", "after")):
         if row[of] == "compiled":
-            says += f" ({run}: compiled functions, several layers each)"
-    return "layers", says
+            text += f" ({run}: compiled functions, several layers each)"
+    return "layers", text
 
 
-_TOLD: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
+_TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
     "idle": lambda *_: ("idle", ""),
     "data_loader": lambda *_: ("data loader", ""),

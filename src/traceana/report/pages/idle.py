@@ -1,4 +1,4 @@
-"""``idle`` and ``critical``: when a device waited and for what, and what a step waited for."""
+"""``idle`` and ``critical``: GPU idle time by cause, and the critical path of the steps."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PATHS_DROPPED: Final = ("layer", "count", "part", "operator")
 _TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "time per step"}
 
 FEW_DEVICES: Final = 2
-"""More devices than these have one line each."""
+"""With more devices, each has one line."""
 MOST_DEVICES: Final = 16
 
 
 def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
-    """Return the idle time of each device by cause, and what ``by`` adds; or gap by gap."""
+    """Return the idle time of each device by cause, by cause and ``by``, or by gap."""
     from traceana.analyze.devices import devices
     from traceana.analyze.idle import idle as analysis
     from traceana.analyze.idle import idle_time
@@ -121,16 +121,16 @@ def _launches(row: Row) -> str:
 
 def _overlap(row: Row) -> str:
     parts = []
-    for name, called in (("copy", "copies"), ("collective", "collectives")):
+    for name, plural in (("copy", "copies"), ("collective", "collectives")):
         whole, exposed = row[f"{name}_ns"], row[f"{name}_exposed_ns"]
         if whole:
             part = "all" if exposed == whole else numbers.duration(exposed)
-            parts.append(f"{called} {numbers.duration(whole)}, {part} exposed")
+            parts.append(f"{plural} {numbers.duration(whole)}, {part} exposed")
     return " · ".join(parts)
 
 
 def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
-    """Return the critical path of the measured steps, by class or what ``by`` names."""
+    """Return the critical path of the measured steps, grouped by ``by``."""
     from traceana.analyze import critical as analysis
 
     return analysis.critical(trace, by).with_page(partial(_critical, trace, by), screenful=30)

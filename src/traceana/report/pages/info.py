@@ -1,4 +1,4 @@
-"""``info``: what a file holds, and its integrity."""
+"""``info``: contents and integrity of a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Known = Mapping[str, Any]
 
 
 def info(trace: Trace) -> Result:
-    """Return the facts of the trace, a row each."""
+    """Return the facts of the trace, one per row."""
     known = facts(trace)
     return as_table(known).with_page(partial(_page, known))
 

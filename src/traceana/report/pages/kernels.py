@@ -1,4 +1,4 @@
-"""``kernels`` and ``classify``: a row a kernel, by what a trace or its name alone holds of it."""
+"""``kernels`` and ``classify``: one row per kernel of a trace, or per name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DROPPED_CLASSES: Final = (
 
 
 def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
-    """Return a row a distinct kernel: calls, time and class."""
+    """Return one row per distinct kernel: calls, time and class."""
     found = analysis.kernels(trace, unclassified=unclassified)
     dropped = DROPPED_MEASURED if trace.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
@@ -51,7 +51,7 @@ def classify(
     readable: Mapping[str, str],
     explain: bool = False,
 ) -> Result:
-    """Return a row a kernel name in the order given: its class, and with ``explain`` the reason.
+    """Return one row per kernel name, in order: its class, and with ``explain`` the reason.
 
     ``readable`` has the demangled form of mangled names.
     """

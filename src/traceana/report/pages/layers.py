@@ -1,4 +1,4 @@
-"""``layers`` and ``flops``: what each layer and operator costs, and how fast it ran."""
+"""``layers`` and ``flops``: time, FLOPs and rates of layers and operators."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def layers(
     model: Manifest | None = None,
     peaks: Peaks | None = None,
 ) -> Result:
-    """Return a row a layer: time by direction, FLOPs, rates and algorithms.
+    """Return one row per layer: time by direction, FLOPs, rates and algorithms.
 
-    ``depth`` adds up the layers whose paths begin with the same parts; with ``direction`` a row is
-    a layer and a pass.
+    ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
+    per layer and pass.
     """
     from traceana.analyze.layers import layers as analysis
 
@@ -91,9 +91,9 @@ def flops(
     explain: bool = False,
     model: Manifest | None = None,
 ) -> Result:
-    """Return FLOPs and compulsory bytes by operator, or by class beside the roofline.
+    """Return FLOPs and compulsory bytes by operator, or by class with its roofline.
 
-    With ``explain`` a row is a formula in use: its derivation, and the operators that use it.
+    With ``explain``, return the formulas in use with their derivations and operators.
     """
     if by == "class" and not explain:
         from traceana.analyze.roofline import roofline

@@ -1,4 +1,4 @@
-"""``memory``: the peak of each device, what held it, and how it grows."""
+"""``memory``: peak per device, its contents, growth per step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from traceana.choices import MemoryBy
     from traceana.trace import Trace
 
-_PLACE: Final = ("rank", "device")
-_HELD: Final = ("count", "bytes", "share", "largest_bytes")
+_DEVICE: Final = ("rank", "device")
+_ALLOCATED: Final = ("count", "bytes", "share", "largest_bytes")
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "device": (
-        *(*_PLACE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator"),
+        *(*_DEVICE, "allocations", "peak_bytes", "at_ns", "step", "layer", "operator"),
         *("reserved_bytes", "largest_bytes", "end_bytes", "growth_bytes"),
     ),
-    "layer": (*_PLACE, "layer", *_HELD),
-    "operator": (*_PLACE, "operator", *_HELD),
-    "step": (*_PLACE, "step", "allocations", "peak_bytes", "end_bytes", "growth_bytes"),
-    "time": (*_PLACE, "start_ns", "allocated_bytes", "reserved_bytes"),
+    "layer": (*_DEVICE, "layer", *_ALLOCATED),
+    "operator": (*_DEVICE, "operator", *_ALLOCATED),
+    "step": (*_DEVICE, "step", "allocations", "peak_bytes", "end_bytes", "growth_bytes"),
+    "time": (*_DEVICE, "start_ns", "allocated_bytes", "reserved_bytes"),
     "convolution": (
-        *(*_PLACE, "layer", "operator", "direction", "algorithm", "calls", "workspace_bytes"),
+        *(*_DEVICE, "layer", "operator", "direction", "algorithm", "calls", "workspace_bytes"),
     ),
 }
 DROPPED: Final[dict[str, tuple[str, ...]]] = {
@@ -35,7 +35,7 @@ DROPPED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
-    """Return what was allocated, by device, layer, operator, step, slice of time or convolution."""
+    """Return allocated memory by device, layer, operator, step, time slice or convolution."""
     from traceana.analyze import memory as analysis
 
     found = analysis.memory(trace, by)

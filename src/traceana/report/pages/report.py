@@ -1,4 +1,4 @@
-"""``report``: the run on one screen: steps, classes, layers, copies, recommendations."""
+"""``report``: summary of a run: steps, classes, layers, copies, recommendations."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Overview:
     """The sections of the report; each is the result of the analysis of its name."""
 
     facts: Mapping[str, Any]
-    place: str
+    processor: str
     """``GPU`` or ``CPU``."""
     model: str | None
-    """Type of the outermost layer, where the trace has exactly one."""
+    """Type of the outermost layer, if the trace has exactly one."""
     steps: Result
     breakdown: Result
     layers: Result
@@ -74,7 +74,7 @@ class Overview:
         """Figures of the measured steps: ``wall_ns`` (median), ``mean_wall_ns``, ``busy_share``.
 
         ``busy_share`` is the busy time of the devices that the steps used over their wall time
-        times the number of those devices; null where no step used one.
+        times the number of those devices, null if no step used one.
         """
         measured = self.steps.frame.filter(~pl.col("warm_up"))
         used = bool((measured["devices"] > 0).any())
@@ -87,20 +87,20 @@ class Overview:
 
 
 def report(trace: Trace, *, batches: BatchSeries | None = None) -> Result:
-    """Return the time by class, and on its page the run as a whole.
+    """Return the time by class; its page is the summary of the run.
 
-    ``batches`` are the runs that differ from that of ``trace`` in the batch alone.
+    ``batches`` are the step times of runs that differ in the batch size only.
     """
     whole = overview(trace, batches=batches)
     return whole.breakdown.with_page(partial(_page, trace, whole))
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
-    """Return all that the report on ``trace`` shows."""
+    """Return the sections of the report on ``trace``."""
     roots = trace.layers.filter((pl.col("role") == "layer") & pl.col("parent").is_null())
     return Overview(
         facts=facts(trace),
-        place=processor(trace),
+        processor=processor(trace),
         model=roots["type"].item() if roots.height == 1 else None,
         steps=steps(trace),
         breakdown=breakdown(trace),
@@ -134,7 +134,7 @@ def _title(whole: Overview) -> Heading:
 
 
 def _devices(known: Mapping[str, Any]) -> str:
-    """Return the devices that worked: ``2 x NVIDIA H100``."""
+    """Return the devices with activity: ``2 x NVIDIA H100``."""
     working: dict[str, int] = {}
     for device in known["devices"]:
         if device["activities"] and device["device"] is not None:
@@ -153,14 +153,14 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
     if whole.busy.frame.height:
-        yield f"{whole.place} utilization", _utilization(whole)
+        yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
             yield "", _by_device(whole.busy.frame)
     if known["kernels"]:
         yield "Kernel launches", _launches(known)
     elif known["cpu_operators"]:
-        called = "CPU operators" if known["operators"] else "CPU ranges"
-        yield called, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
+        label = "CPU operators" if known["operators"] else "CPU ranges"
+        yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
     else:
         yield "Kernel launches", "none: no GPU activity"
 
@@ -194,11 +194,11 @@ def _step_time(whole: Overview) -> str:
 def _utilization(whole: Overview) -> str:
     totals = whole.busy.totals
     selected = "selected_steps" in whole.facts["properties"]
-    looked_at = "selected steps" if selected else "capture"
+    window = "selected steps" if selected else "capture"
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
-    text = f"{numbers.share(share)} of {looked_at} ({busy_ns} of {span_ns} {unit.unit})"
+    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit})"
     if totals["sum_ns"] > totals["busy_ns"]:
         text += f" · summed kernel time {numbers.duration(totals['sum_ns'])}"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
@@ -226,7 +226,7 @@ def _launches(known: Mapping[str, Any]) -> str:
 
 
 def _classes(whole: Overview) -> Table:
-    """Return time by category with bars, the parts of a category below it."""
+    """Return the time by category with bars, and the parts of a category below it."""
     lines = condensed(whole.breakdown.frame)
     frame = pl.DataFrame(
         [(_class_name(one), one.calls, one.step_ns, one.time_ns, one.share) for one in lines],
@@ -241,7 +241,7 @@ def _classes(whole: Overview) -> Table:
     )
     per_step = frame["step_ns"].null_count() < frame.height
     time = column("step_ns") if per_step else column("time_ns")
-    title = Column("class", f"{whole.place} time by class", Kind.LONG)
+    title = Column("class", f"{whole.processor} time by class", Kind.LONG)
     columns = (title, column("calls"), time, column("share"))
     return Table(frame, columns, dropped=("bar", "calls"), bars="share", layout="compact")
 
@@ -251,13 +251,13 @@ def _class_name(line: Line) -> str:
         return f"  {line.folded} others" if line.folded else f"  {names.part(line.part or 'other')}"
     if line.category is None:
         return f"{line.folded} other classes"
-    untold = line.part is None or line.part == "unknown"
+    unknown = line.part is None or line.part == "unknown"
     whole, part = names.category(line.category), names.part(line.part or "")
-    return whole if untold or part == whole else f"{whole}: {part}"
+    return whole if unknown or part == whole else f"{whole}: {part}"
 
 
 def _layers(whole: Overview) -> list[Block]:
-    """Return the layers with the most time; a note where there are none."""
+    """Return the layers with the most time, or a note without layers."""
     if not (whole.layers.frame["role"] == "layer").any():
         return [Notes(tuple(("", note) for note in whole.layers.notes))]
     top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
@@ -276,7 +276,7 @@ def _layers(whole: Overview) -> list[Block]:
 
 
 def _transfers(whole: Overview) -> list[Block]:
-    """Return a line a direction and kind of host memory; nothing where nothing was copied."""
+    """Return one row per direction and kind of host memory; empty without copies."""
     top = arrange(whole.transfers, limit=MOST_TRANSFERS)
     if top.frame.is_empty():
         return []

@@ -1,4 +1,4 @@
-"""The page of a command that shows one table, and what all pages have in common."""
+"""The page of a command with one table, and functions that all pages share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from traceana.report.cells import BAR
-from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def table_page(
     facts: Iterable[Block] = (),
     titles: Mapping[str, str] | None = None,
 ) -> Page:
-    """Return the page of ``command`` with the table ``shown``, ``facts`` and the notes below it.
+    """Return the page of ``command`` with the table ``shown``, ``facts`` and notes below it.
 
-    ``columns`` are those of the table (all: empty); ``sections`` further tables for the JSON.
+    ``columns`` are those of the table (empty: all), ``sections`` further tables for the JSON.
     """
     table = table_of(shown, columns, dropped=dropped, bars=bars, layout=layout, titles=titles)
     blocks = (table, *facts, *notes_of(shown.notes))
@@ -48,7 +48,7 @@ def table_of(
     layout: Literal["ruled", "compact", "records"] = "ruled",
     titles: Mapping[str, str] | None = None,
 ) -> Table:
-    """Return the table of the rows ``shown`` with those of ``columns`` that are worth it."""
+    """Return the table of the rows ``shown`` with those of ``columns`` that have values."""
     frame = shown.frame
     named = tuple(columns) or tuple(frame.columns)
     return Table(
@@ -68,29 +68,29 @@ def columns_of(
     totals: Mapping[str, int] | None = None,
     titles: Mapping[str, str] | None = None,
 ) -> tuple[Column, ...]:
-    """Return those columns of ``frame`` among ``names`` that hold something."""
-    called = titles or {}
+    """Return those columns of ``frame`` among ``names`` that have values."""
+    given_titles = titles or {}
     return tuple(
-        column(name, called.get(name))
+        column(name, given_titles.get(name))
         for name in names
-        if worth_showing(frame[name], (totals or {}).get(name))
+        if has_values(frame[name], (totals or {}).get(name))
     )
 
 
 def column(name: str, title: str | None = None) -> Column:
-    """Return the column ``name`` with its kind and scale, and its own title unless one is given."""
+    """Return the column ``name`` with its kind and scale, and ``title`` or its default title."""
     return Column(name, title_of(name) if title is None else title, kind_of(name), scale_of(name))
 
 
 def hidden_of(shown: Arranged, command: str = "") -> Hidden | None:
-    """Return the rows that are not shown; ``command`` is the one that shows them."""
+    """Return the hidden rows; ``command`` is the command that shows them."""
     if not shown.hidden:
         return None
     return Hidden(shown.hidden, shown.hidden_totals.get("time_ns"), command)
 
 
 def notes_of(notes: Iterable[str]) -> tuple[Notes, ...]:
-    """Return the block of notes; a note is a label, a colon and a text, or a text alone."""
+    """Return the block of ``notes``, empty without notes."""
     rows = tuple(("", note) for note in notes)
     return (Notes(rows),) if rows else ()
 
@@ -98,7 +98,7 @@ def notes_of(notes: Iterable[str]) -> tuple[Notes, ...]:
 def data_of(
     shown: Arranged, source: Mapping[str, Any], sections: Mapping[str, Result] | None = None
 ) -> Data:
-    """Return the data of the rows ``shown``, whose ``sections`` are whole tables."""
+    """Return the data of the rows ``shown``; ``sections`` are further tables with all rows."""
     return Data(
         Rows(shown.frame),
         source,
@@ -110,7 +110,7 @@ def data_of(
 
 
 def source_of(trace: Trace) -> dict[str, Any]:
-    """Return the file, format, selection and integrity problems: the JSON's ``meta`` begins so."""
+    """Return file, format, selection and integrity problems, for the JSON's ``meta``."""
     meta = trace.meta
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
     return {

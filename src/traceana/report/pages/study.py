@@ -1,4 +1,4 @@
-"""``study``: a published study of the user's runs, and what the paper printed."""
+"""``study``: a published study with the user's runs, and the published values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.report.columns import kind_of, scale_of, title_of, worth_showing
+from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
 from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of
 from traceana.result import Arranged, Result
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a table with a row a run; or, with ``figures``, a row an item.
+    """The columns of a table with one row per run, or, with ``figures``, one row per item.
 
-    Then ``columns`` name the item, and the figures stand side by side, one column a run.
+    With ``figures``, ``columns`` identify the item, and each figure has one column per run.
     """
 
     columns: tuple[str, ...]
@@ -83,10 +83,10 @@ SECTIONS: Final[Mapping[str, str]] = {"models": "Models of the step time, fitted
 RUN: Final = "run"
 SOURCE: Final = "source"
 _IN_HEADING: Final = "network"
-"""Named above the tables where it is one."""
+"""A column with a single value is shown above the table."""
 _STATUS: Final = "status"
 SPARSE: Final = 0.5
-"""Where fewer of the cells of runs side by side have a value, runs are listed below each other."""
+"""If a smaller part of the cells of runs side by side has values, runs are listed in rows."""
 
 
 def study(found: Study) -> Result:
@@ -138,11 +138,11 @@ def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
 
 
 def _side_by_side(own: pl.DataFrame, keys: list[str], layout: Layout) -> Table:
-    """Return a row an item and a column a run and figure, which are grouped by figure."""
+    """Return one row per item and one column per run and figure, grouped by figure."""
     wide = own.select(keys).unique(keep="first", maintain_order=True)
     columns = list(columns_of(wide, keys))
     for figure in layout.figures:
-        if not worth_showing(own[figure]):
+        if not has_values(own[figure]):
             continue
         for run in own[RUN].unique(maintain_order=True):
             name = f"{run} {figure}"
@@ -160,13 +160,13 @@ def _side_by_side(own: pl.DataFrame, keys: list[str], layout: Layout) -> Table:
 
 
 def _printed(frame: pl.DataFrame, layout: Layout) -> list[Block]:
-    """Return what papers printed, by where it stands: a row a run and item."""
+    """Return the published values by source, with one row per run and item."""
     if SOURCE not in frame.columns:
         return []
     columns = [RUN, *(name for name in (*layout.columns, *layout.figures) if name != RUN)]
-    theirs = frame.filter(pl.col(SOURCE).is_not_null())
+    published = frame.filter(pl.col(SOURCE).is_not_null())
     blocks: list[Block] = []
-    for (source,), rows in theirs.group_by(SOURCE, maintain_order=True):
+    for (source,), rows in published.group_by(SOURCE, maintain_order=True):
         shown = [name for name in columns if name != SOURCE]
         blocks += [Heading(str(source)), replace(_table(rows, shown), dropped=layout.dropped)]
     return blocks

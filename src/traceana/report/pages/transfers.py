@@ -1,4 +1,4 @@
-"""``transfers``: copies by direction, and what ranks exchange."""
+"""``transfers``: copies by direction, and collectives by message size."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ COLLECTIVES: Final = (
 )
 COLLECTIVES_DROPPED: Final = ("share", "mean_ns", "ranks")
 
-MOST_REMARKS: Final = 3
+MOST_NOTES: Final = 3
 LEAST_SHARE: Final = 0.01
-"""Rows of less than this part of the link's time are not remarked upon."""
+"""Rows below this share of the copy time over the host link have no note."""
 
 
 def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool = False) -> Result:
-    """Return a row a direction and kind of host memory, and what ``by`` adds.
+    """Return one row per direction and kind of host memory, and per item of ``by``.
 
-    With ``collectives`` a row is a collective and message size.
+    With ``collectives`` there is one row per collective and message size.
     """
     if collectives:
         from traceana.analyze.communication import by_message
@@ -69,23 +69,23 @@ def _sizes(trace: Trace, shown: Arranged) -> Page:
 def _page(trace: Trace, by: TransfersBy, shown: Arranged) -> Page:
     if by != "direction":
         return table_page("transfers", shown, trace, columns=(by, *COLUMNS), dropped=DROPPED)
-    remarks = Notes(tuple(remarkable(shown.frame)))
+    copies = Notes(tuple(copy_notes(shown.frame)))
     return table_page(
         "transfers",
         shown,
         trace,
         columns=COLUMNS,
         dropped=DROPPED,
-        facts=(remarks,) if remarks.rows else (),
+        facts=(copies,) if copies.rows else (),
     )
 
 
-def remarkable(frame: pl.DataFrame) -> list[tuple[str, str]]:
-    """Return a label and a text for the rows of copies over the host's link that cost time.
+def copy_notes(frame: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return notes, with label and text, on rows of ``frame`` with costly copies.
 
-    ``frame`` is that of :func:`transfers` by direction. At most three, most time first: rows whose
-    copies are small, of pageable memory or block the host, or that take most of the link's time
-    exposed.
+    ``frame`` is that of :func:`transfers` by direction. There are at most three notes, most time
+    first, on copies over the host link that are small, from or to pageable memory or blocking, or
+    that take most of the copy time, exposed.
     """
     rows = frame.filter(pl.col("direction").is_in(HOST_DIRECTIONS)).to_dicts()
     whole = sum(row["time_ns"] for row in rows)
@@ -95,7 +95,7 @@ def remarkable(frame: pl.DataFrame) -> list[tuple[str, str]]:
         if row["time_ns"] >= LEAST_SHARE * whole
         and ((traits := _traits(row)) or _leads(row, whole))
     ]
-    return [_remark(row, traits) for row, traits in found[:MOST_REMARKS]]
+    return [_note(row, traits) for row, traits in found[:MOST_NOTES]]
 
 
 def _leads(row: Row, whole: int) -> bool:
@@ -114,7 +114,7 @@ def _traits(row: Row) -> list[str]:
     return found
 
 
-def _remark(row: Row, traits: list[str]) -> tuple[str, str]:
+def _note(row: Row, traits: list[str]) -> tuple[str, str]:
     copies = numbers.counted(row["count"], "copy", "copies")
     if row["mean_bytes"] is not None:
         copies += f" of {numbers.size(row['mean_bytes'])}{' on average' * (row['count'] > 1)}"

@@ -1,4 +1,4 @@
-"""A picture as the content of a PNG or SVG file: figure, heading, key to the series, style."""
+"""A picture as the content of a PNG or SVG file: figure, heading, legend, style."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _BARS_AROUND: Final = 0.9
 # Inches.
 _MARGIN: Final = 0.12
 _TITLE_LINE: Final = 0.24
-_ON_LINE: Final = 0.17
-_KEY_LINE: Final = 0.2
-_KEY_HANDLE: Final = 0.55
+_CONDITION_LINE: Final = 0.17
+_LEGEND_LINE: Final = 0.2
+_LEGEND_HANDLE: Final = 0.55
 # Characters an inch, of text at 12 points (bold) and at 9.
 _LARGE: Final = 9.5
 _SMALL: Final = 13.0
@@ -59,10 +59,10 @@ PARAMETERS: Final[dict[str, Any]] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "text.color": INK,
-    # Names are names: a dollar sign begins no formula.
+    # A dollar sign in a name does not start a formula.
     "text.parse_math": False,
     "text.usetex": False,
-    # Text stays text, and the same figures give the same file.
+    # Text is not converted to paths, and equal figures result in equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "traceana",
     "figure.dpi": 100,
@@ -76,16 +76,16 @@ def picture_file(picture: Picture, format: str) -> bytes:  # noqa: A002
     Raises :class:`~traceana.errors.MissingExtraError` without matplotlib.
     """
     with drawing():
-        made = figure(picture)
+        figure_ = figure(picture)
         buffer = BytesIO()
-        # A date would make each run's file another.
+        # A date would make the files of equal figures differ.
         metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
-        made.savefig(buffer, format=format, metadata=metadata)
+        figure_.savefig(buffer, format=format, metadata=metadata)
     return buffer.getvalue()
 
 
 def require_matplotlib() -> None:
-    """Raise :class:`~traceana.errors.MissingExtraError` where matplotlib is not installed."""
+    """Raise :class:`~traceana.errors.MissingExtraError` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -94,20 +94,20 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Have matplotlib draw in our style, whatever the user's own settings say."""
+    """Set matplotlib to traceana's style, independent of the user's settings."""
     require_matplotlib()
     import matplotlib as mpl
 
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(PARAMETERS)  # type: ignore[arg-type]
-        # A name in a script that the font lacks is drawn as boxes in PNG, and is text in SVG.
+        # Characters that the font lacks are drawn as boxes in PNG, and are text in SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
 
 
 def figure(picture: Picture) -> Figure:
-    """Return ``picture`` as a figure of matplotlib; to be called while :func:`drawing`."""
+    """Return ``picture`` as a figure of matplotlib; to be called within :func:`drawing`."""
     from matplotlib.figure import Figure
 
     columns = min(picture.columns, len(picture.panels))
@@ -120,12 +120,12 @@ def figure(picture: Picture) -> Figure:
         for row in range(rows)
     ]
     total = head.height + sum(heights)
-    made = Figure(figsize=(width, total))
-    made.set_layout_engine(
+    figure_ = Figure(figsize=(width, total))
+    figure_.set_layout_engine(
         "constrained", rect=(0, 0, 1, 1 - head.height / total), h_pad=0.07, w_pad=0.09
     )
     share = picture.share or "none"
-    grid = made.subplots(
+    grid = figure_.subplots(
         rows,
         columns,
         squeeze=False,
@@ -133,19 +133,19 @@ def figure(picture: Picture) -> Figure:
         sharey=share,
         height_ratios=heights,
     )
-    places = list(grid.flat)
-    for axes in places[len(picture.panels) :]:
+    cells = list(grid.flat)
+    for axes in cells[len(picture.panels) :]:
         axes.remove()
-    panels = places[: len(picture.panels)]
+    panels = cells[: len(picture.panels)]
     for axes, panel in zip(panels, picture.panels, strict=True):
         axes.set_title(drawn(panel.title, 70))
         (draw_bars if panel.rows else draw_lines)(axes, panel, numbers)
-    write(made, head, panels)
-    return made
+    write(figure_, head, panels)
+    return figure_
 
 
 def _numbers(picture: Picture) -> dict[str, int]:
-    """Return the numbers of the series: the same label has the same colour in every panel."""
+    """Return the number of each label, so that a label has the same colour in every panel."""
     labels = [
         *(line.label for panel in picture.panels for line in panel.lines if line.dash is None),
         *(bars.label for panel in picture.panels for bars in panel.bars),
@@ -159,24 +159,28 @@ def _height(panel: Panel) -> float:
     most = max(
         sum(bars.values[row] is not None for bars in panel.bars) for row in range(len(panel.rows))
     )
-    # A group takes the room of its bars, and never less than a line of text.
+    # A group has the height of its bars, and at least that of a line of text.
     return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (most + 0.6))
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The lines of text, and the key's columns and lines."""
+    """The lines of text, and the legend's columns and lines."""
 
     title: list[str]
-    on: list[str]
+    conditions: list[str]
     columns: int
-    keys: int
+    legend_lines: int
 
     @property
     def height(self) -> float:
-        """Return the inches that it takes."""
-        lines = len(self.title) * _TITLE_LINE + len(self.on) * _ON_LINE + self.keys * _KEY_LINE
-        return _MARGIN + lines + 0.08 + (0.06 if self.keys else 0)
+        """The height in inches."""
+        lines = (
+            len(self.title) * _TITLE_LINE
+            + len(self.conditions) * _CONDITION_LINE
+            + self.legend_lines * _LEGEND_LINE
+        )
+        return _MARGIN + lines + 0.08 + (0.06 if self.legend_lines else 0)
 
 
 def heading(picture: Picture, width: float) -> Heading:
@@ -188,25 +192,30 @@ def heading(picture: Picture, width: float) -> Heading:
         for one in series
     }
     room = width - 2 * _MARGIN
-    on = [part for text in picture.on for part in _wrapped(text, round(room * _SMALL))]
+    conditions = [
+        part for text in picture.conditions for part in _wrapped(text, round(room * _SMALL))
+    ]
     longest = max(map(len, labels), default=0)
-    columns = max(1, min(len(labels), int(room / (longest / _SMALL + _KEY_HANDLE))))
+    columns = max(1, min(len(labels), int(room / (longest / _SMALL + _LEGEND_HANDLE))))
     return Heading(
-        _wrapped(picture.title, round(room * _LARGE)), on, columns, ceil(len(labels) / columns)
+        _wrapped(picture.title, round(room * _LARGE)),
+        conditions,
+        columns,
+        ceil(len(labels) / columns),
     )
 
 
 def write(figure: Figure, head: Heading, panels: list[Axes]) -> None:
-    """Write ``head`` on ``figure``, whose ``panels`` have the series with their labels."""
+    """Write the heading and the legend of ``panels`` on ``figure``."""
     width, total = figure.get_size_inches()
     left, at = _MARGIN / width, total - _MARGIN
     for line in head.title:
         figure.text(left, at / total, line, va="top", fontsize=12, fontweight="bold")
         at -= _TITLE_LINE
-    for line in head.on:
+    for line in head.conditions:
         figure.text(left, at / total, line, va="top", color=GREY)
-        at -= _ON_LINE
-    if head.keys:
+        at -= _CONDITION_LINE
+    if head.legend_lines:
         found: dict[str, Any] = {}
         for axes in panels:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

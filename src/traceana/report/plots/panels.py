@@ -13,7 +13,7 @@ from traceana.report.text import cut_start, plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow, which white swallows.
+# Okabe and Ito, "Color Universal Design" (2008), without yellow, which is invisible on white.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":")
@@ -25,21 +25,20 @@ _BELOW: Final = 0.075
 _LONGEST_REASON: Final = 24
 
 _GROUP: Final = 0.82
-"""Part of a group's room that its bars fill."""
+"""Part of a group's height that its bars fill."""
 _MOST_NUMBERS: Final = 120
 _MOST_TICKS: Final = 12
 _FEW_DECADES: Final = 2.5
 _NOT_XML: Final = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 LONGEST: Final = 44
 LONGEST_NAME: Final = 64
-"""Of a series in the key."""
+"""Maximum length of a label in the legend."""
 
 
 def draw_lines(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
-    """Draw the lines of ``panel``; ``numbers`` are those of the series, by label.
+    """Draw the lines of ``panel``; ``numbers`` are the numbers of the series by label.
 
-    Runs without a figure are crosses at the upper edge, a line of them a series, at their place on
-    the x axis.
+    Failed runs are crosses at the upper edge, one line per series, at their position on the x axis.
     """
     failed = 0
     for line in panel.lines:
@@ -52,7 +51,7 @@ def draw_lines(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
         if line.failures:
             _crosses(axes, line, _TOP - _BELOW * failed, style["color"])
             failed += 1
-    # Room above the points for the crosses.
+    # The crosses are above the points.
     axes.margins(x=0.05, y=0.05 + (0.1 + _BELOW * failed if failed else 0))
     xs = [x for line in panel.lines for x in (*line.x, *(f.x for f in line.failures))]
     scale(axes, "x", panel.x, xs)
@@ -73,14 +72,20 @@ def _draw_line(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
 
 
 def _crosses(axes: Axes, line: Line, height: float, colour: str) -> None:
-    """Draw the failures of ``line``, each reason where it is met first."""
+    """Draw the failures of ``line``, with each reason at its first failure."""
     at = axes.get_xaxis_transform()
-    places = [failure.x for failure in line.failures]
+    positions = [failure.x for failure in line.failures]
     axes.scatter(
-        places, [height] * len(places), marker="x", s=34, linewidths=1.8, color=colour, transform=at
+        positions,
+        [height] * len(positions),
+        marker="x",
+        s=34,
+        linewidths=1.8,
+        color=colour,
+        transform=at,
     )
-    # What stands at a height of the panel does not widen its axes by itself.
-    axes.update_datalim([(place, 1.0) for place in places], updatey=False)
+    # Points in axes coordinates do not change the limits of the axes.
+    axes.update_datalim([(x, 1.0) for x in positions], updatey=False)
     axes.autoscale_view()
     shown: set[str] = set()
     for failure in sorted(line.failures, key=lambda failure: failure.x):
@@ -101,22 +106,22 @@ def _crosses(axes: Axes, line: Line, height: float, colour: str) -> None:
 
 
 def draw_bars(axes: Axes, panel: Panel, numbers: Mapping[str, int]) -> None:
-    """Draw the bars of ``panel``, the first group on top, a number at the end of each.
+    """Draw the bars of ``panel``, with the first group at the top and values at their ends.
 
-    In a group the bars stand together that are there: a series without a value takes no room.
+    Within a group, a series without a value takes no space.
     """
     series = sorted(panel.bars, key=lambda bars: numbers[bars.label])
-    there = [
-        [place for place, bars in enumerate(series) if _has(bars, row)]
+    present = [
+        [index for index, bars in enumerate(series) if _has(bars, row)]
         for row in range(len(panel.rows))
     ]
-    thick = _GROUP / max(1, *map(len, there))
-    numbered = sum(map(len, there)) <= _MOST_NUMBERS
-    for place, bars in enumerate(series):
+    thick = _GROUP / max(1, *map(len, present))
+    numbered = sum(map(len, present)) <= _MOST_NUMBERS
+    for index, bars in enumerate(series):
         heights = {
-            row: row + (own.index(place) - (len(own) - 1) / 2) * thick
-            for row, own in enumerate(there)
-            if place in own
+            row: row + (own.index(index) - (len(own) - 1) / 2) * thick
+            for row, own in enumerate(present)
+            if index in own
         }
         colour = of_series(numbers[bars.label])["color"]
         _draw_bars(axes, bars, heights, thick, colour, numbered)
@@ -142,10 +147,10 @@ def _draw_bars(
     colour: str,
     numbered: bool,
 ) -> None:
-    there = [(heights[row], value) for row, value in enumerate(bars.values) if value is not None]
+    present = [(heights[row], value) for row, value in enumerate(bars.values) if value is not None]
     made = axes.barh(
-        [height for height, _ in there],
-        [value for _, value in there],
+        [height for height, _ in present],
+        [value for _, value in present],
         height=thick * 0.92,
         label=drawn(bars.label, LONGEST_NAME),
         color="white" if bars.printed else colour,
@@ -154,7 +159,7 @@ def _draw_bars(
         linewidth=0.8 if bars.printed else 0,
     )
     if numbered:
-        texts = [rounded(value) for _, value in there]
+        texts = [rounded(value) for _, value in present]
         axes.bar_label(made, texts, padding=2, fontsize=7, color=GREY)
     for row, note in enumerate(bars.notes):
         if note is not None:
@@ -171,10 +176,10 @@ def _draw_bars(
 
 
 def scale(axes: Axes, which: Literal["x", "y"], wanted: Axis, values: Sequence[float]) -> None:
-    """Give an axis its label and ticks, and if it is to be logarithmic its scale.
+    """Set the label and ticks of an axis, and the scale of a logarithmic one.
 
-    In base 2, as batches and devices are counted, the ticks are the values that there are, or
-    powers of two where those are no counts.
+    In base 2, which batches and devices have, the ticks are the values, or powers of two if the
+    values are not integers.
     """
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -196,14 +201,14 @@ def scale(axes: Axes, which: Literal["x", "y"], wanted: Axis, values: Sequence[f
 
 
 def number(value: float) -> str:
-    """Return a number as people write it: ``0.05``, ``2``, ``1,500``."""
+    """Return a number without trailing zeros: ``0.05``, ``2``, ``1,500``."""
     if value == 0 or abs(value) >= 1:
         return f"{value:,.10g}" if value == round(value) else f"{value:,.6g}"
     return f"{value:.6f}".rstrip("0") if abs(value) >= 1e-6 else f"{value:.0e}"
 
 
 def rounded(value: float) -> str:
-    """Return ``value`` with three digits that tell."""
+    """Return ``value`` with three significant digits."""
     return number(float(f"{value:.3g}"))
 
 
@@ -216,10 +221,10 @@ def _in_base_2(positive: Sequence[float]) -> list[float]:
 
 
 def drawn(text: str, width: int = LONGEST) -> str:
-    """Return ``text`` as one line of at most ``width`` cells that any picture can hold.
+    """Return ``text`` as one line of at most ``width`` cells for PNG and SVG.
 
-    Characters that steer terminals and those that XML forbids are written out. Matplotlib takes a
-    label that begins with an underscore for one to hide: a blank before it makes it a name.
+    Control characters and those that XML forbids are escaped. Matplotlib hides labels that begin
+    with an underscore, so they get a leading space.
     """
     shown = _NOT_XML.sub(lambda match: f"\\u{ord(match.group()):04x}", plain(text))
     shown = cut_start(shown, width)
@@ -227,7 +232,7 @@ def drawn(text: str, width: int = LONGEST) -> str:
 
 
 def of_series(number: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the series of this number: 21 that differ."""
+    """Return colour, marker and dashes of the series ``number``; 21 series are distinct."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],

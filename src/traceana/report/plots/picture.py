@@ -1,4 +1,4 @@
-"""What a picture shows, before anything is drawn: panels with lines or with bars."""
+"""The description of a plot, independent of matplotlib: panels with lines or bars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that gave no figure: where it would stand, and why there is none."""
+    """A run without a value: its position on the x axis, and the reason."""
 
     x: float
     reason: str
@@ -33,8 +33,8 @@ class Failure:
 class Line:
     """Points of one series in the order of ``x``, in the units of the axes.
 
-    ``low`` and ``high`` bound each point. A line with a ``dash`` is no measurement (a model, what
-    would be ideal): thin, grey, without points.
+    ``low`` and ``high`` are the bounds of each point. A line with a ``dash`` is a model or an
+    ideal, not a measurement: thin, grey, without points.
     """
 
     label: str
@@ -48,9 +48,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One series of bars: a value for each of the panel's ``rows``, null where there is none.
+    """One series of bars: a value, or None, for each of the panel's ``rows``.
 
-    ``notes`` stand in place of bars that are not there; a ``printed`` series is a paper's.
+    ``notes`` replace missing bars. A ``printed`` series is from a paper.
     """
 
     label: str
@@ -61,7 +61,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plot: lines over ``x``, or bars that lie along ``x``, one group a name of ``rows``."""
+    """One plot: lines over ``x``, or horizontal bars, with one group per name in ``rows``."""
 
     title: str
     x: Axis
@@ -70,40 +70,40 @@ class Panel:
     rows: Sequence[str] = ()
     bars: Sequence[Bars] = ()
     mark: float | None = None
-    """Of bars: a value to compare with, drawn as a line."""
+    """A reference value of bars, drawn as a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Panels, ``columns`` beside each other, under what was measured (``title``) on what."""
+    """Panels, ``columns`` side by side, below a title and the conditions of the measurement."""
 
     title: str
-    on: Sequence[str] = ()
+    conditions: Sequence[str] = ()
     panels: Sequence[Panel] = field(default_factory=tuple)
     columns: int = 2
     share: Literal["row", "all"] | None = None
-    """Which panels have one y axis: the same rows of bars are then named once."""
+    """The panels that share a y axis, so that rows of bars are named once."""
     one_scale: bool = False
-    """Whether all panels have one x axis: their bars can be compared by their lengths."""
+    """Whether all panels share an x axis, so that the lengths of their bars are comparable."""
 
 
 def time_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
-    """Return the axis of times (ns), and what they are to be divided by."""
+    """Return the axis of times (ns), and the divisor of the values."""
     return _axis(label, values, log, _TIMES)
 
 
 def bytes_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
-    """Return the axis of sizes in bytes, and what they are to be divided by."""
+    """Return the axis of sizes in bytes, and the divisor of the values."""
     return _axis(label, values, log, _BYTES)
 
 
 def flops_axis(label: str, values: pl.Series, log: int | None = None) -> tuple[Axis, int]:
-    """Return the axis of numbers of operations, and what they are to be divided by."""
+    """Return the axis of FLOPs, and the divisor of the values."""
     return _axis(label, values, log, _FLOPS)
 
 
 def scaled(values: Iterable[float | None], size: float) -> list[float | None]:
-    """Return ``values`` over ``size``, null where there is none."""
+    """Return ``values`` divided by ``size``; None is kept."""
     return [None if value is None else value / size for value in values]
 
 
@@ -118,10 +118,10 @@ def _axis(
 def summed(
     frame: pl.DataFrame, series: str, item: str, rows: Sequence[str], column: str, size: float
 ) -> list[Bars]:
-    """Return a series of bars for each value of ``series``: the sums of ``column`` over ``size``.
+    """Return a series of bars for each value of ``series``: sums of ``column`` divided by ``size``.
 
-    There is a bar for each of ``rows``, which are values of ``item``; a series without a figure is
-    left out. One that has a ``source`` is a paper's.
+    Each of ``rows``, which are values of ``item``, has a bar. Series without a value are omitted. A
+    series with a ``source`` is from a paper.
     """
     found = []
     for (label,), own in frame.group_by(series, maintain_order=True):

@@ -1,4 +1,4 @@
-"""Which picture each study has."""
+"""The pictures of the studies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from traceana.study.convolution_algorithms import DIRECTIONS
 from traceana.study.scaling import FITTED, MODELS, SERIES, STRONG
 from traceana.study.study import Study
 
-_CALLED: Final = {
+_DIRECTION_TITLES: Final = {
     "fprop": "forward",
     "dgrad": "data gradient",
     "wgrad": "weight gradient",
@@ -36,7 +36,7 @@ _BATCH: Final = Axis("batch size", log=2)
 
 _UNNAMED = "unnamed network"
 _MOST: Final = 30
-"""More items than this are unreadable beside each other."""
+"""Maximum number of items in a picture."""
 _ITEMS: Final[Mapping[Name, tuple[str, ...]]] = {
     Name.FRAMEWORKS: ("layer",),
     Name.EPILOGUES: ("operation", "direction"),
@@ -71,10 +71,10 @@ def picture_of(study: Study) -> Picture:
 
 
 def algorithms_picture(study: Study) -> Picture:
-    """Return time and workspace of each algorithm by batch, a column a direction, axes logarithmic.
+    """Return time and workspace of each algorithm by batch, with one column per direction.
 
-    An algorithm that ran on some of the layers only says so. Of traces that tell no batch the times
-    are bars.
+    An algorithm that ran on some of the layers only has that in its label. Without a recorded
+    batch the times are bars.
     """
     frame = study.result.frame.filter(pl.col("batch").is_not_null())
     if frame.is_empty():
@@ -85,7 +85,7 @@ def algorithms_picture(study: Study) -> Picture:
     size, size_unit = bytes_axis("workspace", held["workspace_bytes"], log=10)
     times, sizes = [], []
     for direction, own in _by_direction(frame):
-        title = _CALLED.get(direction, str(direction))
+        title = _DIRECTION_TITLES.get(direction, str(direction))
         times.append(Panel(title, _BATCH, time, _lines(own, "time_ns", time_unit, several)))
         own = own.filter(pl.col("workspace_bytes") > 0)
         lines = _lines(own, "workspace_bytes", size_unit, several)
@@ -104,7 +104,7 @@ def _without_batch(study: Study) -> Picture:
 
 
 def layerwise_picture(study: Study) -> Picture:
-    """Return time by direction and operations forward of each layer, at the largest batch."""
+    """Return time by direction and forward FLOPs of each layer, at the largest batch."""
     whole = study.result.frame
     batch = whole["batch"].max()
     frame = whole if batch is None else whole.filter(pl.col("batch") == batch)
@@ -133,11 +133,11 @@ def layerwise_picture(study: Study) -> Picture:
 
 
 def _timed(frame: pl.DataFrame, rows: list[str], names: list[str]) -> list[Panel]:
-    """Return bars of the times of ``rows``, which are called ``names``: a panel a direction."""
+    """Return bars of the times of ``rows``, with titles ``names`` and one panel per direction."""
     time, unit = time_axis("time", frame["time_ns"])
     return [
         Panel(
-            _CALLED.get(direction, str(direction)),
+            _DIRECTION_TITLES.get(direction, str(direction)),
             time,
             rows=names,
             bars=summed(own, "_s", "layer", rows, "time_ns", unit),
@@ -165,9 +165,9 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
 
 
 def batch_picture(study: Study) -> Picture:
-    """Return the lines of ``study``, a point a batch, with the quartiles of the steps behind them.
+    """Return the lines of ``study`` over the batch, with the interquartile range shaded.
 
-    A run that failed is a cross at its batch.
+    A failed run is a cross at its batch.
     """
     frame = study.result.frame.filter(pl.col("batch").is_not_null())
     y, unit = time_axis("time per image", frame["image_ns"], log=10)
@@ -180,12 +180,12 @@ def batch_picture(study: Study) -> Picture:
         )
         for (network,), of_network in frame.group_by("network", maintain_order=True)
     ]
-    on = (
+    conditions = (
         [*study.conditions, "shaded: interquartile range of the steps"]
         if _spread(frame)
         else [*study.conditions]
     )
-    return Picture(f"{study.title}, training", on, panels)
+    return Picture(f"{study.title}, training", conditions, panels)
 
 
 def _by_run(frame: pl.DataFrame) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
@@ -214,10 +214,10 @@ def _line(run: str, rows: pl.DataFrame, unit: int) -> Line:
 
 
 def items_picture(study: Study) -> Picture:
-    """Return the bars of ``study``: one panel a figure, one series a run.
+    """Return the bars of ``study``, with one panel per figure and one series per run.
 
-    Only layers have rows. Of more than 30 items those with the most time are drawn, in their
-    order; the heading says so.
+    Only layers have rows. Of more than 30 items, those with the most time are drawn, in their
+    order, with a line in the heading.
     """
     frame = study.result.frame.with_columns(
         _named(study, _ITEMS[study.name]).alias("_row"), _label(study.result.frame).alias("_label")
@@ -225,11 +225,11 @@ def items_picture(study: Study) -> Picture:
     if "role" in frame.columns:
         frame = frame.filter(pl.col("role") == "layer")
     rows = frame["_row"].unique(maintain_order=True).to_list()
-    on = list(study.conditions)
+    conditions = list(study.conditions)
     if len(rows) > _MOST:
         most = frame.group_by("_row").agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
         kept = set(most["_row"].head(_MOST))
-        on.append(f"{_MOST} of {len(rows)} rows, by time")
+        conditions.append(f"{_MOST} of {len(rows)} rows, by time")
         rows = [row for row in rows if row in kept]
     drawn = _PANELS[study.name]
     # The passes are parts of one step.
@@ -238,7 +238,9 @@ def items_picture(study: Study) -> Picture:
         _panel(frame, rows, column, title, tuple(drawn) if one_scale else (column,))
         for column, title in drawn.items()
     ]
-    return Picture(study.title, on, panels, min(3, len(panels)), share="all", one_scale=one_scale)
+    return Picture(
+        study.title, conditions, panels, min(3, len(panels)), share="all", one_scale=one_scale
+    )
 
 
 def _named(study: Study, columns: Sequence[str]) -> pl.Expr:
@@ -297,9 +299,9 @@ def _bars(run: str, rows: list[str], own: pl.DataFrame) -> Bars:
 
 
 def scaling_picture(study: Study) -> Picture:
-    """Return the speed-up of ``study`` by number of devices, and communication's share of the step.
+    """Return the speedup of ``study`` by number of devices, and communication's share of the step.
 
-    Beside each line of points is the model that leaves less of them.
+    Each line of points has the line of the model with the smaller residual.
     """
     frame = study.result.frame
     models = study.sections[MODELS].frame if MODELS in study.sections else None
@@ -331,7 +333,7 @@ def _points(label: str, series: pl.DataFrame) -> Line:
 
 
 def _model(models: pl.DataFrame | None, series: pl.DataFrame) -> list[Line]:
-    """Return the speed-up by the better model of ``series`` in place of the measured times."""
+    """Return the line of the better model's speedup of ``series``."""
     if models is None:
         return []
     own = models.join(series, on=SERIES, how="semi", nulls_equal=True).filter("fits_better")
