@@ -9,7 +9,12 @@ LOCK   := constraints.txt
 DEMO   := fixtures/alexnet-cpu-ranges.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint bench docs lock clean
+SEED    ?=
+COUNT   ?= 2000
+FORMATS ?=
+MINUTES ?=
+JOBS    ?=
+.PHONY: help demo test test-fast fuzz lint bench docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
@@ -23,6 +28,10 @@ test: $(READY) ## Set up, and run the tests
 
 test-fast: $(READY) ## The tests that neither start a framework nor take long
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not frameworks and not slow"
+
+fuzz: $(READY) ## Damaged and hostile inputs: SEED, COUNT, FORMATS, MINUTES, JOBS (docs/reliability.md)
+	$(BIN)/python -m tests.fuzz --count $(COUNT) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(FORMATS),--formats $(FORMATS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOBS),--jobs $(JOBS))
 
 lint: $(READY) ## Check style, types, layers and the printed output in the docs
 	$(BIN)/ruff check .
