@@ -126,6 +126,33 @@ def test_a_column_has_one_unit_and_four_digits_of_its_largest_value() -> None:
     assert numbers.scale([], numbers.TIME).unit == "ns"
 
 
+def test_a_column_is_in_the_unit_in_which_most_of_its_cells_read_well() -> None:
+    rates = [1_200_000_000_000, 28_100_000_000, 11_000_000_000, None, 0]
+    column = numbers.column_scale(rates, numbers.BYTE_RATE)
+    assert [column.write(value) for value in rates if value is not None] == [
+        *("1,200", "28", "11", "0"),
+    ]
+    assert column.unit == "GB/s"
+    assert numbers.column_scale([2_900_000, 1_500, 900], numbers.TIME).write(1_500) == "1.5"
+
+
+def test_a_column_keeps_the_unit_of_its_largest_value_where_that_would_become_too_long() -> None:
+    assert numbers.column_scale([300_000_000, 20_000, 10_000], numbers.TIME).unit == "ms"
+    assert numbers.column_scale([2_000_000, 20_000, 10_000], numbers.TIME).unit == "µs"
+    total = 2_000_000_000
+    assert numbers.column_scale([2_000_000, 20_000, 10_000], numbers.TIME, total).unit == "ms"
+    assert numbers.column_scale([5_000_000, 600_000], numbers.TIME).unit == "ms"
+    assert numbers.column_scale([], numbers.TIME, 5_000_000).unit == "ms"
+
+
+def test_moments_have_the_decimals_that_keep_them_different() -> None:
+    moments = [1_693_120_000, 1_693_124_000, 1_696_000_000]
+    column = numbers.moment_scale(moments, numbers.TIME)
+    assert [column.write(one) for one in moments] == ["1.693120", "1.693124", "1.696000"]
+    assert numbers.moment_scale([100, 200], numbers.TIME).unit == "ns"
+    assert numbers.moment_scale([1_000_000_001, 1_000_000_002], numbers.TIME).decimals == 9
+
+
 def test_sizes_rates_shares_and_counts() -> None:
     assert [numbers.size(v) for v in (0, 999, 1000, 115_600_000)] == [
         "0 B",

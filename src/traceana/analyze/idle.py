@@ -332,7 +332,7 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     found = []
     if trace.on_cpu:
         found.append(
-            "CPU-only trace: idle while a batch is waited for (data_loader) or no operator runs on "
+            "CPU-only trace: idle while a batch is waited for (data loader) or no operator runs on "
             "any thread (host)"
         )
     elif trace.calls.is_empty():
@@ -340,11 +340,11 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     else:
         lost = frame.filter(pl.col("cause") == "not_recorded")["time_ns"].sum()
         if lost:
-            found.append("not_recorded: launch of the next work not in the trace")
+            found.append("not recorded: launch of the next work not in the trace")
     if not selects_steps(trace):
         found.append(
-            "window: the capture, first to last event; before_first, after_last: before the first "
-            "and after the last activity of the device"
+            "window: the capture, first to last event, with the time before the first and after "
+            "the last activity of the device"
         )
     found += measured_steps(trace).notes if trace.steps.height else ()
     return tuple(found)

@@ -1,15 +1,16 @@
-"""The cells of a table as text, with one unit per column, chosen by its largest value."""
+"""The cells of a table as text, with one unit per column; in records each value has its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
 
 from traceana.report import names, numbers
-from traceana.report.columns import Kind
+from traceana.report.columns import STEP, Kind
 from traceana.report.page import Column, Table
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
@@ -24,6 +25,7 @@ _TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.FLAG)
 
 _UNITS: Final[dict[Kind, numbers.Units]] = {
     Kind.TIME: numbers.TIME,
+    Kind.MOMENT: numbers.TIME,
     Kind.BYTES: numbers.BYTES,
     Kind.RATE: numbers.BYTE_RATE,
     Kind.FLOPS: numbers.FLOPS,
@@ -56,7 +58,7 @@ class Cells:
 
 def cells_of(table: Table) -> list[Cells]:
     """Return the columns of ``table`` as text, with bars after the column that they show."""
-    scales = _scales(table)
+    scales = {} if table.layout == "records" else _scales(table)
     found = []
     for column in table.columns:
         found.append(_cells(column, table, scales.get(column.name)))
@@ -80,17 +82,17 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
     found = {}
-    for (kind, _), columns in sharing.items():
-        values = [value for name in columns for value in _extremes(table, name)]
-        found.update(dict.fromkeys(columns, numbers.scale(values, _UNITS[kind])))
+    for (kind, shared), columns in sharing.items():
+        values = [value for name in columns for value in table.frame[name]]
+        if kind is Kind.MOMENT:
+            scale = numbers.moment_scale(values, _UNITS[kind])
+        elif shared == STEP:
+            scale = numbers.scale(values, _UNITS[kind])
+        else:
+            total = max(abs(table.totals.get(name, 0)) for name in columns)
+            scale = numbers.column_scale(values, _UNITS[kind], total)
+        found.update(dict.fromkeys(columns, scale))
     return found
-
-
-def _extremes(table: Table, name: str) -> Iterable[float | None]:
-    values = table.frame[name]
-    if values.null_count() == len(values):
-        return (table.totals.get(name),)
-    return values.min(), values.max()  # type: ignore[return-value]
 
 
 def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
@@ -98,9 +100,10 @@ def _cells(column: Column, table: Table, scale: numbers.Scale | None) -> Cells:
     kind = column.kind
     if kind is Kind.COUNT and values.dtype.is_float():
         kind = Kind.MEAN
-    write = write_total = _WRITERS[kind] if scale is None else scale.write
+    write: Callable[[Any], str] = partial(value_text, kind)
+    write_total = write
     if scale is not None:
-        write_total = scale.write_total
+        write, write_total = scale.write, scale.write_total
     total = table.totals.get(column.name)
     return Cells(
         column.name,
@@ -138,6 +141,7 @@ def _bar(share: float) -> str:
 
 _WITH_UNIT: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.TIME: numbers.duration,
+    Kind.MOMENT: numbers.duration,
     Kind.BYTES: numbers.size,
     Kind.RATE: numbers.rate,
     Kind.FLOPS: numbers.flops,

@@ -24,6 +24,7 @@ class Kind(Enum):
     COUNT = auto()
     MEAN = auto()  # mean of counts
     TIME = auto()
+    MOMENT = auto()  # when something happened: as many digits as tell one from the next
     BYTES = auto()
     BINARY = auto()  # bytes in powers of two
     RATE = auto()
@@ -39,6 +40,7 @@ class Kind(Enum):
 
 UNITS: Final[Mapping[Kind, str]] = {
     Kind.TIME: "ns",
+    Kind.MOMENT: "ns",
     Kind.BYTES: "B",
     Kind.BINARY: "B",
     Kind.RATE: "B/s",
@@ -56,8 +58,8 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "reference"
     ),
     Kind.PATH: "layer a b",
-    Kind.CATEGORY: "category",
-    Kind.PART: "class part direction pass",
+    Kind.CATEGORY: "category class",
+    Kind.PART: "part direction pass cause",
     Kind.PARTS: "algorithm algorithms",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "
@@ -89,6 +91,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.FLOP_RATE: "flops_per_s measured_flops_per_s flops_per_s_a flops_per_s_b",
     Kind.NUMBER: "step process stream thread position rank batch larger_batch",
     Kind.DEVICE: "device",
+    Kind.MOMENT: "start_ns at_ns",
     Kind.FLAG: "warm_up batched small tensor_core fits_better",
     Kind.PROBABILITY: "p",
     Kind.RATIO: "relative_speed speedup to_first image_to_first",
@@ -119,9 +122,11 @@ _TITLES: Final[Mapping[str, str]] = {
 """Titles of columns, or of parts of their names."""
 
 _ADDED: Final = "parts of one whole"
+STEP: Final = "one step"
+"""The scale of times per step, which are read beside those of the whole: never in a finer unit."""
 _SCALES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mean_ns", "median_ns", "min_ns", "max_ns"), "one call"),
-    **dict.fromkeys(("step_ns", "step_median_ns"), "one step"),
+    **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
 }
 _KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})
 

@@ -14,6 +14,8 @@ CATEGORIES: Final[dict[str, str]] = {
     "gemm": "GEMM",
     "memcpy": "copies",
     "memset": "memsets",
+    "copy": "copies",
+    "sync": "synchronization",
     "layout": "layout conversion",
     "collective": "collectives",
     "fused": "compiler-fused",

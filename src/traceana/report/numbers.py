@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import log10
 from typing import Final
 
 Units = tuple[tuple[int, str], ...]
@@ -17,6 +18,8 @@ FLOPS: Final[Units] = (
 BYTE_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in BYTES)
 FLOP_RATE: Final[Units] = tuple((size, f"{name}/s") for size, name in FLOPS)
 
+LONGEST: Final = 100_000
+"""A column's values stay below this, its total below ten times this, in a unit that suits most."""
 MINUS: Final = "\u2212"
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -49,6 +52,38 @@ def scale(values: Iterable[float | None], units: Units) -> Scale:
     largest = max((abs(value) for value in values if value is not None), default=0)
     factor, unit = _unit(largest, units)
     return Scale(factor, unit, 0 if factor == 1 else _decimals(largest / factor))
+
+
+def column_scale(cells: Iterable[float | None], units: Units, total: float = 0) -> Scale:
+    """Return the scale of a column, chosen by its largest value and by most of its ``cells``.
+
+    Where most are less than a tenth of the unit of the largest value, the unit is the next smaller
+    one, unless that value or the ``total`` below the column becomes too long.
+    """
+    sizes = sorted(abs(value) for value in cells if value)
+    whole = scale(sizes[-1:] or (total,), units)
+    smaller = next((unit for unit in units if unit[0] < whole.factor), None)
+    if not sizes or smaller is None:
+        return whole
+    factor, name = smaller
+    typical = sizes[(len(sizes) - 1) // 2]
+    if typical >= 0.1 * whole.factor or max(sizes[-1], total / 10) >= LONGEST * factor:
+        return whole
+    whole_numbers = factor == 1 or sizes[0] >= 10 * factor or sizes[-1] >= 10_000 * factor
+    return Scale(factor, name, 0 if whole_numbers else 1)
+
+
+def moment_scale(values: Iterable[int | None], units: Units) -> Scale:
+    """Return the scale of moments, with decimals that keep most of different ones different."""
+    known = [value for value in values if value is not None]
+    found = scale(known, units)
+    if found.factor == 1:
+        return found
+    distinct = len(set(known))
+    for decimals in range(found.decimals, round(log10(found.factor))):
+        if len({round(value * 10**decimals / found.factor) for value in known}) >= 0.9 * distinct:
+            return replace(found, decimals=decimals)
+    return replace(found, decimals=round(log10(found.factor)))
 
 
 def duration(value: float) -> str:

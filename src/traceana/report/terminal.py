@@ -29,6 +29,8 @@ from traceana.report.page import (
 from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, plain
 
 GAP: Final = 2
+BETWEEN: Final = " · "
+"""Stands between the facts of one line."""
 WIDEST_TEXT: Final = 28
 NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34
@@ -79,9 +81,9 @@ def _follows(block: Block, before: Block) -> bool:
 def _lines(block: Block, width: int) -> list[Any]:
     match block:
         case Heading(text, remark):
-            return [_heading(text, remark, width)]
+            return _heading(text, remark, width)
         case Facts(rows):
-            return [_facts(rows)] if rows else []
+            return [_facts(rows, width)] if rows else []
         case Notes(rows, warning):
             return [_note(label, text, warning) for label, text in rows]
         case Findings():
@@ -90,21 +92,36 @@ def _lines(block: Block, width: int) -> list[Any]:
             return _table(block, width)
 
 
-def _heading(text: str, remark: str, width: int) -> Text:
-    line = Text(plain(text), style="bold")
-    if remark:
-        space = max(width - cell_len(plain(text)) - cell_len(plain(remark)), 0)
-        line.append(" " * min(space, 2) + plain(remark), style="not bold dim")
-    return line
+def _heading(text: str, remark: str, width: int) -> list[Text]:
+    """Return the title with its remark beside it, or below it where both are too long."""
+    title, beside = Text(plain(text), style="bold"), plain(remark)
+    if not beside:
+        return [title]
+    if cell_len(title.plain) + GAP + cell_len(beside) > width:
+        return [title, Text(beside, style="dim")]
+    return [title.append(" " * GAP + beside, style="not bold dim")]
 
 
-def _facts(rows: Sequence[tuple[str, str]]) -> Grid:
+def _facts(rows: Sequence[tuple[str, str]], width: int) -> Grid:
     grid = Grid.grid(padding=(0, GAP, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
+    room = width - max(cell_len(plain(label)) for label, _ in rows) - 2 * GAP
     for label, value in rows:
-        grid.add_row(Text(plain(label)), Text(plain(value)))
+        grid.add_row(Text(plain(label)), Text(_between_facts(plain(value), room)))
     return grid
+
+
+def _between_facts(value: str, room: int) -> str:
+    """Return ``value`` in lines that end between its facts, as far as these fit ``room``."""
+    lines = [""]
+    for fact in value.split(BETWEEN):
+        longer = f"{lines[-1]}{BETWEEN}{fact}" if lines[-1] else fact
+        if cell_len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(fact)
+    return "\n".join(line for line in lines if line)
 
 
 def _note(label: str, text: str, warning: bool) -> Text:
@@ -166,7 +183,7 @@ def _table(table: Table, width: int) -> list[Any]:
     columns = cells_of(table)
     parts: list[Any] = []
     if columns and table.layout == "records":
-        parts += _records(columns)
+        parts += _records(columns, width)
     elif columns and columns[0].cells:
         ruled = table.layout == "ruled"
         if not ruled:
@@ -194,7 +211,7 @@ def _with_unit(column: Cells) -> Cells:
     return replace(column, title=f"{column.title} {column.unit}".rstrip(), unit="")
 
 
-def _records(columns: Sequence[Cells]) -> list[Any]:
+def _records(columns: Sequence[Cells], width: int) -> list[Any]:
     parts: list[Any] = []
     for row in zip(*(column.cells for column in columns), strict=True):
         cells = [
@@ -202,7 +219,7 @@ def _records(columns: Sequence[Cells]) -> list[Any]:
             for column, cell in zip(columns, row, strict=True)
             if cell
         ]
-        parts += [Text(""), _facts(cells)] if parts else [_facts(cells)]
+        parts += [Text(""), _facts(cells, width)] if parts else [_facts(cells, width)]
     return parts
 
 

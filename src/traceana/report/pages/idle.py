@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import polars as pl
+
+from traceana.analyze.intervals import PER_DEVICE
 from traceana.report import numbers
-from traceana.report.page import Block, Facts, Page
-from traceana.report.pages.single_table import data_of, notes_of, source_of, table_of, table_page
-from traceana.result import Arranged, Result
+from traceana.report.columns import Kind
+from traceana.report.page import Block, Column, Facts, Hidden, Page, Table
+from traceana.report.pages.single_table import (
+    columns_of,
+    data_of,
+    named,
+    notes_of,
+    source_of,
+    table_of,
+)
+from traceana.result import Arranged, Result, arrange
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -31,7 +45,7 @@ GAPS_DROPPED: Final = ("before", "range", "after", "operator")
 _FIGURES: Final = ("count", "time_ns", "step_median_ns", "share")
 PATHS: Final[dict[str, tuple[str, ...]]] = {
     "class": ("class", "part", *_FIGURES),
-    "kernel": ("name", "class", "part", *_FIGURES),
+    "kernel": ("class", "part", "name", *_FIGURES),
     "layer": ("layer", "class", *_FIGURES),
     "operator": ("operator", "class", *_FIGURES),
     "segment": ("step", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
@@ -43,6 +57,9 @@ _TITLES: Final = {"count": "gaps", "step_count": "gaps per step", "step_ns": "ti
 FEW_DEVICES: Final = 2
 """With more devices, each has one line."""
 MOST_DEVICES: Final = 16
+FEW_COLUMNS: Final = 3
+MOST_COLUMNS: Final = 8
+"""More devices than these, or than the few beside a long name, have their spread shown."""
 
 
 def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
@@ -52,28 +69,114 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
     from traceana.analyze.idle import idle_time
 
     found = idle_time(trace)
-    make = partial(_idle, trace, by, devices(trace, found=found))
-    return analysis(trace, by, found=found).with_page(make, screenful=30)
+    whole = analysis(trace, by, found=found)
+    make = partial(_idle, trace, by, devices(trace, found=found), whole)
+    return whole.with_page(make, screenful=30)
 
 
-def _idle(trace: Trace, by: IdleBy, devices: Result, shown: Arranged) -> Page:
-    added = () if by == "cause" else (by,)
-    columns = GAPS if by == "gap" else (*added, *COLUMNS)
-    dropped = GAPS_DROPPED if by == "gap" else DROPPED
-    blocks: tuple[Block, ...] = (
-        Facts(device_facts(devices.frame.to_dicts())),
-        table_of(shown, columns, dropped=dropped, titles=_TITLES),
-        *notes_of(shown.notes),
-    )
+def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arranged) -> Page:
+    if by == "gap" or devices.frame.height < 2:
+        own = () if by in ("cause", "gap") else (by,)
+        columns = GAPS if by == "gap" else (*own, *COLUMNS)
+        told = {"rank", "device"} - _differing(devices.frame)
+        table = table_of(
+            shown,
+            [name for name in columns if name not in told],
+            dropped=GAPS_DROPPED if by == "gap" else DROPPED,
+            titles=_TITLES,
+        )
+    else:
+        table = _side_by_side(by, devices.frame, whole, shown)
+    facts = Facts(device_facts(devices.frame.to_dicts()))
+    blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
+
+
+def _differing(devices: pl.DataFrame) -> set[str]:
+    """Return those of ``rank`` and ``device`` that it takes to name one of ``devices``."""
+    if devices.height < 2:
+        return set()
+    if devices["rank"].n_unique() == devices.height:
+        return {"rank"}
+    return {"device"} if devices["rank"].n_unique() == 1 else {"rank", "device"}
+
+
+def _side_by_side(by: IdleBy, devices: pl.DataFrame, whole: Result, shown: Arranged) -> Table:
+    """Return the time of each cause, a column a device.
+
+    Of many devices there are the least, the median and the largest time, and the devices whose
+    idle time is farthest from the median; those nearest to it go first for lack of width.
+    """
+    keys = ["cause"] if by == "cause" else [by, "cause"]
+    names = [name for name in PER_DEVICE if name in _differing(devices)]
+    label = pl.concat_str(names, separator="/").alias("label")
+    rows = named(arrange(whole, sort=shown.sort).frame.with_columns(label), by)
+    labels = devices.select(label)["label"].to_list()
+    summed = rows.group_by("label").agg(pl.col("time_ns").sum())
+    times = dict.fromkeys(labels, 0) | dict(summed.iter_rows())
+    spread = _Spread.of(times.values())
+    farthest = sorted(labels, key=lambda one: -abs(times[one] - spread.median))[:MOST_COLUMNS]
+    each = [one for one in labels if one in farthest]
+    frame = _pivoted(rows, keys, labels, each)
+    if shown.sort is None:
+        order = ["step", "time_ns"] if by == "step" else ["time_ns"]
+        frame = frame.sort(order, descending=[name != "step" for name in order], nulls_last=True)
+    top = frame.head(shown.limit or frame.height)
+    below = frame.tail(frame.height - top.height)
+    rest = Hidden(below.height, int(below["time_ns"].sum())) if below.height else None
+    many = len(labels) > (FEW_COLUMNS if by in ("operator", "range") else MOST_COLUMNS)
+    called = "/".join({"rank": "rank", "device": "GPU"}[name] for name in names)
+    group = f"{len(labels)} {called}s" if many else called
+    of_devices = [*(_Spread._fields if many else ()), *each]
+    columns = (
+        *columns_of(frame, keys),
+        Column("count", "gaps", Kind.COUNT),
+        Column("time_ns", "all", Kind.TIME, "idle"),
+        *(Column(f"idle {one}", one, Kind.TIME, "idle", group) for one in of_devices),
+    )
+    totals = {f"idle {one}": time for one, time in {**times, **spread._asdict()}.items()}
+    totals |= {name: shown.totals[name] for name in ("count", "time_ns")}
+    return Table(top, columns, totals, ("count", *reversed(farthest)), hidden=rest)
+
+
+class _Spread(NamedTuple):
+    """The least, the median and the largest of several times."""
+
+    min: int
+    median: int
+    max: int
+
+    @classmethod
+    def of(cls, times: Iterable[int]) -> _Spread:
+        known = sorted(times)
+        return cls(known[0], round(median(known)), known[-1])
+
+
+def _pivoted(
+    rows: pl.DataFrame, keys: list[str], labels: list[str], each: list[str]
+) -> pl.DataFrame:
+    """Return a row for each of ``keys``: its gaps and time, of ``each`` device and their spread."""
+    per_device = rows.group_by(*keys, "label", maintain_order=True).agg(
+        pl.col("count", "time_ns").sum()
+    )
+    time = pl.col("time_ns")
+    frame = per_device.group_by(keys, maintain_order=True).agg(
+        pl.col("count", "time_ns").sum(),
+        time.alias("times"),
+        *(time.filter(label=one).sum().alias(f"idle {one}") for one in each),
+    )
+    found = [_Spread.of([*times, *[0] * (len(labels) - len(times))]) for times in frame["times"]]
+    spread = pl.DataFrame(found, schema=[f"idle {one}" for one in _Spread._fields], orient="row")
+    return frame.drop("times").hstack(spread)
 
 
 def device_facts(rows: list[Row]) -> tuple[tuple[str, str], ...]:
     """Return the lines of each device of :func:`traceana.analyze.devices.devices`."""
     found: list[tuple[str, str]] = []
     for row in rows[:MOST_DEVICES]:
-        lines = [_time(row)]
-        if len(rows) <= FEW_DEVICES:
+        few = len(rows) <= FEW_DEVICES
+        lines = [_time(row, alone=few)]
+        if few:
             lines += [_launches(row), _overlap(row)]
         filled = [line for line in lines if line]
         found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
@@ -90,7 +193,7 @@ def _name(row: Row) -> str:
     )
 
 
-def _time(row: Row) -> str:
+def _time(row: Row, *, alone: bool) -> str:
     span = row["span_ns"]
     if not span:
         return ""
@@ -98,8 +201,8 @@ def _time(row: Row) -> str:
         f"idle {numbers.duration(row['idle_ns'])} ({numbers.share(row['idle_share'])}) of "
         f"{numbers.duration(span)} · busy {numbers.share(row['busy_ns'] / span)}"
     )
-    if row["memops_only_ns"]:
-        line += f", of that copies and memsets alone {numbers.share(row['memops_only_ns'] / span)}"
+    if row["memops_only_ns"] and alone:
+        line += f" · copies and memsets alone {numbers.share(row['memops_only_ns'] / span)}"
     return line
 
 
@@ -138,4 +241,8 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
 
 def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     dropped = tuple(name for name in PATHS_DROPPED if name != by)
-    return table_page("critical", shown, trace, columns=PATHS[by], dropped=dropped)
+    other = (pl.col("class") == "host") & pl.col("part").is_null()
+    part = pl.when(other).then(pl.lit("(other)")).otherwise("part").alias("part")
+    called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
+    table = table_of(replace(shown, frame=called), PATHS[by], dropped=dropped)
+    return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from traceana.analyze.facts import as_table, facts
@@ -52,10 +53,21 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "counters", _counters(known)
     yield "events", _number(known["events"])
     yield "read", _read(known)
-    for entry in known["ledger"]:
-        yield "integrity", _entry(entry)
+    for entries in _alike(known["ledger"]):
+        yield "integrity", _entry(entries)
     for key, value in known["properties"].items():
+        if key == "ranks" and isinstance(value, Mapping):
+            value = {rank: PurePath(file).name for rank, file in value.items()}
         yield key.replace("_", " "), _value(value)
+
+
+def _alike(ledger: list[Known]) -> list[list[Known]]:
+    """Return the entries of the ledger, those that differ in rank and number together."""
+    found: dict[tuple[Any, ...], list[Known]] = {}
+    for entry in ledger:
+        key = tuple(entry[name] for name in ("severity", "reason", "table", "kept", "detail"))
+        found.setdefault(key, []).append(entry)
+    return list(found.values())
 
 
 def _value(value: Any) -> str:
@@ -151,14 +163,19 @@ def _read(known: Known) -> str:
     return f"{read} of {total} bytes: truncated file"
 
 
-def _entry(entry: Known) -> str:
+def _entry(entries: list[Known]) -> str:
+    """Return what entries that differ in rank and number alone add up to."""
+    entry = entries[0]
     meaning = REASONS[entry["reason"]][1]
-    time = "" if entry["time_ns"] is None else f" ({numbers.duration(entry['time_ns'])})"
+    times = [one["time_ns"] for one in entries if one["time_ns"] is not None]
+    time = f" ({numbers.duration(sum(times))})" if times else ""
     detail = "" if entry["detail"] is None else f" [{entry['detail']}]"
     of = "" if entry["table"] == "-" else f" of {entry['table']}"
-    rank = "" if entry["rank"] is None else f" of rank {entry['rank']}"
+    ranks = [one["rank"] for one in entries if one["rank"] is not None]
+    rank = f" of {len(ranks)} ranks" if len(ranks) > 1 else f" of rank {ranks[0]}" if ranks else ""
     kept = "kept" if entry["kept"] else "excluded"
+    count = sum(one["count"] for one in entries)
     return (
-        f"{entry['severity']}: {numbers.count(entry['count'])} {entry['reason']}{time}"
+        f"{entry['severity']}: {numbers.count(count)} {entry['reason']}{time}"
         f"{of}{rank}, {kept}: {meaning}{detail}"
     )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from traceana.report.page import Page
+import polars as pl
+
+from traceana.analyze.rates import EXPLAINED
+from traceana.report import names
+from traceana.report.page import Notes, Page
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -56,6 +60,10 @@ CLASSES_DROPPED: Final = (
 )
 
 
+FEWER: Final = ("winograd", "winograd_nonfused", "fft", "fft_tiling")
+"""Algorithms that execute fewer FLOPs than the direct convolution."""
+
+
 def layers(
     trace: Trace,
     *,
@@ -78,7 +86,13 @@ def layers(
 
     def page(shown: Arranged) -> Page:
         return table_page(
-            "layers", shown, trace, columns=columns, dropped=LAYERS_DROPPED, bars="share"
+            "layers",
+            shown,
+            trace,
+            columns=columns,
+            dropped=LAYERS_DROPPED,
+            bars="share",
+            facts=_above_peak(shown.frame, "algorithm"),
         )
 
     return found.with_page(page, screenful=30)
@@ -109,7 +123,29 @@ def flops(
 
 
 def _by_class(trace: Trace, shown: Arranged) -> Page:
-    return table_page("flops", shown, trace, columns=CLASSES, dropped=CLASSES_DROPPED)
+    return table_page(
+        "flops",
+        shown,
+        trace,
+        columns=CLASSES,
+        dropped=CLASSES_DROPPED,
+        facts=_above_peak(shown.frame, "part"),
+    )
+
+
+def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:
+    """Return the note on the rows above the peak whose algorithm executes fewer FLOPs."""
+    if "over_peak" not in frame.columns:
+        return ()
+    fewer = frame.filter(pl.col("over_peak") == EXPLAINED)
+    if fewer.is_empty():
+        return ()
+    known = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
+    called = dict.fromkeys(names.part(one) for one in known if one in FEWER)
+    by = f" by {', '.join(called)}" if called else ""
+    return (
+        Notes((("of peak above 100 %", f"FLOPs of the direct convolution, fewer executed{by}"),)),
+    )
 
 
 def _formulas(trace: Trace, shown: Arranged) -> Page:

@@ -23,7 +23,14 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
-from traceana.report.pages.single_table import column, columns_of, data_of, hidden_of, source_of
+from traceana.report.pages.single_table import (
+    column,
+    columns_of,
+    data_of,
+    hidden_of,
+    source_of,
+    without_zeros,
+)
 from traceana.result import Arranged, Result, arrange
 from traceana.trace.schema import CPU_DEVICE
 
@@ -268,7 +275,7 @@ def _layers(whole: Overview) -> list[Block]:
         Table(
             frame,
             columns_of(frame, wanted, titles=titles),
-            dropped=("other_ns", "optimizer_ns", "algorithm"),
+            dropped=without_zeros(frame, ("other_ns", "optimizer_ns", "algorithm")),
             layout="compact",
             hidden=hidden_of(top, "layers"),
         )
@@ -303,7 +310,7 @@ def _findings(whole: Overview) -> list[Block]:
         "Recommendations, by estimated saving per step"
         if whole.steps.frame.height
         else "Recommendations, by estimated saving",
-        "(traceana advise: evidence and how-to)" if found else "",
+        "(traceana advise: evidence)" if found else "",
     )
     if not found:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
@@ -321,7 +328,10 @@ def _notes(whole: Overview) -> Iterator[Notes]:
     warnings = []
     problems = [entry for entry in known["ledger"] if entry["severity"] == "problem"]
     if problems:
-        listed = ", ".join(f"{numbers.count(one['count'])} {one['reason']}" for one in problems)
+        counts: dict[str, int] = {}
+        for one in problems:
+            counts[one["reason"]] = counts.get(one["reason"], 0) + one["count"]
+        listed = ", ".join(f"{numbers.count(n)} {reason}" for reason, n in counts.items())
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
     if known["truncated"]:
         read = "size unknown"

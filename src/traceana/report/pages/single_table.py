@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import polars as pl
 
 from traceana.report.cells import BAR
-from traceana.report.columns import has_values, kind_of, scale_of, title_of
+from traceana.report.columns import Kind, has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Data, Hidden, Notes, Page, Rows, Table
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from traceana.result import Arranged, Result
     from traceana.trace import Trace
+
+
+_NONE: Final = {"operator": "(no operator)", "range": "(no range)", "call": "(no call)"}
 
 
 def table_page(
@@ -49,17 +52,35 @@ def table_of(
     titles: Mapping[str, str] | None = None,
 ) -> Table:
     """Return the table of the rows ``shown`` with those of ``columns`` that have values."""
-    frame = shown.frame
-    named = tuple(columns) or tuple(frame.columns)
+    wanted = tuple(columns) or tuple(shown.frame.columns)
+    frame = named(shown.frame, wanted[0])
     return Table(
         frame,
-        columns_of(frame, (name for name in named if name != BAR), shown.totals, titles),
+        columns_of(frame, (name for name in wanted if name != BAR), shown.totals, titles),
         shown.totals,
-        dropped,
+        without_zeros(frame, dropped),
         bars,
         layout,
         hidden_of(shown),
     )
+
+
+def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
+    """Return ``frame`` with a name for the rows without an operator or range, its first column."""
+    if first not in _NONE or frame[first].null_count() == frame.height:
+        return frame
+    return frame.with_columns(pl.col(first).fill_null(_NONE[first]))
+
+
+def without_zeros(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``dropped`` with the durations that are 0 in every row of ``frame``, behind the bars.
+
+    They are columns of a table only because hidden rows have such values.
+    """
+    times = (values for values in frame if kind_of(values.name) is Kind.TIME)
+    zeros = (values.name for values in times if not (values != 0).any())
+    at = dropped.index(BAR) + 1 if BAR in dropped else 0
+    return (*dropped[:at], *zeros, *dropped[at:])
 
 
 def columns_of(

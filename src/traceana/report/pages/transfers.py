@@ -25,8 +25,8 @@ COLUMNS: Final = (
     *("step_count", "step_bytes", "step_share"),
 )
 DROPPED: Final = (
-    *("step_count", "median_bytes_per_s", "step_bytes", "step_share", "bytes", "blocking"),
-    *("mean_bytes", "peak_share", "host_memory"),
+    *("step_count", "median_bytes_per_s", "step_bytes", "step_share", "blocking"),
+    *("mean_bytes", "peak_share", "host_memory", "bytes"),
 )
 SIZES: Final = (
     *("direction", "host_memory", "size", "count", "time_ns", "exposed_ns", "bytes_per_s"),
