@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line what the missing traces of others leave untested."""
+    """Print one line on the tests skipped without the traces of others."""
     if not TRACES.is_dir():
         skipped = terminalreporter.stats.get("skipped", [])
         lost = sum("shared traces" in str(report.longrepr) for report in skipped)
@@ -34,7 +34,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def no_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No test sees the rules of whoever runs it."""
+    """Tests do not use the user's rules."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no configuration"))
 
 

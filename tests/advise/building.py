@@ -21,7 +21,7 @@ V100: Final = {
 
 
 class Run(TraceBuilder):
-    """Steps of 10 ms on a V100, each with a kernel of 8 ms that no rule minds, and what is put in.
+    """Steps of 10 ms on a V100, each with a kernel of 8 ms without findings, and added events.
 
     ``at`` is the beginning of what is put into the present step.
     """
@@ -50,13 +50,13 @@ class Run(TraceBuilder):
         return self.kernel(name, start, duration, **{"step": self.step_row, **grid, **columns})
 
     def put(self, name: str, duration: int, **columns: Any) -> int:
-        """Add a kernel behind what is there already."""
+        """Add a kernel after the existing ones."""
         row = self.kernel_in_step(name, self.at, duration, **columns)
         self.at += duration
         return row
 
     def put_copy(self, kind: str, duration: int, **columns: Any) -> int:
-        """Add a copy behind what is there already."""
+        """Add a copy after the existing activities."""
         row = self.copy(kind, self.at, duration, **{"step": self.step_row, **columns})
         self.at += duration
         return row

@@ -17,8 +17,8 @@ def filled(put: Callable[[Run], object], **device: Any) -> Build:
     return lambda folder: run_of(put, **device)
 
 
-def conv(*algorithms: str, **told: Any) -> Build:
-    return filled(lambda run: run.convolution(*algorithms, **told))
+def conv(*algorithms: str, **reported: Any) -> Build:
+    return filled(lambda run: run.convolution(*algorithms, **reported))
 
 
 def kernels(*named: tuple[str, dict[str, Any]], duration: int = 500_000, **columns: Any) -> Build:

@@ -1,4 +1,4 @@
-"""Gates: what is refused, what fails, what passes."""
+"""Gates: refused, failing and passing ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traceana.advise import advise
 from traceana.advise.figures import Figures
 from traceana.advise.gates import METRICS, broken, limit_of, rules_of
 from traceana.errors import BadGateError
-from traceana.report.pages.advise import broken_gate as says
+from traceana.report.pages.advise import broken_gate as message
 from traceana.trace import Trace
 
 
@@ -99,7 +99,7 @@ def test_a_limit_that_is_reached_holds_and_one_that_is_passed_fails(trace: Trace
     advice = advise(trace)
     limits = [limit_of("idle=10%"), limit_of("idle=9.9%"), limit_of("step_time=9ms")]
     failed = broken(Figures(trace), advice, rules_of("pageable_copies,small_copies"), limits)
-    assert [says(one) for one in failed] == [
+    assert [message(one) for one in failed] == [
         "pageable_copies holds",
         "idle is 10.0 %, limit 9.9 %",
         "step_time is 10.00 ms, limit 9.00 ms",
@@ -112,4 +112,4 @@ def test_a_figure_that_the_trace_does_not_hold_is_unknown() -> None:
     trace = run.build()
     (failed,) = broken(Figures(trace), advise(trace), (), [limit_of("step_time=1s")])
     assert failed.unknown
-    assert says(failed) == "step_time unknown: not in this trace"
+    assert message(failed) == "step_time unknown: not in this trace"

@@ -17,7 +17,7 @@ def test_ids_are_words_and_each_is_there_once() -> None:
         assert all(one.isidentifier() and one.islower() for one in ids)
 
 
-def test_every_rule_says_all_it_has_to_say() -> None:
+def test_every_rule_has_all_its_texts() -> None:
     for rule in RULES:
         texts = (rule.title, rule.sentence, rule.estimate, rule.caveat, rule.change.pytorch)
         assert all(texts), rule.id

@@ -26,9 +26,9 @@ def test_a_rule_holds_where_it_should(rule: str, tmp_path: Path) -> None:
     assert (finding.saving_ns > 0) is saves
     assert 0 <= finding.saving_share <= 1
     assert finding.evidence.height
-    said = sentence(finding)
-    assert "{" not in said
-    assert "[" not in said
+    reported = sentence(finding)
+    assert "{" not in reported
+    assert "[" not in reported
 
 
 @pytest.mark.parametrize(("rule", "build"), SILENT)

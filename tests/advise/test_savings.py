@@ -1,4 +1,4 @@
-"""Savings in closed form, per step and device; their order; what is said beside them."""
+"""Savings in closed form, per step and device; their order; their notes."""
 
 from __future__ import annotations
 
@@ -151,20 +151,20 @@ def test_the_largest_saving_is_first_and_what_saves_nothing_last(tmp_path: Path)
     assert "overlap" in advice.notes[0]
 
 
-def test_devices_that_are_mostly_idle_are_told_of(tmp_path: Path) -> None:
-    for length, told in ((300_000, True), (50_000, False)):
+def test_mostly_idle_devices_have_a_note(tmp_path: Path) -> None:
+    for length, reported in ((300_000, True), (50_000, False)):
         folder = tmp_path / str(length)
         folder.mkdir()
         notes = advise(gap(None, length)(folder)).notes
-        assert any("GPU utilization" in note for note in notes) is told
+        assert any("GPU utilization" in note for note in notes) is reported
 
 
-def test_nothing_to_say_is_said() -> None:
+def test_no_findings_has_a_note() -> None:
     assert advise(run_of(lambda run: None)).notes != ()
     assert advise(TraceBuilder().build()).notes == ("no device activity: no findings",)
 
 
-def test_what_is_not_known_is_left_out_of_the_sentence(tmp_path: Path) -> None:
+def test_unknown_values_are_left_out_of_the_sentence(tmp_path: Path) -> None:
     def put(run: Run) -> None:
         run.put_copy("HtoD", 1_000_000, bytes=4_000_000, source_memory="pageable")
 

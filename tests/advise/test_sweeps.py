@@ -1,4 +1,4 @@
-"""A run of a sweep over the batch is told by its siblings whether its batch is too small."""
+"""Sibling runs of a sweep over the batch show whether a run's batch is too small."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_time_per_image_that_falls_is_the_evidence(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == [2, 4, 8, 16]
 
 
-def test_both_grounds_are_said(tmp_path: Path) -> None:
+def test_both_reasons_are_listed(tmp_path: Path) -> None:
     series = falling(4, {4: STEADY, 16: FASTER})
     finding = small_batch(FEW_BLOCKS(tmp_path), series)
     assert finding is not None
@@ -149,18 +149,18 @@ def test_siblings_differ_in_the_batch_alone(sweep: Path) -> None:
     assert batch_series(sweep / "algorithms=a,batch=4") is None
 
 
-@pytest.mark.parametrize(("algorithms", "says"), [("a", True), ("b", False)])
-@pytest.mark.parametrize("verb", ["advise", "report"])
+@pytest.mark.parametrize(("algorithms", "listed"), [("a", True), ("b", False)])
+@pytest.mark.parametrize("command", ["advise", "report"])
 def test_a_run_of_a_sweep_is_advised_by_its_siblings(
-    verb: str, algorithms: str, says: bool, sweep: Path
+    command: str, algorithms: str, listed: bool, sweep: Path
 ) -> None:
-    result = CliRunner().invoke(app, [verb, str(sweep / f"algorithms={algorithms},batch=4")])
+    result = CliRunner().invoke(app, [command, str(sweep / f"algorithms={algorithms},batch=4")])
     assert result.exit_code == 0
-    told = "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(result.stdout.split())
-    assert told is says
+    found = "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(result.stdout.split())
+    assert found is listed
 
 
-def test_a_damaged_sibling_is_left_out_and_said(sweep: Path) -> None:
+def test_a_damaged_sibling_is_left_out_with_a_note(sweep: Path) -> None:
     (sweep / "algorithms=a,batch=8" / "timing.json").write_text("{", encoding="utf-8")
     result = CliRunner().invoke(app, ["advise", str(sweep / "algorithms=a,batch=4")])
     assert result.exit_code == 0

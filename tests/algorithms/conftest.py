@@ -1,4 +1,4 @@
-"""What the tests of algorithms share."""
+"""Shared fixtures of the tests of algorithms."""
 
 from __future__ import annotations
 

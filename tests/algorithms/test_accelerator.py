@@ -1,4 +1,4 @@
-"""What is asked of a CUDA device, against one that writes it down, with tensors of the CPU."""
+"""Calls to a CUDA device, against a stand-in that records them, with CPU tensors."""
 
 from __future__ import annotations
 

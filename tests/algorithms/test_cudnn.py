@@ -1,4 +1,4 @@
-"""The binding of cuDNN, against a stand-in that computes on the host and takes nothing wrong."""
+"""The binding of cuDNN, against a stand-in on the host that rejects wrong arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMING = Timing(warm_up=1, repetitions=4, limit_ns=10**9)
 
 
 class Host:
-    """PyTorch's CPU tensors, in place of a GPU's, and little memory for workspaces."""
+    """PyTorch's CPU tensors instead of a GPU's, and little memory for workspaces."""
 
     name = "host"
     memory_bytes = 1 << 20
@@ -84,7 +84,7 @@ def test_results_are_right_in_every_direction(
     assert found[first].workspace_bytes == 0
 
 
-def test_every_status_is_told(fake_cudnn: Load) -> None:
+def test_every_status_is_recorded(fake_cudnn: Load) -> None:
     measured = list(bench(fake_cudnn).measure(layer(), "fprop", 2))
     found = rows(measured)
     assert len(found) == len(measured) == 8
@@ -114,7 +114,7 @@ def test_every_status_is_told(fake_cudnn: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told", "math_type"),
+    ("version", "reported", "math_type"),
     [
         ("92000", "9.20.0", "FMA_MATH"),
         ("8907", "8.9.7", "FMA_MATH"),
@@ -122,11 +122,11 @@ def test_every_status_is_told(fake_cudnn: Load) -> None:
     ],
 )
 def test_versions_differ_in_their_numbers(
-    version: str, told: str, math_type: str, fake_cudnn: Load, monkeypatch: pytest.MonkeyPatch
+    version: str, reported: str, math_type: str, fake_cudnn: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_CUDNN_VERSION", version)
     made = bench(fake_cudnn)
-    assert made.version == told
+    assert made.version == reported
     found = rows(list(made.measure(layer(), "wgrad", 1)))
     assert [each.status for each in found.values()].count("ok") == 2
     assert found["winograd"].status == "unsupported"

@@ -1,4 +1,4 @@
-"""The file of an algorithm study: what is written is read, and what is no such file is refused."""
+"""The file of an algorithm study: written files are read, and other files are refused."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _no_groups(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "reported"),
     [
         (_drop, "`device`"),
         (_layer_of_none, "there is no layer 'conv9'"),
@@ -160,7 +160,7 @@ def _no_groups(fields: dict[str, Any]) -> None:
     ],
 )
 def test_a_study_that_contradicts_itself(
-    damage: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+    damage: Callable[[dict[str, Any]], None], reported: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "a.json"
     write(study(), file)
@@ -169,11 +169,11 @@ def test_a_study_that_contradicts_itself(
     file.write_text(json.dumps(fields), "utf-8")
     with pytest.raises(CorruptError) as caught:
         read(file)
-    assert said in str(caught.value)
+    assert reported in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_layer_knows_its_convolution() -> None:
+def test_a_layer_has_its_convolution() -> None:
     made: Layer = layer(groups=2)
     assert made.convolution(5).macs == 5 * 6 * 9 * 7 * (4 // 2) * 3 * 3
 

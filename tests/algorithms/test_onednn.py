@@ -71,7 +71,7 @@ def test_what_it_chooses_is_one_of_what_it_has(bench: OneDNNBench) -> None:
 
 
 def test_uneven_padding_is_its_own(bench: OneDNNBench) -> None:
-    """What cuDNN cannot do: rows before and after differ."""
+    """Asymmetric padding, which cuDNN does not support."""
     uneven = layer(input=(8, 8), output=(8, 8), kernel=(2, 2), padding=((0, 1), (1, 0)))
     assert ran(list(bench.measure(uneven, "dgrad", 1)))
 
@@ -132,8 +132,8 @@ def test_the_command(
     words = ["--library", "onednn", "--network", "lenet5", "--batch", "2,1", "--threads", "1"]
     words += ["--repetitions", "3", "--limit", "0.01", "--out", str(out)]
     assert main(words) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["batch 1", "batch 2", str(out)]
+    reported = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in reported] == ["batch 1", "batch 2", str(out)]
     study: AlgorithmStudy = read(out)
     assert study.library == "oneDNN"
     assert study.library_version.startswith(f"{MAJOR}.")

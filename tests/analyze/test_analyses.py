@@ -68,7 +68,7 @@ def test_a_product_is_called_by_precision_and_batching(
     assert breakdown(builder.build()).frame["part"].to_list() == [part]
 
 
-def test_a_copy_is_of_the_activity_whatever_its_name_says() -> None:
+def test_a_copy_is_classified_by_kind_not_by_name() -> None:
     builder = TraceBuilder()
     builder.name("Memcpy DtoH", category="other")
     builder.copy("DtoH", 0, 5)
@@ -139,7 +139,7 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
     ]
 
 
-def test_a_graph_recorded_whole_counts_as_a_kernel_wherever_busy_time_is_told() -> None:
+def test_a_graph_recorded_whole_counts_as_a_kernel_in_busy_time() -> None:
     builder = TraceBuilder()
     builder.copy("HtoD", 0, 100)
     row = {"name_id": builder.name("graph"), "kind": "graph", "device": 0}
@@ -151,7 +151,7 @@ def test_a_graph_recorded_whole_counts_as_a_kernel_wherever_busy_time_is_told() 
     assert transfers(trace).totals["exposed_ns"] == 50
 
 
-def test_steps_say_how_much_of_them_the_device_worked(trace: Trace) -> None:
+def test_steps_have_the_busy_time_of_the_device(trace: Trace) -> None:
     columns = ("step", "wall_ns", "calls", "work_ns", "busy_ns", "devices", "warm_up")
     assert steps(trace).frame.select(columns).rows() == [
         (1, 15_000, 8, 4400, 4400, 1, True),
@@ -261,7 +261,7 @@ def test_facts_count_what_is_there(trace: Trace) -> None:
 @pytest.mark.parametrize(
     "analysis", [breakdown, kernels, layers, partial(layers, direction=True), busy]
 )
-def test_an_empty_result_says_why(analysis: object) -> None:
+def test_an_empty_result_has_the_reason(analysis: object) -> None:
     builder = TraceBuilder()
     builder.row("ops", name="aten::conv2d", start=0, duration=10)
     result = analysis(builder.build())  # type: ignore[operator]

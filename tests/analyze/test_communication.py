@@ -139,7 +139,7 @@ def test_bandwidths_are_those_of_nccls_tests() -> None:
     assert sum(row["time_ns"] for row in rows.values()) == result.totals["time_ns"] == 14_000_000
 
 
-def test_the_group_of_a_kernel_is_its_own_and_null_where_nothing_tells_it(tmp_path: Path) -> None:
+def test_the_group_of_a_kernel_is_null_where_not_recorded(tmp_path: Path) -> None:
     name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
     own = {
         "Collective name": "all_to_all", "In msg nelems": 1000, "Out msg nelems": 1000,
@@ -245,7 +245,7 @@ def test_sizes_that_are_not_recorded_are_not_guessed(tmp_path: Path) -> None:
         assert figures(trace, "collectives", "bytes", "reduced_bytes") == [(1, None, None)]
 
 
-def test_an_empty_result_says_why() -> None:
+def test_an_empty_result_has_the_reason() -> None:
     b = TraceBuilder()
     b.kernel("gemm", 0, 10)
     assert communication(b.build()).notes[-1] == "no steps: the trace has no step markers"

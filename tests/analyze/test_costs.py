@@ -1,4 +1,4 @@
-"""What layers compute, on traces whose every figure is known."""
+"""Costs of layers, on traces with known figures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_winograd_executes_less_than_the_direct_count() -> None:
     assert FORWARD / 2.25 < row["executed_flops"] < FORWARD
 
 
-def test_without_shapes_nothing_is_known_and_nothing_is_zero() -> None:
+def test_without_shapes_costs_are_null_not_zero() -> None:
     trace = convolution("implicit_convolve_sgemm<float, float, 1024>", shapes=False)
     row = layers(trace).frame.row(0, named=True)
     assert (row["flops"], row["flops_per_s"], row["bytes"]) == (None, None, None)
@@ -216,7 +216,7 @@ def test_the_rate_of_a_layer_is_over_the_time_of_what_is_counted() -> None:
     assert row["flops_per_s"] == pytest.approx(2 * 4 * 5 * 6 / 100e-9)
 
 
-def test_peaks_of_another_machine_are_not_said_to_be_used() -> None:
+def test_unused_peaks_of_another_machine_have_no_note() -> None:
     b = TraceBuilder()
     b.row("devices", device=0, name="Tesla V100-SXM2-16GB")
     b.row("ops", name="aten::mm", process=9, thread=1, start=10, duration=50, **PRODUCT)
@@ -265,7 +265,7 @@ def _with_manifest(file: str, change: tuple[str, str]) -> tuple[str, ...]:
     return layers(opened(FIXTURES / file), model=model).notes
 
 
-def test_a_manifest_of_another_batch_or_model_is_told() -> None:
+def test_a_manifest_of_another_batch_or_model_has_a_note() -> None:
     recorded, other = "alexnet-cpu-ranges.json.gz", "differs in batch or model"
     assert not any(other in note for note in _with_manifest(recorded, ("", "")))
     assert any(other in note for note in _with_manifest(recorded, ("[8, ", "[4, ")))
@@ -273,7 +273,7 @@ def test_a_manifest_of_another_batch_or_model_is_told() -> None:
     assert not any("not in the trace" in note for note in notes)  # by type and order
 
 
-def test_layers_of_a_manifest_that_are_not_in_the_trace_are_told() -> None:
+def test_manifest_layers_missing_in_the_trace_have_a_note() -> None:
     notes = _with_manifest("alexnet-cpu-torchscript.json.gz", ("", ""))
     assert any("manifest layers not in the trace" in note for note in notes)
 
@@ -456,5 +456,5 @@ def test_causal_attention_has_the_count_of_the_square_and_of_what_the_mask_keeps
         for result in (flops(trace), layers(trace), roofline(trace)):
             row = result.frame.filter(pl.col("flops") > 0).row(0, named=True)
             assert (row["flops"], row["executed_flops"]) == (square, executed)
-            told = any(note.startswith("causal attention:") for note in result.notes)
-            assert told is (causal == "True")
+            reported = any(note.startswith("causal attention:") for note in result.notes)
+            assert reported is (causal == "True")

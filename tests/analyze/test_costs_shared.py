@@ -1,4 +1,4 @@
-"""Rates on the shared traces: none is above its device's peak, unless the algorithm explains it."""
+"""Rates on the shared traces: above the device's peak only where the algorithm explains it."""
 
 from __future__ import annotations
 

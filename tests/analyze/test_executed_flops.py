@@ -30,8 +30,8 @@ def flops(algorithm: str, direction: str = "fprop") -> int:
 def test_the_nearest_operator_with_shapes_serves() -> None:
     ops = Ops()
     outer = ops.add("aten::conv2d", CONV, STRIDES)
-    told = [*STRIDES[:6], "False", "[0]", "1"]
-    middle = ops.add("aten::convolution", [*CONV, [], []], told, outer)
+    reported = [*STRIDES[:6], "False", "[0]", "1"]
+    middle = ops.add("aten::convolution", [*CONV, [], []], reported, outer)
     inner = ops.add("aten::cudnn_convolution", None, parent=middle)
     other = ops.add("aten::mul", [[3], [3]])
     result = executed_by_episode(
@@ -64,7 +64,7 @@ def test_the_nearest_operator_with_shapes_serves() -> None:
     ]
 
 
-def test_an_algorithm_that_ran_tells_the_stride_that_was_not_recorded() -> None:
+def test_the_algorithm_implies_an_unrecorded_stride() -> None:
     ops = Ops()
     op = ops.add("aten::conv2d", CONV, sequence=5, direction="forward")
     ops.add("ConvolutionBackward0", [[2, 4, 8, 8]], sequence=5, direction="backward")
@@ -74,7 +74,7 @@ def test_an_algorithm_that_ran_tells_the_stride_that_was_not_recorded() -> None:
     assert result["executed_flops"].to_list() == [flops("winograd"), FLOPS]
 
 
-def test_what_cannot_be_done_says_why() -> None:
+def test_unsupported_convolutions_have_a_reason() -> None:
     ops = Ops()
     strided = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "1"]
     op = ops.add("aten::conv2d", CONV, strided)

@@ -1,4 +1,4 @@
-"""What layers take and weigh, as traces without a layer manifest tell it."""
+"""Inputs and weights of layers, in traces without a layer manifest."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_numbers_of_dimensions_that_are_none_give_no_shape() -> None:
     assert operands(b.build())[layer][:3] == (None, (1, 1, 4, 3), None)
 
 
-def test_an_image_smaller_than_the_window_stands_in_its_place() -> None:
+def test_an_image_smaller_than_the_window_is_exchanged_with_it() -> None:
     b = TraceBuilder()
     layer = b.layer("one")
     numbers = {
@@ -111,7 +111,7 @@ def test_an_image_smaller_than_the_window_stands_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("name", ["alexnet-cpu-jax", "googlenet-cpu-jax", "resnet50-cpu-jax"])
-def test_a_compiled_network_tells_what_its_manifest_does(name: str) -> None:
+def test_a_compiled_network_has_the_operands_of_its_manifest(name: str) -> None:
     folder = FIXTURES / ("xplane" if "alexnet" in name else "networks")
     (file,) = folder.glob(f"{name}.xplane.pb*")
     beside = find(file)

@@ -24,7 +24,7 @@ WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
 
 
 def with_manifest(framework: str) -> tuple[Trace, Manifest]:
-    """Return the recording and the manifest that lies beside it."""
+    """Return the recording and the manifest beside it."""
     path = FIXTURES / TRACES[framework]
     beside = find(path)
     assert beside is not None

@@ -1,4 +1,4 @@
-"""Layers told by position have the manifest's names: really recorded, every layer checked."""
+"""Layers identified by position get the manifest's names: recorded runs, every layer checked."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Shared(nn.Module):  # type: ignore[misc]  # not checked: an extra
 
 
 def test_a_shared_layer_is_one_row_with_both_its_calls(tmp_path: Path) -> None:
-    """All matrices are equal: only the order of the calls tells the layers apart."""
+    """All matrices are equal: only the order of the calls distinguishes the layers."""
     model = Shared()
     manifest = traceana.describe(model, (2, 5, 6))
     assert {layer.path: (layer.calls, layer.order) for layer in manifest.layers} == {

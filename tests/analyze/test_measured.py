@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_null_and_not_0() -> None:
     assert kernels(cnn_steps()).frame.select(COLUMNS).null_count().row(0) == (6,) * len(COLUMNS)
 
 
-def test_totals_and_notes_say_what_was_measured() -> None:
+def test_totals_and_notes_of_measurements() -> None:
     result = kernels(measured())
     assert result.totals["measured_flops"] == 6 * 1_000
     assert result.totals["dram_bytes"] == 5 * 1_000
@@ -83,9 +83,9 @@ def test_totals_and_notes_say_what_was_measured() -> None:
     assert "measured_flops" not in kernels(cnn_steps()).totals
 
 
-def test_tensor_cores_that_work_and_count_nothing_are_told() -> None:
-    told = kernels(with_counters(cnn_steps(), launches(("relu", {"tensor_ops": 0})))).notes
-    assert any("tensor FLOPs too low: 1 launches" in note for note in told)
+def test_active_tensor_cores_without_counted_operations_have_a_note() -> None:
+    reported = kernels(with_counters(cnn_steps(), launches(("relu", {"tensor_ops": 0})))).notes
+    assert any("tensor FLOPs too low: 1 launches" in note for note in reported)
     assert not any("tensor FLOPs too low" in note for note in kernels(measured()).notes)
 
 

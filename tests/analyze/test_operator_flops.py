@@ -1,4 +1,4 @@
-"""The operators of a trace, each counted once: nesting, parts, what is left out and why."""
+"""The operators of a trace, each counted once: nesting, parts, left-out operators with reasons."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_counted_is_listed_once_with_reason() -> None:
     assert result.costs["flops"].to_list() == [6]
 
 
-def test_gradients_of_an_old_trace_are_told_by_what_ran_inside() -> None:
+def test_gradients_of_an_old_trace_follow_from_the_operators_inside() -> None:
     """PyTorch before 1.11: no scalars, and the library's operators inside."""
     x, weight, gradient = [2, 3, 8, 8], [4, 3, 3, 3], [2, 4, 8, 8]
     ops = Ops()
@@ -145,7 +145,7 @@ def test_gradients_of_an_old_trace_are_told_by_what_ran_inside() -> None:
     ]
 
 
-def test_the_output_of_an_old_convolution_is_told_by_its_backward_node() -> None:
+def test_the_output_of_an_old_convolution_follows_from_its_backward_node() -> None:
     ops = Ops()
     for number, (sequence, gradients) in enumerate(
         ((7, [[2, 4, 4, 4]]), (8, [[2, 4, 8, 8], [2, 4, 4, 4]]))

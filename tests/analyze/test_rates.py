@@ -70,7 +70,7 @@ def test_work_in_registers_alone() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 3, 4])
-def test_what_is_not_known_makes_it_not_known(position: int) -> None:
+def test_null_operands_give_null_rates(position: int) -> None:
     values: list[Any] = [2000, 100, 40, PEAK, BANDWIDTH]
     values[position] = None
     found = one(*values)

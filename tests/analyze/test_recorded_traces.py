@@ -1,4 +1,4 @@
-"""What adds up in any trace does so in every one at hand, each opened once for all that is held."""
+"""Conservation laws in every available trace, each opened once."""
 
 from __future__ import annotations
 

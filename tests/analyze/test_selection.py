@@ -1,4 +1,4 @@
-"""What ``--step``, ``--device``, ``--sort`` and ``--limit`` do."""
+"""The options ``--step``, ``--device``, ``--sort`` and ``--limit``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_device_is_selected_by_its_number() -> None:
     assert trace.meta.properties["selected_devices"] == [3]
 
 
-def test_a_known_device_without_work_gives_an_empty_result_that_says_so() -> None:
+def test_a_device_without_work_gives_an_empty_result_with_a_note() -> None:
     builder = TraceBuilder()
     builder.row("devices", device=1, name="idle GPU")
     builder.kernel("k", 0, 5)
@@ -75,7 +75,7 @@ def test_a_column_is_sorted_as_its_kind_is_read(sort: str, first: str) -> None:
     assert arrange(kernels(cnn_steps()), sort=sort).frame["name"][0] == first
 
 
-def test_an_unknown_column_or_order_is_told() -> None:
+def test_an_unknown_column_or_order_is_an_error() -> None:
     with pytest.raises(NoSuchSelectionError, match="cannot sort by flops; columns: name, "):
         arrange(kernels(cnn_steps()), sort="flops")
     with pytest.raises(NoSuchSelectionError, match="invalid sort order up"):

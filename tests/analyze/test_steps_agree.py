@@ -1,4 +1,4 @@
-"""Every command counts the same steps: of every trace at hand, steps x mean per step = total."""
+"""Every command counts the same steps: in every available trace, steps x mean per step = total."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORK = pl.col("kind") != "sync"
 
 
 class Opened:
-    """A trace and what several checks need of it, each made once."""
+    """A trace and results shared by several checks, each computed once."""
 
     def __init__(self, file: Path) -> None:
         self.trace = manifest.opened(file)
@@ -41,7 +41,7 @@ class Opened:
 
     @cached_property
     def part(self) -> Trace:
-        """The measured steps: what ``--step`` shows of them."""
+        """The figures of the measured steps with ``--step``."""
         return select(self.trace, steps=self.numbers)
 
     def total(self, kind: str | None = None) -> int:

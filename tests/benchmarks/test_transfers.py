@@ -1,4 +1,4 @@
-"""The benchmark of transfers knows what it must find."""
+"""The benchmark of transfers checks its results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks import transfers as benchmark
 
 
-def test_the_exposed_time_is_known_from_the_input() -> None:
+def test_the_exposed_time_equals_that_of_the_input() -> None:
     outcome = benchmark.measure(activities=16_000, copies=0.25, rounds=1)
     assert len(outcome.rows) == 5
 

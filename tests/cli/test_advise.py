@@ -1,4 +1,4 @@
-"""``traceana advise``: what it shows, and how it ends."""
+"""``traceana advise``: its page and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--counters``: what Nsight Compute measured beside the timeline, and what cannot be joined."""
+"""``--counters``: Nsight Compute's measurements joined to the timeline, or without a match."""
 
 from __future__ import annotations
 
@@ -41,15 +41,19 @@ def test_kernels_have_measured_columns(run: Run, bundle: Path, csv: Path) -> Non
     assert "GFLOP/s" in table and " 1.34 " in table  # 4010 FLOP in 3000 ns
 
 
-@pytest.mark.parametrize("verb", ["report", "layers", "info"])
-def test_every_verb_says_what_was_joined(run: Run, bundle: Path, csv: Path, verb: str) -> None:
-    result = run(verb, bundle, "--counters", csv)
+@pytest.mark.parametrize("command", ["report", "layers", "info"])
+def test_every_command_notes_the_joined_launches(
+    run: Run, bundle: Path, csv: Path, command: str
+) -> None:
+    result = run(command, bundle, "--counters", csv)
     assert result.exit_code == 0
     shown = " ".join(result.stdout.split())
-    says = (
-        "8 launches of 7 names, 7 joined to the timeline" if verb == "info" else "7 of 21 kernels"
+    message = (
+        "8 launches of 7 names, 7 joined to the timeline"
+        if command == "info"
+        else "7 of 21 kernels"
     )
-    assert says in shown
+    assert message in shown
     assert "measured launches without a kernel in the timeline" in shown
 
 
@@ -70,8 +74,8 @@ def test_counters_alone(run: Run, csv: Path, tmp_path: Path) -> None:
     result = run("kernels", csv)
     assert result.exit_code == 0
     assert "without a timeline" in result.stdout
-    for verb in ("report", "layers"):
-        result = run(verb, csv)
+    for command in ("report", "layers"):
+        result = run(command, csv)
         assert result.exit_code == ExitCode.EMPTY_SELECTION
         assert result.stderr.count("\n") == 1
         assert f"--counters {csv}" in result.stderr
@@ -79,7 +83,7 @@ def test_counters_alone(run: Run, csv: Path, tmp_path: Path) -> None:
     assert run("kernels", tmp_path / "saved").exit_code == 0
 
 
-def test_counters_among_the_files_are_told_apart(run: Run, bundle: Path, csv: Path) -> None:
+def test_counters_among_the_files_are_detected(run: Run, bundle: Path, csv: Path) -> None:
     result = run("kernels", bundle, csv)
     assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert "give it with --counters" in result.stderr
@@ -90,14 +94,14 @@ def test_what_is_no_table_of_counters(run: Run, bundle: Path, csv: Path, tmp_pat
     failed.write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
     kineto.write_text('{"schemaVersion": 1, "traceEvents": []}')
     empty.write_text("".join(csv.read_text().splitlines(keepends=True)[:4]))
-    for path, says in (
+    for path, message in (
         (failed, "no Nsight Compute table"),
         (kineto, "kineto"),
         (empty, "no kernel launches"),
     ):
         result = run("kernels", bundle, "--counters", path)
         assert result.exit_code == ExitCode.INVALID_FILE, path
-        assert says in result.stderr
+        assert message in result.stderr
         assert result.stderr.count("\n") == 1
     assert run("kernels", bundle, "--counters", tmp_path / "x").exit_code == ExitCode.NOT_FOUND
     assert run("kernels", csv, "--counters", csv).exit_code == ExitCode.INVALID_FILE

@@ -27,11 +27,13 @@ def files(folder: Path) -> list[tuple[Path, ExitCode]]:
     return [*found, missing, (bare, ExitCode.UNRECOGNIZED_FORMAT)]
 
 
-@pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers", "save"])
-def test_bad_input_is_one_line_and_a_code_of_its_own(run: Run, tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("command", ["report", "info", "kernels", "layers", "save"])
+def test_bad_input_is_one_line_and_a_code_of_its_own(
+    run: Run, tmp_path: Path, command: str
+) -> None:
     for file, code in files(tmp_path):
-        more = ["-o", tmp_path / "out"] if verb == "save" else []
-        result = run(verb, file, *more)
+        more = ["-o", tmp_path / "out"] if command == "save" else []
+        result = run(command, file, *more)
         assert result.exit_code == code
         assert result.stdout == ""
         assert result.stderr.startswith("traceana: ")
@@ -69,7 +71,7 @@ def test_wrong_options(run: Run, bundle: Path, words: list[str], code: ExitCode)
     assert "Traceback" not in result.stderr
 
 
-def test_bad_rules_are_told(run: Run, tmp_path: Path) -> None:
+def test_invalid_rules_are_an_error(run: Run, tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text("this is no TOML [", encoding="utf-8")
     result = run("classify", "k", "--rules", rules)
@@ -102,25 +104,25 @@ def test_an_interrupt_has_its_code(run: Run, bundle: Path, monkeypatch: pytest.M
     assert result.stderr == "traceana: interrupted\n"
 
 
-def test_json_of_an_empty_trace_says_why(run: Run, tmp_path: Path) -> None:
+def test_json_of_an_empty_trace_has_the_reason(run: Run, tmp_path: Path) -> None:
     from tests.support.traces import TraceBuilder
 
     empty = TraceBuilder().build().save(tmp_path / "empty")
-    for verb in ("report", "kernels", "layers"):
-        result = run(verb, empty, "--format", "json")
+    for command in ("report", "kernels", "layers"):
+        result = run(command, empty, "--format", "json")
         assert result.exit_code == ExitCode.EMPTY_SELECTION
         assert json.loads(result.stdout)["rows"] == []
         assert "no device activities in the file" in json.loads(result.stdout)["meta"]["notes"]
 
 
-@pytest.mark.parametrize("verb", ["info", "report", "kernels", "layers", "flops", "transfers"])
-def test_every_verb_refuses_a_layer_manifest_that_it_cannot_read(
-    run: Run, bundle: Path, tmp_path: Path, verb: str
+@pytest.mark.parametrize("command", ["info", "report", "kernels", "layers", "flops", "transfers"])
+def test_every_command_refuses_an_unreadable_layer_manifest(
+    run: Run, bundle: Path, tmp_path: Path, command: str
 ) -> None:
     damaged = tmp_path / "damaged.layers.json"
     damaged.write_text("[]", encoding="utf-8")
     for model in (damaged, tmp_path / "missing.layers.json"):
-        result = run(verb, bundle, "--model", model)
+        result = run(command, bundle, "--model", model)
         assert result.exit_code == run("layers", bundle, "--model", model).exit_code != 0
         assert result.stdout == ""
         assert result.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Every command on every trace at hand: the same bytes in two processes, and one value a figure."""
+"""Every command on every available trace: equal bytes in two processes, one value per figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = traces_at_hand()
 
 
 class Commands:
-    """What the commands print of a file in JSON, each run once."""
+    """The commands' JSON output for a file, each run once."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -106,8 +106,8 @@ def test_the_time_and_the_flops_of_all_work(commands: Commands) -> None:
 
 def test_the_time_without_flop_counts(commands: Commands) -> None:
     for label in ("FLOP counts", "causal attention", "1 multiply-accumulate", "no FLOPs"):
-        told = [commands.notes(name, label) for name in ("layers", "flops", "flops --by class")]
-        assert told[0] == told[1] == told[2]
+        reported = [commands.notes(name, label) for name in ("layers", "flops", "flops --by class")]
+        assert reported[0] == reported[1] == reported[2]
 
 
 def test_layers_in_the_report_are_those_of_layers(commands: Commands) -> None:

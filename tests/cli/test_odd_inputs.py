@@ -1,4 +1,4 @@
-"""Verbs of the bottleneck report on traces that lack what they show, or hold what harms."""
+"""Commands of the bottleneck report on traces without their events, or with hostile names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.errors import ExitCode
 
-VERBS = ["transfers", "idle", "critical", "advise", "report"]
+COMMANDS = ["transfers", "idle", "critical", "advise", "report"]
 CPU = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 HOSTILE = "\x1b[31m\x07\u202e\u2028[bold]x[/bold]\x00{x}"
 
@@ -45,13 +45,13 @@ def file(tmp_path: Path) -> Callable[[Callable[[Scenario], None]], Path]:
 Write = Callable[[Callable[[Scenario], None]], Path]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("describe", [hostile, without_copies, of_no_time])
 @pytest.mark.parametrize("format_", ["table", "csv", "json", "md"])
 def test_odd_traces_are_shown_and_do_no_harm(
-    run: Run, file: Write, verb: str, describe: Callable[[Scenario], None], format_: str
+    run: Run, file: Write, command: str, describe: Callable[[Scenario], None], format_: str
 ) -> None:
-    result = run(verb, file(describe), "-f", format_)
+    result = run(command, file(describe), "-f", format_)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert result.stdout
@@ -59,46 +59,47 @@ def test_odd_traces_are_shown_and_do_no_harm(
 
 
 @pytest.mark.parametrize(
-    ("verb", "by"),
+    ("command", "by"),
     [
         *(("transfers", by) for by in ("operator", "range", "layer", "call")),
         *(("idle", by) for by in ("operator", "range", "gap")),
         *(("critical", by) for by in ("operator", "kernel", "layer", "segment")),
     ],
 )
-def test_hostile_names_are_escaped(run: Run, file: Write, verb: str, by: str) -> None:
-    result = run(verb, file(hostile), "--by", by)
+def test_hostile_names_are_escaped(run: Run, file: Write, command: str, by: str) -> None:
+    result = run(command, file(hostile), "--by", by)
     assert result.exit_code == 0
     assert not set(result.stdout) & set("\x00\x07\x1b\u202e\u2028")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_trace_of_the_cpu_has_no_copies_and_no_gpu(run: Run, verb: str) -> None:
-    result = run(verb, CPU)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_trace_of_the_cpu_has_no_copies_and_no_gpu(run: Run, command: str) -> None:
+    result = run(command, CPU)
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "GPU" not in result.stdout.replace("no GPU activity", "")
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "memory"])
+@pytest.mark.parametrize("command", [*COMMANDS, "memory"])
 @pytest.mark.parametrize(
-    ("option", "says"), [("--step", "no step 9; steps: "), ("--device", "no device 9; devices: 0")]
+    ("option", "message"),
+    [("--step", "no step 9; steps: "), ("--device", "no device 9; devices: 0")],
 )
 def test_what_is_not_there_is_refused_in_a_line(
-    run: Run, file: Write, verb: str, option: str, says: str
+    run: Run, file: Write, command: str, option: str, message: str
 ) -> None:
-    result = run(verb, file(hostile), option, "9")
+    result = run(command, file(hostile), option, "9")
     assert result.exit_code == ExitCode.EMPTY_SELECTION
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "memory"])
-def test_a_trace_of_nothing_says_so(run: Run, tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("command", [*COMMANDS, "memory"])
+def test_an_empty_trace_has_a_note(run: Run, tmp_path: Path, command: str) -> None:
     path = tmp_path / "empty.json"
     path.write_text('{"traceEvents": []}', encoding="utf-8")
-    result = run(verb, path)
+    result = run(command, path)
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.startswith("traceana: nothing to show for ")
     assert result.stderr.count("\n") == 1

@@ -14,7 +14,7 @@ from traceana.errors import CannotWriteError, ExitCode
 from traceana.files import write_output as write_whole
 
 
-def test_the_suffix_tells_the_format(run: Run, bundle: Path, tmp_path: Path) -> None:
+def test_the_suffix_determines_the_format(run: Run, bundle: Path, tmp_path: Path) -> None:
     for suffix in ("json", "csv", "tsv", "md", "parquet", "txt"):
         file = tmp_path / f"kernels.{suffix}"
         result = run("kernels", bundle, "-o", file)
@@ -57,9 +57,7 @@ def test_neither_the_input_nor_a_directory_is_overwritten(
     assert result.stderr.count("\n") == 1
 
 
-def test_an_output_that_cannot_be_written_is_told_before_the_trace_is_read(
-    run: Run, tmp_path: Path
-) -> None:
+def test_an_unwritable_output_is_an_error_before_reading(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "k.csv"
     file.touch()
     result = run("kernels", tmp_path / "missing.json", "-o", file)

@@ -55,7 +55,7 @@ def test_output_through_a_pipe_is_plain_utf8(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_terminal_gets_colours_unless_told_not_to(
+def test_a_terminal_gets_colours_unless_disabled(
     bundle: Path, extra: dict[str, str], coloured: bool
 ) -> None:
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""docs/cli.md names every verb, option and exit code there is."""
+"""docs/cli.md has every command, option and exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_reference_is_up_to_date() -> None:
     )
 
 
-def test_every_verb_option_and_code_is_in_it() -> None:
+def test_every_command_option_and_code_is_in_it() -> None:
     text = DOCS.read_text(encoding="utf-8")
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
@@ -33,8 +33,8 @@ def test_every_verb_option_and_code_is_in_it() -> None:
         assert f"| {code.value} |" in text
 
 
-@pytest.mark.parametrize("verb", ["report", "info", "kernels", "layers", "transfers"])
-def test_verbs_that_print_a_table_share_one_set_of_options(verb: str) -> None:
-    command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ["report", "info", "kernels", "layers", "transfers"])
+def test_commands_that_print_a_table_share_one_set_of_options(name: str) -> None:
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     shared = {"format", "output", "force", "limit", "sort", "step", "device", "strict", "rules"}
     assert shared <= {parameter.name for parameter in command.params}

@@ -1,4 +1,4 @@
-"""The verbs on every trace at hand, and the conservation law in every analysis."""
+"""The commands on every available trace, and the conservation law in every analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--step-marker`` in every command that opens a trace, and what the screens say of it."""
+"""``--step-marker`` in every command that opens a trace, and its notes on the screens."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_published_figures_stand_alone(run: Run, name: Name) -> None:
         check(result.stdout, GOLDEN / f"{name}-published.txt")
 
 
-def test_what_died_is_told_and_left_out_of_traces(run: Run, runs: Path) -> None:
+def test_failed_runs_are_listed_and_left_out_of_traces(run: Run, runs: Path) -> None:
     result = run("study", "frameworks", runs)
     assert "traceana: skipped" in result.stderr
     assert "out of memory" in result.stderr
@@ -195,8 +195,8 @@ def test_every_key_of_the_json_is_documented(run: Run, name: Name) -> None:
     page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
     section = page.split("\n### study\n")[1].split("\n### ")[0]
     compared = page.split("\n### compare\n")[1].split("\n### ")[0]
-    told = json.loads(run("study", name.value, "--published", "-f", "json").stdout)
-    keys = pl.DataFrame(told["rows"]).columns or list(SCHEMAS[name])
+    reported = json.loads(run("study", name.value, "--published", "-f", "json").stdout)
+    keys = pl.DataFrame(reported["rows"]).columns or list(SCHEMAS[name])
     for key in (*keys, "study", "title", "conditions", "missing"):
         assert f"`{key}`" in section or f"`{key}`" in compared, key
 

@@ -48,7 +48,7 @@ def known(layer: Layer) -> object:
 
 @cache
 def case(change: str, seed: int) -> tuple[RunLayers, Changed, Alignment]:
-    """Return a network, what became of it, and how the two are aligned."""
+    """Return a network, its changed version, and the alignment of both."""
     before = network(seed)
     after = CHANGES[change](before, seed)
     return before, after, align(before, after.side)
@@ -64,28 +64,28 @@ def test_99_of_100_pairs_are_right(change: str) -> None:
         pairs += len(after.truth)
         said += len(found)
         for place, partner in after.truth.items():
-            told = found.get(place)
-            right += told is not None and known(after.side.layers[told]) == known(
+            reported = found.get(place)
+            right += reported is not None and known(after.side.layers[reported]) == known(
                 after.side.layers[partner]
             )
         wrong += sum(
             place not in after.truth
-            or known(after.side.layers[told]) != known(after.side.layers[after.truth[place]])
-            for place, told in found.items()
+            or known(after.side.layers[reported]) != known(after.side.layers[after.truth[place]])
+            for place, reported in found.items()
         )
     assert right >= 0.99 * pairs
     assert wrong <= 0.01 * said
 
 
-def test_a_confidence_is_as_often_right_as_it_says() -> None:
-    told: list[tuple[float, bool]] = []
+def test_confidences_are_calibrated() -> None:
+    reported: list[tuple[float, bool]] = []
     for seed in SEEDS:
         for change in CHANGES:
             _, after, alignment = case(change, seed)
             for pair in alignment.pairs:
-                told.append((pair.confidence, after.truth.get(pair.a) == pair.b))
-    sure = [right for confidence, right in told if confidence > 0.9]
-    unsure = [right for confidence, right in told if confidence <= 0.6]
+                reported.append((pair.confidence, after.truth.get(pair.a) == pair.b))
+    sure = [right for confidence, right in reported if confidence > 0.9]
+    unsure = [right for confidence, right in reported if confidence <= 0.6]
     assert sum(sure) / len(sure) > 0.999
     assert len(unsure) > 10
     assert sum(unsure) / len(unsure) < 0.75
@@ -153,7 +153,7 @@ def test_forced_pairs_are_kept_whatever_speaks_against_them() -> None:
     assert [(p.a, p.b) for p in found.pairs if p.b == 5] == [(0, 5)]
 
 
-def test_nothing_known_is_not_paired_with_confidence() -> None:
+def test_unknown_features_give_no_confident_pair() -> None:
     blank = RunLayers(tuple(Layer(f"layer{number}") for number in range(4)))
     other = RunLayers(tuple(Layer(f"thing{number}") for number in range(9)))
     confidence = align(blank, other).confidence
@@ -176,8 +176,8 @@ def test_frameworks_words_for_one_type_are_one(names: tuple[str, ...]) -> None:
 
 
 def test_a_word_in_no_vocabulary_stands_for_itself() -> None:
-    told = type_of("TimesformerEmbeddings")
-    assert told is not None
-    assert told.kind is None
+    reported = type_of("TimesformerEmbeddings")
+    assert reported is not None
+    assert reported.kind is None
     assert type_of(None) is None
     assert type_of("::") is None

@@ -30,8 +30,8 @@ def of(which: str) -> Comparison:
 
 
 def same(found: pl.DataFrame, alone: pl.DataFrame, *columns: str) -> bool:
-    told = [sorted(map(str, frame.select(columns).iter_rows())) for frame in (found, alone)]
-    return told[0] == told[1]
+    reported = [sorted(map(str, frame.select(columns).iter_rows())) for frame in (found, alone)]
+    return reported[0] == reported[1]
 
 
 @pytest.mark.parametrize("which", SETS)
@@ -44,8 +44,16 @@ def test_layers_classes_and_copies_are_those_of_each_run(which: str) -> None:
         by_class = found.classes.filter(run=run.label)
         assert same(by_class, breakdown(run.trace).frame, "category", "part", "calls", "time_ns")
         copies = found.transfers.filter(run=run.label)
-        told = ("direction", "host_memory", "count", "bytes", "bytes_per_s", "time_ns", "step_ns")
-        assert same(copies, transfers(run.trace).frame, *told)
+        reported = (
+            "direction",
+            "host_memory",
+            "count",
+            "bytes",
+            "bytes_per_s",
+            "time_ns",
+            "step_ns",
+        )
+        assert same(copies, transfers(run.trace).frame, *reported)
 
 
 @pytest.mark.parametrize("which", SETS)
@@ -68,15 +76,15 @@ def test_products_are_the_kernels_of_that_class(which: str) -> None:
 
 @pytest.mark.parametrize("which", ["control", "unmarked"])
 @pytest.mark.parametrize("by", ["layer", "class", "algorithm", "kernel", "gemm"])
-def test_two_runs_are_what_their_diff_says(which: str, by: str) -> None:
+def test_two_runs_equal_their_diff(which: str, by: str) -> None:
     comparison = of(which)
-    told = shared.diff_of(*SETS[which]).by(by)  # type: ignore[arg-type]
+    reported = shared.diff_of(*SETS[which]).by(by)  # type: ignore[arg-type]
     table = comparison.by(by)  # type: ignore[arg-type]
     for side, run in zip("ab", comparison.runs, strict=True):
         own = table.frame.filter(run=run.label)
         names = [side] if by == "layer" else list(table.keys)
         calls, time = f"calls_{side}", f"time_{side}_ns"
-        expected = told.filter(pl.col(calls) > 0).select(*names, time)
+        expected = reported.filter(pl.col(calls) > 0).select(*names, time)
         mine = own.select(*(["path"] if by == "layer" else names), table.time)
         mine = mine.filter(pl.col(table.time) > 0)
         expected = expected.filter(pl.col(time) > 0)

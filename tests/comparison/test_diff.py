@@ -1,4 +1,4 @@
-"""Diffs of runs that were changed in one known thing: they say that, and nothing else."""
+"""Diffs of runs with one known change: they list that change and no other."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_turned_around_everything_is_mirrored(by: By) -> None:
 def test_other_names_of_layers_change_nothing() -> None:
     names = {path: f"net/{number}/x" for number, (path, _) in enumerate(LAYERS)}
     layers = [(names[path], kind) for path, kind in LAYERS]
-    kernels = {names[path]: told for path, told in KERNELS.items()}
+    kernels = {names[path]: reported for path, reported in KERNELS.items()}
     found = diff(A, training(seed=1, layers=layers, kernels=kernels))
     assert found.step.verdict == "same"
     assert found.changes.is_empty()
@@ -159,7 +159,7 @@ def test_a_layer_whose_kernels_run_twice_is_the_only_one_that_differs() -> None:
     assert kinds(found) == {"launches"}
 
 
-def test_a_convolution_of_another_algorithm_is_told() -> None:
+def test_a_changed_convolution_algorithm_is_listed() -> None:
     found = diff(A, training(seed=2, kernels=with_kernels(conv2=[("implicit", 700_000)])))
     row = changed(found, "algorithm")
     assert (row["before"], row["after"], row["layers"]) == ("winograd", "implicit_gemm", 1)
@@ -174,7 +174,7 @@ def test_a_convolution_of_another_algorithm_is_told() -> None:
     }
 
 
-def test_a_bias_that_came_apart_is_told() -> None:
+def test_a_bias_no_longer_fused_is_listed() -> None:
     found = diff(
         A, training(seed=2, kernels=with_kernels(conv1=[*KERNELS["conv1"], ("bias", 80_000)]))
     )
@@ -184,7 +184,7 @@ def test_a_bias_that_came_apart_is_told() -> None:
     assert kinds(found) == {"bias_apart", "kernels", "launches"}
 
 
-def test_transposes_that_appeared_are_told() -> None:
+def test_new_transposes_are_listed() -> None:
     around = [("transpose", 30_000), *KERNELS["conv2"], ("transpose", 30_000)]
     found = diff(A, training(seed=2, kernels=with_kernels(conv2=around)))
     row = changed(found, "layouts")
@@ -192,7 +192,7 @@ def test_transposes_that_appeared_are_told() -> None:
     assert kinds(found) == {"layouts", "kernels", "launches"}
 
 
-def test_copies_that_grew_in_number_and_lost_pinned_memory_are_told() -> None:
+def test_more_copies_and_lost_pinned_memory_are_listed() -> None:
     found = diff(A, training(seed=2, copies=9, memory="pageable"))
     row = changed(found, "copies")
     assert (row["subject"], row["count_a"], row["count_b"]) == ("HtoD", 1, 9)
@@ -201,7 +201,7 @@ def test_copies_that_grew_in_number_and_lost_pinned_memory_are_told() -> None:
     assert kinds(found) == {"copies", "host_memory"}
 
 
-def test_a_data_loader_that_keeps_the_device_waiting_is_told() -> None:
+def test_a_slow_data_loader_is_listed() -> None:
     found = diff(training(seed=1, loading=5_000), training(seed=2, loading=800_000))
     assert found.step.verdict == "slower"
     assert kinds(found) == {"data_loader", "idle"}
@@ -210,14 +210,14 @@ def test_a_data_loader_that_keeps_the_device_waiting_is_told() -> None:
     assert set(work["verdict"]) <= {"same", "inconclusive"}
 
 
-def test_another_precision_is_told() -> None:
+def test_a_changed_precision_is_listed() -> None:
     found = diff(A, training(seed=2, kernels=with_kernels(fc=[("hgemm", 50_000)])))
     row = changed(found, "precision")
     assert (row["before"], row["after"], row["layer_a"]) == ("fp32", "fp16", "fc")
     assert kinds(found) == {"precision", "kernels"}
 
 
-def test_another_shape_and_batch_are_told() -> None:
+def test_changed_shape_and_batch_are_listed() -> None:
     def shaped(trace: Trace, batch: int, size: int) -> Trace:
         rows = [
             {
@@ -261,7 +261,7 @@ def _convolutions(trace: Trace, side: int, strides: str | None, batch: int = 8) 
     return trace.with_tables(ops=pl.DataFrame([row], schema_overrides={"input_strides": pl.String}))
 
 
-def test_another_weight_is_told() -> None:
+def test_a_changed_weight_shape_is_listed() -> None:
     found = diff(_convolutions(A, 3, None), _convolutions(B, 5, None))
     row = changed(found, "weight")
     assert (row["before"], row["after"], row["layers"]) == ("3x3x3x8", "3x5x5x8", 1)
@@ -270,7 +270,7 @@ def test_another_weight_is_told() -> None:
     assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, None, batch=16))) == {"batch"}
 
 
-def test_another_memory_format_is_told() -> None:
+def test_a_changed_memory_format_is_listed() -> None:
     first, last = "[[150528, 50176, 224, 1], []]", "[[150528, 1, 672, 3], []]"
     found = diff(_convolutions(A, 3, first), _convolutions(B, 3, last))
     row = changed(found, "memory_format")
@@ -281,7 +281,7 @@ def test_another_memory_format_is_told() -> None:
     assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, last))) == set()
 
 
-def test_the_kernels_tell_a_memory_format_where_no_strides_are_recorded() -> None:
+def test_kernels_imply_a_memory_format_without_recorded_strides() -> None:
     """NHWC kernels between changes of layout take NCHW tensors, without these NHWC ones."""
     nhwc = ("sm80_xmma_fprop_nhwc", 200_000)
     turned = training(seed=1, kernels=with_kernels(conv1=[("transpose", 9_000), nhwc]))
@@ -293,7 +293,7 @@ def test_the_kernels_tell_a_memory_format_where_no_strides_are_recorded() -> Non
     assert "memory_format" not in kinds(diff(A, straight))
 
 
-def test_layers_of_a_doubtful_pair_are_not_compared() -> None:
+def test_layers_of_a_low_confidence_pair_are_not_compared() -> None:
     """Pairs of low confidence have no difference; the rows still add up to the step."""
     a = training(
         seed=1,
@@ -318,14 +318,14 @@ def test_layers_of_a_doubtful_pair_are_not_compared() -> None:
     assert altered <= sure.height
 
 
-def test_collectives_that_appeared_are_told() -> None:
+def test_new_collectives_are_listed() -> None:
     found = diff(
         A, training(seed=2, kernels=with_kernels(fc=[*KERNELS["fc"], ("all_reduce", 90_000)]))
     )
     assert changed(found, "communication")["verdict"] == "slower"
 
 
-def test_layers_without_a_partner_are_told() -> None:
+def test_layers_without_a_match_are_listed() -> None:
     found = diff(A, training(seed=2, layers=LAYERS[:3] + LAYERS[4:]))
     row = changed(found, "layers")
     assert (row["count_a"], row["count_b"]) == (1, 0)
@@ -343,16 +343,16 @@ def test_one_thing_has_one_verdict_wherever_it_stands() -> None:
             training(seed=1, kernels=noisy, noise=noise, steps=5),
             training(seed=2, kernels=slower, noise=noise, steps=5),
         )
-        told = {
+        reported = {
             (row["p"], row["verdict"])
             for by, key in (("class", "category"), ("kernel", "category"))
             for row in found.by(by).filter(pl.col(key) == "collective").to_dicts()  # type: ignore[arg-type]
         }
-        told |= {
+        reported |= {
             (row["p"], row["verdict"])
             for row in found.changes.filter(change="communication").to_dicts()
         }
-        assert len(told) == 1
+        assert len(reported) == 1
     assert "communication" in kinds(found)
 
 
@@ -385,7 +385,7 @@ def test_what_is_the_same_lies_within_the_least_effect_and_what_is_real_beyond(b
     assert real.height or by not in ("layer", "class", "kernel")
 
 
-def test_changes_below_the_least_effect_are_told_last() -> None:
+def test_changes_below_the_minimum_effect_are_last() -> None:
     small = with_kernels(conv1=[*KERNELS["conv1"], ("bias", 5_000)], fc=[("hgemm", 150_000)])
     found = diff(A, training(seed=1, kernels=small))
     least = found.changes["least"].to_list()
@@ -409,21 +409,21 @@ def within(trace: Trace, names: Sequence[str]) -> Trace:
     )
 
 
-def test_layers_within_compiled_functions_are_told_to_be() -> None:
+def test_layers_within_compiled_functions_are_marked() -> None:
     names = ["Torch-Compiled Region: 0/0", "CompiledFunction", "aten::mm"]
     rest = [kernel for path, _ in LAYERS[1:] for kernel in KERNELS[path]]
     layers = [LAYERS[0], ("net", "Embedding")]
     whole = training(seed=2, layers=layers, kernels=with_kernels(net=rest))
     found = diff(A, within(whole, names))
-    told = changed(found, "compiled")
-    assert (told["count_a"], told["count_b"], told["time_a_ns"]) == (0, 7, 0)
+    reported = changed(found, "compiled")
+    assert (reported["count_a"], reported["count_b"], reported["time_a_ns"]) == (0, 7, 0)
     alone = changed(found, "layers")
     assert (alone["before"], alone["after"]) == (None, "compiled")
     assert "compiled" not in kinds(diff(A, within(whole, ["aten::mm"])))
     assert "compiled" not in kinds(diff(within(A, names), within(whole, names)))
 
 
-def test_of_one_step_nobody_can_tell() -> None:
+def test_one_step_has_no_significance() -> None:
     found = diff(training(steps=1), training(steps=1, idle=10_000_000))
     assert found.step.verdict == "not enough steps"
     assert "not enough" in found.notes[-1]
@@ -440,7 +440,7 @@ def test_a_trace_without_steps_is_compared_as_a_whole() -> None:
     assert any("no steps marked" in note for note in found.notes)
 
 
-def test_diff_is_of_the_package_and_refuses_criteria_that_are_none() -> None:
+def test_diff_is_exported_and_refuses_invalid_criteria() -> None:
     assert traceana.diff is diff
     for wrong in ({"level": 1.5}, {"minimum_effect": -1.0}, {"statistic": "mode"}):
         with pytest.raises(ValueError, match="invalid criteria"):

@@ -24,7 +24,7 @@ RUNS = {
 
 
 def test_labels_are_no_feature() -> None:
-    """The name that a layer is shown with is no evidence."""
+    """The label of a layer is not evidence."""
     a, b = (
         run_layers(opened(FIXTURES / trace), read(FIXTURES / model))
         for trace, model in (RUNS["pytorch"], RUNS["keras"])

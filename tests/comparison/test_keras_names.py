@@ -149,7 +149,7 @@ def test_weighted_layers_are_paired_with_pytorch_s(recordings: Path, network: st
     theirs = truth_of_pytorch(recordings / names[0])
     ours = truth_of_keras(recordings / names[1])
     assert len(theirs) == len(ours)
-    told = [
+    reported = [
         (
             theirs.get(found.baseline.layers.layers[p.a].label),
             ours.get(found.candidate.layers.layers[p.b].label),
@@ -157,8 +157,8 @@ def test_weighted_layers_are_paired_with_pytorch_s(recordings: Path, network: st
         )
         for p in found.alignment.pairs
     ]
-    assert all(a == b for a, b, p in told if p.confidence > 0.9)
-    right = sum(a == b is not None for a, b, _ in told)
+    assert all(a == b for a, b, p in reported if p.confidence > 0.9)
+    right = sum(a == b is not None for a, b, _ in reported)
     assert right >= 0.95 * len(ours)
 
 

@@ -90,12 +90,12 @@ def pairs(a: Run, b: Run, found: Alignment) -> list[tuple[str, str, float]]:
     return [(a.names[p.a], b.names[p.b], p.confidence) for p in found.pairs]
 
 
-def right(told: Iterable[tuple[str, str, float]]) -> set[str]:
-    return {one for one, other, _ in told if one == other}
+def right(reported: Iterable[tuple[str, str, float]]) -> set[str]:
+    return {one for one, other, _ in reported if one == other}
 
 
-def wrong(told: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
-    return [pair for pair in told if pair[0] != pair[1]]
+def wrong(reported: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    return [pair for pair in reported if pair[0] != pair[1]]
 
 
 @pytest.mark.parametrize(("one", "other"), list(permutations(FRAMEWORKS, 2)))
@@ -103,10 +103,10 @@ def wrong(told: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]
 def test_every_weighted_layer_is_paired_right(network: str, one: str, other: str) -> None:
     a, b = seen(network, one, True), seen(network, other, True)
     found = aligned(a, b)
-    told = pairs(a, b, found)
+    reported = pairs(a, b, found)
     assert len(a.weighted) == NETWORKS[network]
-    assert a.weighted <= right(told)
-    assert min(sure for name, _, sure in told if name in a.weighted) > 0.9
+    assert a.weighted <= right(reported)
+    assert min(sure for name, _, sure in reported if name in a.weighted) > 0.9
     assert found.confidence is not None
     assert found.confidence > 0.95
 
@@ -118,10 +118,10 @@ def test_of_layers_without_weights_one_pair_in_a_hundred_is_wrong_and_none_is_su
     """XLA merges layers into others: what it leaves of one may be taken for its neighbour."""
     for one, other in combinations(FRAMEWORKS, 2):
         a, b = seen(network, one, True), seen(network, other, True)
-        told = [pair for pair in pairs(a, b, aligned(a, b)) if pair[0] not in a.weighted]
-        assert len(told) >= 0.9 * min(len(a.names), len(b.names)) - NETWORKS[network]
-        assert len(wrong(told)) <= 0.01 * len(told) + (network == "resnet50")
-        assert all(sure < 0.5 for *_, sure in wrong(told))
+        reported = [pair for pair in pairs(a, b, aligned(a, b)) if pair[0] not in a.weighted]
+        assert len(reported) >= 0.9 * min(len(a.names), len(b.names)) - NETWORKS[network]
+        assert len(wrong(reported)) <= 0.01 * len(reported) + (network == "resnet50")
+        assert all(sure < 0.5 for *_, sure in wrong(reported))
 
 
 @pytest.mark.parametrize("manifests", [(True, False), (False, True), (False, False)])
@@ -131,9 +131,9 @@ def test_shapes_of_a_trace_are_as_good_as_a_manifest_s(
 ) -> None:
     """PyTorch's operators and XLA's instructions tell what multiplies; XLA's no normalization."""
     a, b = seen(network, "pytorch", manifests[0]), seen(network, "jax", manifests[1])
-    told = pairs(a, b, aligned(a, b))
+    reported = pairs(a, b, aligned(a, b))
     multiply = {name for name in a.weighted if not name.startswith("bn")}
-    assert (a.weighted if manifests[1] else multiply) <= right(told)
+    assert (a.weighted if manifests[1] else multiply) <= right(reported)
 
 
 @pytest.mark.parametrize("manifest", [True, False])
@@ -143,23 +143,23 @@ def test_types_and_order_suffice_where_one_layer_follows_another(
 ) -> None:
     """Keras' trace of the CPU has neither shapes nor counts."""
     a, b = seen(network, "pytorch", manifest), seen(network, "keras", False)
-    told = pairs(a, b, aligned(a, b))
-    assert a.weighted <= right(told)
-    assert not wrong(told)
+    reported = pairs(a, b, aligned(a, b))
+    assert a.weighted <= right(reported)
+    assert not wrong(reported)
 
 
 def test_no_pair_is_surer_than_it_may_be() -> None:
     """Of branches that ran in another order, and of which nothing else is known, many are wrong."""
-    told: list[tuple[str, str, float]] = []
+    reported: list[tuple[str, str, float]] = []
     for network in NETWORKS:
         for one, other in combinations(FRAMEWORKS, 2):
             for with_a, with_b in ((True, True), (True, False), (False, True), (False, False)):
                 a, b = seen(network, one, with_a), seen(network, other, with_b)
-                told += pairs(a, b, aligned(a, b))
-    sure = [pair for pair in told if pair[2] > 0.8]
+                reported += pairs(a, b, aligned(a, b))
+    sure = [pair for pair in reported if pair[2] > 0.8]
     assert len(sure) > 1500
     assert not wrong(sure)
-    middle = [pair for pair in told if 0.6 < pair[2] <= 0.8]
+    middle = [pair for pair in reported if 0.6 < pair[2] <= 0.8]
     assert len(wrong(middle)) < 0.1 * len(middle)
 
 
@@ -191,11 +191,11 @@ def test_branches_that_run_in_another_order_are_not_swapped(one: str, other: str
     for seed in range(5):
         there, names = executed_otherwise(b, seed)
         found = align(a.side, there)
-        told = [(a.names[p.a], names[p.b], p.confidence) for p in found.pairs]
+        reported = [(a.names[p.a], names[p.b], p.confidence) for p in found.pairs]
         # Two layers of one shape in parallel are one to whoever sees no names.
-        assert all(alike(a, name, told_as) for name, told_as, _ in wrong(told))
+        assert all(alike(a, name, told_as) for name, told_as, _ in wrong(reported))
         assert sum(p.how == "moved" for p in found.pairs) > 10
-        paired_weights = {name for name, *_ in told} & a.weighted
+        paired_weights = {name for name, *_ in reported} & a.weighted
         assert len(paired_weights) >= 0.95 * len(a.weighted)
 
 
@@ -230,6 +230,6 @@ def test_another_batch_is_the_same_network(other_batch: Path, manifest: bool) ->
     for framework in FRAMEWORKS:
         b = seen("googlenet", framework, True)
         assert b.side.batch == 2
-        told = pairs(a, b, aligned(a, b))
-        assert a.weighted <= right(told)
-        assert not wrong(told)
+        reported = pairs(a, b, aligned(a, b))
+        assert a.weighted <= right(reported)
+        assert not wrong(reported)

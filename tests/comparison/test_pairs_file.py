@@ -1,4 +1,4 @@
-"""Pairs that a user forces: two ways of writing them, and what is wrong with a file, in a line."""
+"""Forced pairs: both file formats, and one-line errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_mapping_forces_pairs_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "reported"),
     [
         (
             "m.toml",
@@ -54,8 +54,8 @@ def test_a_mapping_forces_pairs_too() -> None:
         ("m.csv", 'conv1,"conv1\n', ["invalid CSV"]),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_the_place(
-    tmp_path: Path, name: str, text: str, told: list[str]
+def test_an_error_is_one_line_with_file_and_line(
+    tmp_path: Path, name: str, text: str, reported: list[str]
 ) -> None:
     file = tmp_path / name
     file.write_text(text)
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_one_line_that_names_the_place(
     message = str(caught.value)
     assert "\n" not in message
     assert str(file) in message
-    for words in told:
+    for words in reported:
         assert words in message
     assert caught.value.exit_code is ExitCode.INVALID_FILE
 

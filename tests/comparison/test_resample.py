@@ -1,4 +1,4 @@
-"""Verdicts: as often wrong as their level says, and never without enough steps."""
+"""Verdicts: error rates equal to the level, and no verdict without enough steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drawn(rng: np.random.Generator, shape: str, count: int) -> pl.Series:
         ((30, 30), "exponential"),
     ],
 )
-def test_two_runs_alike_are_said_to_differ_no_more_often_than_the_level_allows(
+def test_equal_runs_differ_at_most_as_often_as_the_level_allows(
     counts: tuple[int, int], shape: str
 ) -> None:
     rng = np.random.default_rng([*counts, *shape.encode()])
@@ -60,7 +60,7 @@ def test_two_runs_alike_are_said_to_differ_no_more_often_than_the_level_allows(
 
 
 @pytest.mark.parametrize("floor", [0.0, 1e7])
-def test_of_many_layers_alike_none_is_said_to_differ_in_19_of_20_diffs(floor: float) -> None:
+def test_equal_layers_do_not_differ_in_19_of_20_diffs(floor: float) -> None:
     rng = np.random.default_rng(7)
     some = 0
     for _ in range(REPEATS):
@@ -69,7 +69,7 @@ def test_of_many_layers_alike_none_is_said_to_differ_in_19_of_20_diffs(floor: fl
     assert some <= 0.05 * REPEATS + 3 * sqrt(REPEATS * 0.05 * 0.95)
 
 
-def test_layers_alike_are_not_said_to_differ_beside_those_that_do() -> None:
+def test_equal_layers_do_not_differ_beside_layers_that_do() -> None:
     """Stepping down, what really differs makes nothing surer of the others."""
     rng = np.random.default_rng(8)
     wrong = 0
@@ -159,7 +159,7 @@ def test_a_layer_that_doubled_is_found_among_many() -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 50), (2, 2), (3, 3), (50, 1)])
-def test_too_few_steps_are_said_to_be_too_few(a: int, b: int) -> None:
+def test_too_few_steps_have_their_own_verdict(a: int, b: int) -> None:
     times = [pl.Series([10**9 * (1 + side)] * count) for side, count in ((0, a), (1, b))]
     found = step_verdict(times[0], times[1], Criteria())
     assert found.verdict == "not enough steps"
@@ -199,7 +199,7 @@ def test_turned_around_everything_is_mirrored(x: list[int], y: list[int]) -> Non
         assert (one.interval.low, one.interval.high) == (-other.interval.high, -other.interval.low)
 
 
-def test_a_mean_that_differs_while_the_median_does_not_is_told_beside_it() -> None:
+def test_a_mean_that_differs_is_listed_beside_an_equal_median() -> None:
     """One step in four takes four times as long: a data loader that now and then is late."""
     rng = np.random.default_rng(2)
     a = pl.Series(rng.integers(100_000, 101_000, 32))

@@ -1,4 +1,4 @@
-"""What runs are called."""
+"""Labels of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traceana.comparison.run_inputs import labels
         ([".json", "b.gz"], [".json", "b"]),
     ],
 )
-def test_labels_are_short_and_tell_runs_apart(paths: list[str], expected: list[str]) -> None:
+def test_labels_are_short_and_distinct(paths: list[str], expected: list[str]) -> None:
     found = labels([Path(path) for path in paths])
     assert len(set(found)) == len(found)
     assert found == expected

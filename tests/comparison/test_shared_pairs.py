@@ -93,12 +93,12 @@ def test_the_same_work_with_more_workers_is_the_data_loader() -> None:
     assert others["of_step"].abs().sum() < 0.01
 
 
-def test_another_gpu_without_tf32_is_told_by_its_products() -> None:
+def test_a_gpu_without_tf32_changes_gemm_precision() -> None:
     found = of("control")
     assert found.step.verdict == "slower"
     row = found.changes.row(by_predicate=pl.col("change") == "precision", named=True)
     assert (row["before"], row["after"], row["verdict"]) == ("tf32", "fp32", "slower")
-    told = {
+    reported = {
         (row["p"], row["verdict"])
         for frame in (
             found.layers.filter(pl.col("a") == "(collective)"),
@@ -107,7 +107,7 @@ def test_another_gpu_without_tf32_is_told_by_its_products() -> None:
         )
         for row in frame.to_dicts()
     }
-    assert len(told) == 1
+    assert len(reported) == 1
     compiled = found.changes.row(by_predicate=pl.col("change") == "compiled", named=True)
     assert (compiled["count_a"], compiled["verdict"]) == (0, "slower")
     alone = found.changes.row(by_predicate=pl.col("change") == "layers", named=True)
@@ -116,7 +116,7 @@ def test_another_gpu_without_tf32_is_told_by_its_products() -> None:
     assert same["b"].to_list() == ["linear_0"]
 
 
-def test_without_steps_nobody_can_tell() -> None:
+def test_without_steps_significance_is_unknown() -> None:
     found = of("transformer")
     assert found.step.verdict == "not enough steps"
     assert any("no steps marked" in note for note in found.notes)

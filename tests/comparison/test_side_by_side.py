@@ -82,7 +82,7 @@ def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[object, ...]]:
     return list(frame.select(columns).iter_rows())
 
 
-def test_products_are_told_apart_as_in_the_table_of_trindade_and_lima(runs: list[Run]) -> None:
+def test_gemms_are_split_as_in_the_table_of_trindade_and_lima(runs: list[Run]) -> None:
     found = gemms(runs).frame.filter(pl.col("gemm") != OTHER)
     figures = ("run", "gemm", "form", "precision", "library", "calls", "time_ns", "step_ns")
     assert sorted(rows(found, *figures)) == [
@@ -110,9 +110,9 @@ def test_sgemm_is_single_precision_alone(runs: list[Run]) -> None:
 
 def test_bias_and_relu_have_the_library_that_ran_them(runs: list[Run]) -> None:
     found = epilogues(runs)
-    told = found.frame.filter(pl.col("operation") != OTHER)
+    reported = found.frame.filter(pl.col("operation") != OTHER)
     figures = ("run", "operation", "how", "library", "step_calls", "step_ns")
-    assert sorted(rows(told, *figures)) == [
+    assert sorted(rows(reported, *figures)) == [
         ("caffe", "relu", "fused", "cudnn", 1.0, None),
         ("caffe", "relu", "separate kernel", "cudnn", 1.0, 400),
         ("tensorflow", "bias", "separate kernel", "tensorflow", 1.0, 300),
@@ -184,7 +184,7 @@ def test_runs_without_steps_are_compared_as_a_whole(tmp_path: Path, runs: list[R
     assert summary["steps"].to_list() == [3, None]
 
 
-def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
+def test_a_run_without_gemms_or_layers_has_a_note(runs: list[Run]) -> None:
     copies = TraceBuilder()
     copies.copy("DtoH", 0, 10, bytes=5)
     pair = [runs[0], Run("copies", copies.build())]
@@ -196,7 +196,7 @@ def test_a_run_without_products_or_layers_says_so(runs: list[Run]) -> None:
     assert set(layers.frame["role"]) == {"unattributed"}
 
 
-def test_a_product_whose_name_tells_no_tile_says_so() -> None:
+def test_a_gemm_without_a_tile_in_its_name() -> None:
     builder = TraceBuilder()
     builder.name("gemv", category="gemm", precision="fp32")
     builder.name("Cijk_Ailk_Bljk_SB_MT64x64x8", category="gemm", batched=True)
@@ -208,7 +208,7 @@ def test_a_product_whose_name_tells_no_tile_says_so() -> None:
     assert set(found["form"]) == {"plain or batched", "strided batched", "batched"}
 
 
-def test_the_size_of_copies_is_not_told_where_one_is_not_known() -> None:
+def test_the_size_of_copies_is_null_where_one_is_unknown() -> None:
     builder = TraceBuilder()
     builder.copy("HtoD", 0, 10, bytes=5, source_memory="pinned")
     builder.copy("HtoD", 10, 10, source_memory="pinned")
@@ -219,7 +219,7 @@ def test_the_size_of_copies_is_not_told_where_one_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("by", ["class", "algorithm", "kernel", "gemm", "transfer", "layer"])
-def test_two_runs_compared_are_what_their_diff_says(by: str) -> None:
+def test_a_comparison_of_two_runs_equals_their_diff(by: str) -> None:
     slower = {**KERNELS, "conv2": (("implicit", 700_000), ("hgemm", 40_000))}
     pair = {"a": training(seed=1), "b": training(seed=2, kernels=slower, copies=3)}
     table = traceana.compare(pair).by(by)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def run_of(label: str, layers: Sequence[tuple[str, str]], **options: object) -> 
 
 
 def of_side(label: str, side: RunLayers) -> Run:
-    """Return a run of which the layers alone are known."""
+    """Return a run with only its layers."""
     found = Run(label, training(steps=1))
     found.layers = side
     return found

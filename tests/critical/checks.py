@@ -1,4 +1,4 @@
-"""What holds of every critical path, worked out from the tables alone."""
+"""Properties of every critical path, computed from the tables."""
 
 from __future__ import annotations
 
@@ -91,36 +91,38 @@ def check_causes(trace: Trace) -> int:
         for one, next_one in itertools.pairwise(path.to_dicts()):
             at = next_one["start_ns"]
             what = (one["class"], next_one["class"])
-            said = f"{what} at {at} of step {one['step']}"
+            reported = f"{what} at {at} of step {one['step']}"
             looked_at += 1
             if one["class"] in ON_DEVICE and next_one["class"] in (*ON_DEVICE, "gap"):
-                assert works(one, at, "end"), said
+                assert works(one, at, "end"), reported
                 same = (one["device"], one["stream"]) == (next_one["device"], next_one["stream"])
                 if next_one["class"] == "gap":
-                    assert same or next_one["part"] != "stream", said
+                    assert same or next_one["part"] != "stream", reported
             elif one["class"] in ON_DEVICE:
-                assert next_one["class"] in ON_HOST, said
+                assert next_one["class"] in ON_HOST, reported
                 ended = works(one, at, "end")
                 unknown = next_one["thread"] is None
-                assert unknown or any(goes_on(next_one["thread"], row, at) for row in ended), said
+                assert unknown or any(goes_on(next_one["thread"], row, at) for row in ended), (
+                    reported
+                )
             elif next_one["class"] == "launch":
-                assert one["class"] in ON_HOST, said
+                assert one["class"] in ON_HOST, reported
                 begins = at + next_one["time_ns"]
                 assert any(
                     (row["returned"], row["thread"]) == (at, one["thread"])
                     for row in works(next_one, begins, "start")
-                ), said
+                ), reported
             elif one["class"] in ON_HOST and next_one["class"] in ON_DEVICE:
                 assert any(
                     row["thread"] == one["thread"] and row["asked"] < at <= row["returned"]
                     for row in works(next_one, at, "start")
-                ), said
+                ), reported
             elif one["class"] in ON_HOST:
-                assert next_one["class"] in ON_HOST, said
+                assert next_one["class"] in ON_HOST, reported
             else:
                 begun = works(one, at, "start")
                 # Work that lasts no time is no segment: what follows it comes next.
                 instant = any(row["end"] == at for row in begun)
-                assert begun, said
-                assert next_one["class"] in ON_DEVICE or instant, said
+                assert begun, reported
+                assert next_one["class"] in ON_DEVICE or instant, reported
     return looked_at

@@ -1,4 +1,4 @@
-"""A host and its streams, simulated forward: each thing knows what it really waited for."""
+"""A host and its streams, simulated forward, with the true wait of each work."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Machine:
         return made
 
     def event(self, of: int, waiting: int) -> None:
-        """Let what comes next on a stream wait for what another has been asked for by now."""
+        """Let the next work on a stream wait for the work launched so far on another."""
         work = self._last.get(of)
         event: Event = self.run.record_event(
             of, at=self.now, completed=self.now if work is None else work.end
@@ -114,7 +114,7 @@ class Machine:
         self.run.sync(at, self.now, "stream", stream=stream)
 
     def drain(self, call: str) -> None:
-        """Let the host wait for all streams in a ``call`` of which there is no record."""
+        """Let the host wait for all streams in an unrecorded ``call``."""
         at = self.now
         self.now = at + CALL
         work = max(self._last.values(), key=lambda work: work.end, default=None)

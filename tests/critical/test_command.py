@@ -47,7 +47,7 @@ def test_each_way_is_shown(file: Path, by: str) -> None:
     assert "sync" in result.stdout
 
 
-def test_a_trace_without_work_says_so(tmp_path: Path) -> None:
+def test_a_trace_without_work_has_a_note(tmp_path: Path) -> None:
     bundle = TraceBuilder().build().save(tmp_path / "empty")
     result = CliRunner().invoke(app, ["critical", str(bundle)])
     assert result.exit_code == ExitCode.EMPTY_SELECTION

@@ -1,4 +1,4 @@
-"""Segments add up to the wall time of every step, to the nanosecond, whatever the trace holds."""
+"""Segments add up exactly to the wall time of every step, for any trace."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _DOINGS = (
 
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
-    """Draw what a host does, and let a machine do it."""
+    """Draw the calls of a host, and simulate them."""
     machine = Machine()
     length = st.integers(1, 3_000)
     for _ in range(draw(st.integers(1, 14))):

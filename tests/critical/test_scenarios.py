@@ -195,7 +195,7 @@ def test_a_wait_holds_for_its_stream_alone(each: Both, fed: Scenario) -> None:
         assert ("copy", 3_000) not in path(trace)
 
 
-def test_the_event_tells_which_stream_was_waited_for(each: Both) -> None:
+def test_the_event_identifies_the_awaited_stream(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 4_300)
     run.launch(20, at=0, begins=200, duration=1_000, name="awaited")

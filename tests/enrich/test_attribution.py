@@ -1,4 +1,4 @@
-"""What activities are attributed to, on small traces whose truth is known."""
+"""Attribution of activities, on small traces with known results."""
 
 from __future__ import annotations
 
@@ -230,8 +230,8 @@ def test_emit_nvtx_ranges_become_operators() -> None:
         ("aten::cudnn_convolution", None, None),
         ("torch.avg_pool1d", None, "[[7], [], [], []]"),
     ]
-    told = trace.ops.select("input_types", "inputs").row(2)
-    assert told == ('["float32", "", "", ""]', '["", "[1, 2]", "", "3"]')
+    reported = trace.ops.select("input_types", "inputs").row(2)
+    assert reported == ('["float32", "", "", ""]', '["", "[1, 2]", "", "3"]')
     assert trace.activities["op"].to_list() == [1, 2]
     assert paths(trace) == ["conv2d_0", "avg_pool1d_0"]
 

@@ -76,7 +76,7 @@ def test_spellings_are_one_name() -> None:
     assert found(trace, measured([("void k<4, 1>(int)", 0, 1)])) == ([1], {})
 
 
-def test_sizes_tell_launches_of_a_name_apart() -> None:
+def test_sizes_distinguish_launches_of_a_name() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 8)])
     assert found(trace, measured([("a", 0, 1), ("a", 1, 8)])) == ([1, 2], {})
 
@@ -118,7 +118,7 @@ def test_without_sizes_the_name_alone_decides() -> None:
     assert found(trace, measured([("a", 0, None), ("a", 1, None)])) == ([1, 2], {})
 
 
-def test_sizes_that_the_timeline_does_not_tell_are_not_compared() -> None:
+def test_sizes_missing_in_the_timeline_are_not_compared() -> None:
     trace = timeline([("a", 10, 1), ("a", 20, 8)])
     bare = trace.with_tables(activities=trace.activities.with_columns(grid_x=None))
     assert found(bare, measured([("a", 0, 5), ("a", 1, 6)])) == ([1, 2], {})

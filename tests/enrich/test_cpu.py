@@ -1,4 +1,4 @@
-"""What ran on a CPU: operators by kind and nesting, and no time of theirs in no row."""
+"""Work on a CPU: operators by kind and nesting, all their time in the rows."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ def assert_conserved(trace: Trace) -> None:
     if trace.ops.height:
         outermost = trace.ops.filter(pl.col("depth") == 0)
         by_thread = outermost.group_by("process", "thread").agg(pl.col("duration").sum())
-        told = rows.group_by("process", pl.col("stream").alias("thread")).agg(
+        reported = rows.group_by("process", pl.col("stream").alias("thread")).agg(
             pl.col("duration").sum()
         )
-        assert told.sort("process", "thread").equals(by_thread.sort("process", "thread"))
+        assert reported.sort("process", "thread").equals(by_thread.sort("process", "thread"))
 
 
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.name)

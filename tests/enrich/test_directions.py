@@ -1,4 +1,4 @@
-"""Directions: what is forward, backward and the optimizer's, and that they add up to the time."""
+"""Directions: forward, backward and optimizer, which add up to the time."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_without_numbers_and_with_other_counts_no_backward_layer_is_guessed() ->
     assert any("backward time without a layer: 100.0 %" in note for note in layers(trace).notes)
 
 
-def test_without_numbers_in_place_and_other_operators_are_told_apart_by_their_count() -> None:
+def test_without_numbers_in_place_operators_are_separated_by_count() -> None:
     forward = ["aten::add", "aten::add_", "aten::add"]
     trace = _without_numbers(forward, ["AddBackward0"], steps=1)
     assert paths(trace) == ["add_0", "add__0", "add_1", "add__0"]
@@ -225,11 +225,11 @@ def test_work_launched_before_the_recording_is_of_the_first_step_only_where_that
     assert (of_step["len"] == 1).all()
     before = trace.activities.tail(8)
     assert before["step"].null_count() == 8
-    told = trace.layers["path"].gather(before["layer"]).to_list()
-    assert told == [f"op{i}_0" for i in range(4, 12)]
+    reported = trace.layers["path"].gather(before["layer"]).to_list()
+    assert reported == [f"op{i}_0" for i in range(4, 12)]
 
 
-def test_a_direction_that_is_not_known_is_null() -> None:
+def test_an_unknown_direction_is_null() -> None:
     b = TraceBuilder()
     conv, fc = b.layer("conv1"), b.layer("fc")
     b.kernel("a", 0, 5, layer=conv)

@@ -1,4 +1,4 @@
-"""Layers told by position in really recorded steps of several passes: each layer is one row."""
+"""Layers identified by position in recorded steps of several passes: one row per layer."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_decoder_has_its_layers_once(tmp_path: Path, shapes: bool) -> None:
     assert calls(trace, "linear") == [("linear_0", 10)]
 
 
-def test_passes_without_steps_are_told_by_their_input(tmp_path: Path) -> None:
+def test_passes_without_steps_are_separated_by_their_input(tmp_path: Path) -> None:
     """Inference that nothing marks: no layer makes the integers that an embedding takes."""
     model, words = Decoder().eval(), torch.zeros(2, 8, dtype=torch.long)
 

@@ -16,7 +16,7 @@ STEP = ["input", *BLOCK * 6, "loss", *BACK * 6, "update"]
 
 
 def run(names: list[str], pauses: dict[str, int] | None = None) -> TraceBuilder:
-    """Launch kernels one behind the other, each 10 ns behind a pause (0 unless told)."""
+    """Launch kernels one after the other, each 10 ns after a pause (0 by default)."""
     b = TraceBuilder()
     time = 0
     for i, name in enumerate(names):

@@ -43,7 +43,7 @@ Opened = Callable[[str], Trace]
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    """Return what opens a program's recording; the programs of a framework are recorded once."""
+    """Return a function that opens a program's recording, made once per framework."""
     root = tmp_path_factory.mktemp("scopes")
     traces: dict[str, Trace] = {}
 

@@ -21,23 +21,23 @@ def stream(names: str, stream: int = 7, builder: TraceBuilder | None = None) -> 
 
 
 def place(b: TraceBuilder, known: list[int]) -> list[int]:
-    """Return the source of every activity; those of which nothing is known are asked for."""
+    """Return the source of every activity with an unknown layer."""
     facts = np.array(known, dtype=np.int64)
     found: list[int] = repeated(b.build().activities, facts, pl.Series(facts == NONE)).tolist()
     return found
 
 
-def test_the_same_place_of_another_step_tells() -> None:
+def test_the_same_position_of_another_step_is_the_source() -> None:
     known = [NONE] * 10 + [*range(10)] * 2
     assert place(stream("abcabadeff" * 3), known) == [*range(10, 20)] + [NONE] * 20
 
 
-def test_repetitions_that_disagree_tell_nothing() -> None:
+def test_conflicting_repetitions_give_no_layer() -> None:
     # Like blocks follow each other: which of them the first one was, nobody can say.
     assert place(stream("abcd" * 9), [NONE] * 4 + list(range(32)))[:4] == [NONE] * 4
 
 
-def test_a_short_likeness_tells_nothing() -> None:
+def test_a_short_repetition_gives_no_layer() -> None:
     assert place(stream("abcxyz" + "uvabwr"), [NONE] * 6 + list(range(6)))[:6] == [NONE] * 6
 
 
@@ -65,7 +65,7 @@ def test_sizes_count_where_they_are_on_record() -> None:
     st.integers(1, 4),
     st.data(),
 )
-def test_what_is_told_is_never_wrong_in_a_periodic_run(
+def test_inferred_layers_are_correct_in_a_periodic_run(
     blocks: list[str], steps: int, data: st.DataObject
 ) -> None:
     """However much of the beginning is missing: with a whole step known, no answer is wrong."""

@@ -16,10 +16,10 @@ from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.trace.schema import conform
 
 
-def told(
+def resolved(
     scopes: list[str], operators: list[str] | None = None
 ) -> list[tuple[str, str, str | None]]:
-    """Return (path, role, direction) of each scope; no path is an empty one."""
+    """Return (path, role, direction) of each scope; a missing path is empty."""
     names = operators or ["Op"] * len(scopes)
     ops = conform("ops", pl.DataFrame({"name": names, "scope": scopes}))
     found = ScopeLayers.of(ops, conform("activities", pl.DataFrame()))
@@ -58,24 +58,24 @@ def told(
 )  # fmt: skip
 def test_one_scope(scope: str, path: str, direction: str | None) -> None:
     # A program that trains: what is of no layer has no direction of its own.
-    found, _, way = told([scope, "gradient_tape/trains/Mul"])[0]
+    found, _, way = resolved([scope, "gradient_tape/trains/Mul"])[0]
     assert (found, way) == (path, direction)
 
 
 def test_the_optimizer_is_a_role() -> None:
-    found = told(["SGD/AssignSub", "jit(step)/optimizer/sub", "adam_1/mul"])
+    found = resolved(["SGD/AssignSub", "jit(step)/optimizer/sub", "adam_1/mul"])
     assert [role for _, role, _ in found] == ["optimizer"] * 3
 
 
 def test_numbers_are_kept_for_they_may_be_the_layer_s_own() -> None:
-    twice = told(["net_1/conv_1/Conv2D", "net_1/fc_1/MatMul"])
+    twice = resolved(["net_1/conv_1/Conv2D", "net_1/fc_1/MatMul"])
     assert [path for path, *_ in twice] == ["net_1.conv_1", "net_1.fc_1"]
-    blocks = told(["stage_1/conv_1/Conv2D", "stage_1/conv_2/Conv2D", "stage_2/conv_1/Conv2D"])
+    blocks = resolved(["stage_1/conv_1/Conv2D", "stage_1/conv_2/Conv2D", "stage_2/conv_1/Conv2D"])
     assert [path for path, *_ in blocks] == ["stage_1.conv_1", "stage_1.conv_2", "stage_2.conv_1"]
 
 
 def test_what_the_graph_optimizer_rewrote_is_of_the_layer_around() -> None:
-    twice = told(
+    twice = resolved(
         [
             "net_1/bn_1/batchnorm/add",
             "gradient_tape/net_1/bn_1/batchnorm/add_1/Sum",
@@ -86,7 +86,7 @@ def test_what_the_graph_optimizer_rewrote_is_of_the_layer_around() -> None:
 
 
 def test_an_operator_s_own_name_is_no_layer() -> None:
-    found = told(["net/loss/Softmax", "net/loss/Softmax/sub"], ["Softmax", "Sub"])
+    found = resolved(["net/loss/Softmax", "net/loss/Softmax/sub"], ["Softmax", "Sub"])
     assert [path for path, *_ in found] == ["net.loss", "net.loss"]
 
 
@@ -166,12 +166,12 @@ def test_what_an_operator_is_by_its_scope(scope: str, operator: str | None) -> N
     ],
 )  # fmt: skip
 def test_a_scope_beside_a_training_step(scope: str, path: str, direction: str | None) -> None:
-    found, _, way = told([scope, "gradient_tape/trains/Mul"])[0]
+    found, _, way = resolved([scope, "gradient_tape/trains/Mul"])[0]
     assert (found, way) == (path, direction)
 
 
 def test_of_a_program_that_does_not_train_all_but_transfers_is_forward() -> None:
-    found = told(["net/fc/MatMul", "Add", "IteratorGetNext", "fc/MatMul/_3", "sgd/Sub"])
+    found = resolved(["net/fc/MatMul", "Add", "IteratorGetNext", "fc/MatMul/_3", "sgd/Sub"])
     assert [way for *_, way in found] == ["forward", "forward", None, None, None]
 
 

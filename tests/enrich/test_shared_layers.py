@@ -1,4 +1,4 @@
-"""Layers of the shared traces: how much is on one, and that hidden launches are told back."""
+"""Layers of the shared traces: their share of the time, and recovery of hidden launches."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_work_is_on_layers_and_adds_up(want: Expected) -> None:
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 @pytest.mark.parametrize("name", ["cnn_train_ns_resolution_v100", "diff_control_a100"])
-def test_the_layers_of_hidden_launches_are_told_back(name: str) -> None:
-    """The launches of the first half hidden: nearly all layers come back, and none is wrong."""
+def test_the_layers_of_hidden_launches_are_recovered(name: str) -> None:
+    """The launches of the first half are hidden: nearly all layers are recovered, correctly."""
     trace = opened(TRACES / "kineto" / f"{name}.json.gz")
     activities = trace.activities
     layer = activities["layer"].to_numpy().astype(np.int64)
@@ -42,6 +42,6 @@ def test_the_layers_of_hidden_launches_are_told_back(name: str) -> None:
     hidden = known & (activities["start"] < activities["start"].median()).to_numpy()
     facts = np.where(known & ~hidden, layer, NONE)
     source = repeated(activities, facts, pl.Series(hidden))
-    told = hidden & (source != NONE)
-    assert told.sum() > 0.9 * hidden.sum()
-    assert (layer[told] == layer[source[told]]).all()
+    reported = hidden & (source != NONE)
+    assert reported.sum() > 0.9 * hidden.sum()
+    assert (layer[reported] == layer[source[reported]]).all()

@@ -1,4 +1,4 @@
-"""Names that profilers print differently are told to be one kernel's."""
+"""Different spellings of profilers are matched to one kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What marks the steps, on small traces whose iterations are known."""
+"""Step markers, on small traces with known iterations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def training() -> TraceBuilder:
     return b
 
 
-def told(trace: Trace) -> list[tuple[int, int, int]]:
+def step_rows(trace: Trace) -> list[tuple[int, int, int]]:
     """Return (number, start, duration) of each step."""
     return trace.steps.select("number", "start", "duration").rows()
 
@@ -68,7 +68,7 @@ def test_annotations_drawn_on_the_device_mark_no_steps() -> None:
         b.row("ranges", text=f"iteration {i}", kind="device", device=0, thread=7,
               start=i * ITERATION + 110, duration=800)  # fmt: skip
     trace = attribute(b.build())
-    assert told(trace) == BETWEEN
+    assert step_rows(trace) == BETWEEN
     assert trace.steps["process"].to_list() == [9] * COUNT
     shown = overview(trace)
     assert shown.facts["steps"] == shown.steps.frame.height == COUNT
@@ -86,20 +86,20 @@ def test_marks_without_a_process_count_only_where_none_has_one() -> None:
 
 @pytest.mark.parametrize("second", ["Optimizer.step#Adam.step", "Optimizer.step#SGD.step"])
 def test_two_optimizers_of_one_iteration_are_one_step(second: str) -> None:
-    """Of two classes the names tell; of one class the batches of the data loader do."""
+    """Two classes are distinguished by name, one class by the batches of the data loader."""
     b = training()
     for i in range(COUNT):
         mark(b, "enumerate(DataLoader)#_Iter.__next__", i * 1000, i * 1000 + 50)
         mark(b, second, i * 1000 + 920, i * 1000 + 980)
     trace = attribute(b.build())
-    assert told(trace) == [(0, 0, 980), *((i, i * 1000 - 20, 1000) for i in range(1, COUNT))]
+    assert step_rows(trace) == [(0, 0, 980), *((i, i * 1000 - 20, 1000) for i in range(1, COUNT))]
 
 
 def test_batches_loaded_before_the_training_join_no_steps() -> None:
     b = training()
     for i in range(COUNT):
         mark(b, "enumerate(DataLoader)#_Iter.__next__", i, i + 1)
-    assert told(attribute(b.build())) == BETWEEN
+    assert step_rows(attribute(b.build())) == BETWEEN
 
 
 def test_accumulated_gradients_are_one_step_of_several_batches() -> None:
@@ -107,7 +107,7 @@ def test_accumulated_gradients_are_one_step_of_several_batches() -> None:
     for i in range(2 * COUNT):
         mark(b, "enumerate(DataLoader)#_Iter.__next__", i * 500, i * 500 + 20)
         mark(b, f"batch {i}", i * 500, i * 500 + 450)
-    assert told(attribute(b.build())) == BETWEEN
+    assert step_rows(attribute(b.build())) == BETWEEN
 
 
 def test_an_optimizer_around_another_steps_once() -> None:
@@ -115,7 +115,7 @@ def test_an_optimizer_around_another_steps_once() -> None:
     for i in range(COUNT):
         mark(b, "Optimizer.step#EMA.step", i * 1000 + 690, i * 1000 + 910)
     trace = attribute(b.build())
-    assert told(trace)[1] == (1, 910, 1000)
+    assert step_rows(trace)[1] == (1, 910, 1000)
     assert trace.steps.height == COUNT
 
 
@@ -123,14 +123,14 @@ def test_an_optimizer_that_steps_rarely_ends_no_iteration() -> None:
     b = training()
     for i in (1, 3):
         mark(b, "Optimizer.step#SWA.step", i * 1000 + 920, i * 1000 + 980)
-    assert told(attribute(b.build())) == BETWEEN
+    assert step_rows(attribute(b.build())) == BETWEEN
 
 
 def test_of_several_threads_that_step_one_counts() -> None:
     b = training()
     for i in range(COUNT - 1):
         mark(b, "Optimizer.step#SGD.step", i * 1000 + 650, i * 1000 + 850, thread=8)
-    assert told(attribute(b.build())) == BETWEEN
+    assert step_rows(attribute(b.build())) == BETWEEN
 
 
 def test_each_process_has_its_own_steps() -> None:
@@ -148,7 +148,7 @@ def test_batches_of_a_loading_thread_are_no_iterations() -> None:
     for i in range(COUNT):
         mark(b, f"batch {i}", i * 1000 + 50, i * 1000 + 990, thread=LOADER, kind="nvtx")
     trace = attribute(b.build())
-    assert told(trace) == BETWEEN
+    assert step_rows(trace) == BETWEEN
     assert trace.steps["source"].unique().to_list() == ["Optimizer.step"]
 
 
@@ -156,7 +156,7 @@ def test_ranges_around_a_small_part_of_the_work_are_no_iterations() -> None:
     b = training()
     for i in range(COUNT):
         mark(b, f"batch {i}", i * 1000 + 90, i * 1000 + 120)
-    assert told(attribute(b.build())) == BETWEEN
+    assert step_rows(attribute(b.build())) == BETWEEN
 
 
 def test_without_an_optimizer_ranges_around_a_small_part_are_no_steps_at_all() -> None:
@@ -178,7 +178,7 @@ def test_ranges_around_work_that_the_clock_gives_no_time_are_steps() -> None:
           correlation=0)  # fmt: skip
     b.kernel("k", 20, 0, correlation=0, process=9)
     mark(b, "step 0", 0, 100, kind="nvtx")
-    assert told(attribute(b.build())) == [(0, 0, 100)]
+    assert step_rows(attribute(b.build())) == [(0, 0, 100)]
 
 
 def test_named_iterations_on_the_training_thread_go_before_the_optimizer() -> None:
@@ -187,7 +187,7 @@ def test_named_iterations_on_the_training_thread_go_before_the_optimizer() -> No
         mark(b, f"iteration {i + 3}", i * 1000 + 50, i * 1000 + 950)
         mark(b, f"batch {i}", i * 1000 + 60, i * 1000 + 400)
     trace = attribute(b.build())
-    assert told(trace) == [(i + 3, i * 1000 + 50, 900) for i in range(COUNT)]
+    assert step_rows(trace) == [(i + 3, i * 1000 + 50, 900) for i in range(COUNT)]
     assert trace.steps["source"].unique().to_list() == ["iteration"]
 
 
@@ -195,7 +195,7 @@ def test_numbers_that_begin_anew_are_replaced_by_the_order() -> None:
     b = training()
     for i in range(COUNT):
         mark(b, f"step {i % 2}", i * 1000 + 50, i * 1000 + 950)
-    assert [number for number, _, _ in told(attribute(b.build()))] == [*range(COUNT)]
+    assert [number for number, _, _ in step_rows(attribute(b.build()))] == [*range(COUNT)]
 
 
 def custom() -> TraceBuilder:
@@ -209,7 +209,7 @@ def custom() -> TraceBuilder:
 @pytest.mark.parametrize("marker", ["my_iter", r"^my_iter \d$", "iter [0-9]"])
 def test_a_marker_names_the_ranges_by_text_or_expression(marker: str) -> None:
     trace = attribute(custom().build(), marker)
-    assert told(trace) == [(i, i * 1000 + 50, 900) for i in (0, 2, 4)]
+    assert step_rows(trace) == [(i, i * 1000 + 50, 900) for i in (0, 2, 4)]
     assert trace.steps["source"].unique().to_list() == ["my_iter"]
     inside = trace.activities["step"].to_list()
     assert inside == [i // 2 if i % 2 == 0 else None for i in range(COUNT) for _ in range(3)]
@@ -218,14 +218,14 @@ def test_a_marker_names_the_ranges_by_text_or_expression(marker: str) -> None:
 def test_a_text_that_is_no_expression_is_a_marker_all_the_same() -> None:
     b = training()
     mark(b, "phase (a", 0, 2950)
-    assert told(attribute(b.build(), "phase (a")) == [(0, 0, 2950)]
+    assert step_rows(attribute(b.build(), "phase (a")) == [(0, 0, 2950)]
 
 
 def test_the_optimizer_as_a_marker_ends_steps() -> None:
     b = training()
     for i in range(COUNT):
         mark(b, f"ProfilerStep#{i}", i * 1000, i * 1000 + 950, kind="step")
-    assert told(attribute(b.build(), "Optimizer.step")) == BETWEEN
+    assert step_rows(attribute(b.build(), "Optimizer.step")) == BETWEEN
 
 
 def test_a_marker_that_is_no_expression_or_matches_nothing_is_an_error() -> None:
@@ -241,7 +241,7 @@ def test_a_marker_that_is_no_expression_or_matches_nothing_is_an_error() -> None
 def test_a_bundle_is_marked_anew_as_the_trace_is(tmp_path: Path) -> None:
     plain = attribute(custom().build())
     saved = plain.save(tmp_path / "saved")
-    assert told(traceana.open(saved)) == BETWEEN
+    assert step_rows(traceana.open(saved)) == BETWEEN
     fresh, again = (
         attribute(custom().build(), "my_iter"),
         traceana.open(saved, step_marker="my_iter"),

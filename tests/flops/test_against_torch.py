@@ -147,7 +147,7 @@ def test_linear_layers_have_gradients_of_input_weight_and_bias(tmp_path: Path) -
 
 
 def test_fused_attention_on_the_cpu_is_what_its_products_are(tmp_path: Path) -> None:
-    """PyTorch's counter does not know the CPU's fused kernel: closed form."""
+    """PyTorch's counter does not support the CPU's fused kernel: closed form."""
     q, k, v = (torch.randn(2, 3, 8, 4, requires_grad=True) for _ in range(3))
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Causal attention: which scores its mask keeps, and where each operator is told of it."""
+"""Causal attention: the scores inside the mask, and each operator's argument for it."""
 
 from __future__ import annotations
 

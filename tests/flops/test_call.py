@@ -1,4 +1,4 @@
-"""Texts of a trace are hostile: what is no list of extents is refused, with a reason."""
+"""Texts of a trace are hostile: malformed lists of extents are refused with a reason."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_white_space_and_tensor_lists_are_read() -> None:
     assert not call.has(1)
 
 
-def test_types_tell_a_tensor_of_no_dimensions_from_a_scalar() -> None:
+def test_types_distinguish_a_zero_dimensional_tensor_from_a_scalar() -> None:
     call = Call.decode("aten::add", "[[], [], []]", '["float", "Scalar", ""]')
     assert call.tensors() == (0,)
     assert call.shape(0) == ()

@@ -62,14 +62,14 @@ def test_every_direction_is_what_the_loops_count(
     rank = len(weight) - 2
     macs = counted(x, weight, output, groups)
     biases = (weight[0],) if bias else ()
-    told = [str(stride), str(padding), str(dilation)]
+    reported = [str(stride), str(padding), str(dilation)]
     sizes = [_count(one) for one in (x, weight, output)]
     forward = parts(
         cost(
             call(
                 f"aten::conv{rank}d",
                 [x, weight, biases, (), (), (), ()],
-                ["", "", "", *told, str(groups)],
+                ["", "", "", *reported, str(groups)],
             )
         )
     )["forward"]
@@ -80,7 +80,17 @@ def test_every_direction_is_what_the_loops_count(
             call(
                 "aten::convolution_backward",
                 [output, x, weight, *[()] * 8],
-                ["", "", "", "[0]", *told, "False", "[0]", str(groups), f"[True, True, {bias}]"],
+                [
+                    "",
+                    "",
+                    "",
+                    "[0]",
+                    *reported,
+                    "False",
+                    "[0]",
+                    str(groups),
+                    f"[True, True, {bias}]",
+                ],
             )
         )
     )
@@ -122,13 +132,13 @@ def test_a_transposed_convolution_lays_the_window_at_each_input(
     assert forward.kind == f"conv_transpose{rank}d"
     assert forward.flops == 2 * macs
     assert forward.bytes == 4 * sum(_count(one) for one in (x, weight, output))
-    told = ["", "", "", "[0]", *map(str, (stride, padding, dilation)), "True", str(extra)]
+    reported = ["", "", "", "[0]", *map(str, (stride, padding, dilation)), "True", str(extra)]
     backward = parts(
         cost(
             call(
                 "aten::convolution_backward",
                 [output, x, weight, *[()] * 8],
-                [*told, str(groups), "[True, True, True]"],
+                [*reported, str(groups), "[True, True, True]"],
             )
         )
     )
@@ -153,9 +163,9 @@ def test_every_library_reads_its_own_positions() -> None:
         "aten::slow_conv_dilated2d": ["", "", "[3, 3]", "", s, p, d],
         "aten::_slow_conv2d_forward": ["", "", "[3, 3]", "", s, p],
     }
-    for name, told in scalars.items():
-        shapes = [x, weight, *[()] * (len(told) - 2)]
-        assert parts(cost(call(name, shapes, told)))["forward"].flops == expected, name
+    for name, reported in scalars.items():
+        shapes = [x, weight, *[()] * (len(reported) - 2)]
+        assert parts(cost(call(name, shapes, reported)))["forward"].flops == expected, name
 
 
 def test_an_input_without_a_batch_is_one_image() -> None:
@@ -182,10 +192,10 @@ def test_where_the_stride_is_missing_the_output_serves() -> None:
 
 def test_only_the_gradients_that_were_wanted_count() -> None:
     shapes: list[Shape] = [(1, 2, 4, 4), (1, 3, 4, 4), (2, 3, 1, 1), *[()] * 8]
-    told = ["", "", "", "[0]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
-    first = cost(call("aten::convolution_backward", shapes, [*told, "[False, True, False]"]))
+    reported = ["", "", "", "[0]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
+    first = cost(call("aten::convolution_backward", shapes, [*reported, "[False, True, False]"]))
     assert set(parts(first)) == {"wgrad"}
-    nothing = cost(call("aten::convolution_backward", shapes, [*told, "[False, False, False]"]))
+    nothing = cost(call("aten::convolution_backward", shapes, [*reported, "[False, False, False]"]))
     assert nothing == ()
     old = call("aten::cudnn_convolution_backward", [shapes[1], shapes[0], shapes[2]], [])
     assert isinstance(cost(old), Refusal)
@@ -199,7 +209,7 @@ def test_only_the_gradients_that_were_wanted_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "told", "reason"),
+    ("shapes", "reported", "reason"),
     [
         ([(1, 3, 8, 8), (2, 4, 3, 3)], ["[1]", "[0]", "[1]"], "weight shape does not match"),
         ([(1, 3, 2, 2), (2, 3, 5, 5)], ["[1]", "[0]", "[1]"], "kernel larger"),
@@ -212,9 +222,9 @@ def test_only_the_gradients_that_were_wanted_count() -> None:
     ],
 )
 def test_odd_shapes_are_refused_with_a_reason(
-    shapes: list[Shape], told: list[str], reason: str
+    shapes: list[Shape], reported: list[str], reason: str
 ) -> None:
-    result = cost(call("aten::conv2d", [*shapes, (), (), (), (), ()], ["", "", "", *told, "1"]))
+    result = cost(call("aten::conv2d", [*shapes, (), (), (), (), ()], ["", "", "", *reported, "1"]))
     assert isinstance(result, Refusal)
     assert reason in result.reason
 

@@ -1,4 +1,4 @@
-"""What algorithms execute, against closed forms and the counts that their papers print."""
+"""Executed FLOPs of algorithms, against closed forms and the counts in their papers."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def conv(
     window: Shape = (3, 3),
     **more: object,
 ) -> Convolution:
-    """Return a convolution with stride 1 that keeps the extents, unless ``more`` says otherwise."""
+    """Return a convolution with stride 1 that keeps the extents, except for ``more``."""
     rank = len(window)
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "input": (side,) * rank,
         "output": (side,) * rank,
         "stride": (1,) * rank,
         "dilation": (1,) * rank,
         **more,
     }
-    return Convolution(batch, channels, filters, window, **told)  # type: ignore[arg-type]
+    return Convolution(batch, channels, filters, window, **reported)  # type: ignore[arg-type]
 
 
 def run(one: Convolution, algorithm: str, direction: Direction = "fprop") -> Executed:
@@ -76,7 +76,7 @@ def test_matrix_products_execute_the_direct_count(algorithm: str, direction: Dir
     ("algorithm", "taps", "reduction"),
     [("winograd", 3, 2.25), ("winograd_nonfused", 3, 4.0), ("winograd_nonfused", 5, 625 / 81)],
 )
-def test_winograd_saves_multiplications_as_the_paper_says(
+def test_winograd_saves_multiplications_as_in_the_paper(
     algorithm: str, taps: int, reduction: float
 ) -> None:
     """(m·r)² / (m + r - 1)² where the tiles fill the plane."""

@@ -16,7 +16,7 @@ F, H, D, L, B = "float", "c10::Half", "double", "long int", "bool"
 
 @dataclass(frozen=True)
 class Case:
-    """A call of float tensors unless ``types`` say otherwise, and what it costs in one part."""
+    """A call of float tensors, or of ``types``, and its cost in one part."""
 
     name: str
     shapes: tuple[Entry, ...]
@@ -357,6 +357,6 @@ def test_a_product_that_reads_two_ways_counts_where_both_agree() -> None:
     assert square[0].flops == 2 * 4 * 4 * 5
     either = cost(Call("MatMul", ((3, 4), (4, 3)), (F, F)))
     assert isinstance(either, Refusal)
-    told = cost(Call("MatMul", ((3, 4), (4, 3)), (F, F), output=(3, 3)))
-    assert not isinstance(told, Refusal)
-    assert told[0].flops == 2 * 3 * 3 * 4
+    reported = cost(Call("MatMul", ((3, 4), (4, 3)), (F, F), output=(3, 3)))
+    assert not isinstance(reported, Refusal)
+    assert reported[0].flops == 2 * 3 * 3 * 4

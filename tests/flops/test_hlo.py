@@ -87,7 +87,7 @@ def test_dimension_numbers_decide_not_the_order() -> None:
     }
 
 
-def test_an_image_in_the_window_s_place_counts_as_the_window() -> None:
+def test_an_image_exchanged_with_the_window_counts_as_the_window() -> None:
     # 4 x 4 images under windows of 5 x 5: XLA has the images slide over the mirrored windows.
     swapped = {
         **{"input_batch": 3, "input_feature": 2, "input_spatial": [0, 1]},
@@ -257,7 +257,7 @@ def test_what_holds_others_has_their_sum() -> None:
         {"attributes": None},
     ],
 )
-def test_what_does_not_fit_is_not_counted_and_said_of_what_holds_it(bad: dict[str, Any]) -> None:
+def test_unmatched_shapes_are_not_counted_and_mark_the_parent(bad: dict[str, Any]) -> None:
     dot = row("dot", [[2, 3], [3, 5]], [2, 5], attributes={"lhs_contracting": [1]}, parent=0)
     found = instruction_flops(table(row("fusion", [], []), dot, {**dot, **bad}))
     assert found["instruction"].to_list() == [0, 1]
@@ -362,5 +362,5 @@ def test_what_ran_on_a_gpu_is_within_its_peak() -> None:
     trace = traceana.open(TRACES / "xplane" / "jax_conv_mi300.xplane.pb")
     (flops,) = instruction_flops(trace.instructions)["flops"]
     assert flops == 2 * (34 * 31 * 53 * 5120) * (1 * 2 * 2 * 16)
-    told = trace.activities.filter(pl.col("instruction").is_not_null())
-    assert int(told["duration"].sum()) > 0.97 * int(trace.activities["duration"].sum())
+    reported = trace.activities.filter(pl.col("instruction").is_not_null())
+    assert int(reported["duration"].sum()) > 0.97 * int(trace.activities["duration"].sum())

@@ -18,13 +18,13 @@ def of(layer: Layer, *, backward: bool = False) -> dict[str, Cost]:
 
 def test_a_convolution_costs_what_its_operators_do() -> None:
     x, weight, output = (2, 4, 9, 9), (6, 2, 3, 3), (2, 6, 5, 5)
-    told = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]"]
-    forward = cost(call("aten::conv2d", [x, weight, (6,), (), (), (), ()], [*told, "2"]))
+    reported = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]"]
+    forward = cost(call("aten::conv2d", [x, weight, (6,), (), (), (), ()], [*reported, "2"]))
     backward = cost(
         call(
             "aten::convolution_backward",
             [output, x, weight, *[()] * 8],
-            ["", "", "", "[6]", *told[3:], "False", "[0, 0]", "2", "[True, True, True]"],
+            ["", "", "", "[6]", *reported[3:], "False", "[0, 0]", "2", "[True, True, True]"],
         )
     )
     assert not isinstance(forward, Refusal)

@@ -1,4 +1,4 @@
-"""The page of formulas is what the registry holds."""
+"""The page of formulas equals the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peaks of devices by the names that drivers print, and computed for names nobody knows."""
+"""Peaks of devices by the names that drivers print, and computed for unknown names."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_other_names_are_not_taken_for_listed_ones(name: str | None) -> None:
     assert name is None or len(name) < 3 or name not in found.reason
 
 
-def test_multiprocessors_tell_devices_of_one_name_apart() -> None:
+def test_multiprocessors_distinguish_devices_of_one_name() -> None:
     name = "AMD Instinct MI250X / MI250"
     found = [known(row(name, multiprocessors=count)).name for count in (104, 110, 208, 220, None)]
     assert [text.removeprefix("Instinct ") for text in found] == [
@@ -129,7 +129,7 @@ def test_multiprocessors_tell_devices_of_one_name_apart() -> None:
     assert isinstance(peaks_of(part), Refusal)
 
 
-def test_computed_where_the_name_is_not_known() -> None:
+def test_computed_where_the_name_is_unknown() -> None:
     device = row(
         "NVIDIA Mystery",
         vendor="NVIDIA",

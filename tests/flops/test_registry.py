@@ -43,7 +43,7 @@ def test_a_second_formula_of_an_id_is_refused() -> None:
     assert "nothing" not in formulas()
 
 
-def test_every_formula_has_a_derivation_and_every_reader_says_what_it_reads() -> None:
+def test_every_formula_has_a_derivation_and_every_reader_its_inputs() -> None:
     for one in formulas().values():
         assert one.summary.endswith((".", ":")), one.id
         assert len(one.summary) <= 100, one.id

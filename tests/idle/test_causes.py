@@ -1,4 +1,4 @@
-"""Runs with each cause planted: it is found, in what both profilers write, to the nanosecond."""
+"""Runs with each cause: it is found exactly, in both profilers' formats."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_an_event_of_another_stream(each: Both, last: str, cause: str) -> None:
         assert found(trace) == [(2_000, 50, cause)]
 
 
-def test_the_event_tells_what_was_waited_for(each: Both) -> None:
+def test_a_recorded_event_identifies_the_awaited_work(each: Both) -> None:
     run = Scenario()
     run.copy("HtoD", 1_024, at=0, begins=400, duration=600, stream=20)
     ready = run.record_event(20, at=150, completed=1_000)
@@ -278,7 +278,7 @@ def test_a_stream_does_not_wait_for_itself(each: Both) -> None:
         assert found(trace) == [(1_000, 10, "launch_latency")]
 
 
-def test_where_records_do_not_tell_the_event_it_is_inferred(tmp_path: Path) -> None:
+def test_an_unrecorded_event_is_inferred(tmp_path: Path) -> None:
     run = Scenario()
     run.copy("HtoD", 1_024, at=0, begins=400, duration=600, stream=20)
     run.collective(21, at=300, begins=450, duration=1_550)

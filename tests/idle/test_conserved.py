@@ -52,7 +52,7 @@ def spans(kinds: tuple[str, ...], most: int) -> st.SearchStrategy[list[Span]]:
 def built(work: list[Span], launches: list[int], host: list[Span], steps: list[Span]) -> Trace:
     """Return a trace whose work was launched at ``launches``, while the one thread was at ``host``.
 
-    What the host is at is attributed by hand: operators have depth 0, and nothing has a parent.
+    The host's rows are attributed by hand: operators have depth 0, and nothing has a parent.
     """
     b = TraceBuilder()
     b.name("collective", category="collective", function="all_reduce")
@@ -182,7 +182,7 @@ def _first_step(work: list[Span], launches: list[int], steps: list[Span]) -> int
 
 
 def _hold(kind: str, host: list[Span], start: int, parts: dict[str, int]) -> None:
-    """Move to calls of ``kind`` that held the thread at ``start`` what they kept it from."""
+    """Charge calls of ``kind`` that blocked the thread at ``start`` with the delay they caused."""
     if not inside(start, host, kind):
         return
     waited = 0

@@ -1,4 +1,4 @@
-"""Training steps recorded here: loading made slow on purpose is told from loading that is not.
+"""Recorded training steps: deliberately slow loading differs from fast loading.
 
 One small convolution is trained, in PyTorch and in TensorFlow, each in a process of its own under
 its own profiler, with a data set that sleeps for every batch and with one that does not.
@@ -96,7 +96,7 @@ FRAMEWORKS = {"torch": PYTORCH, "tensorflow": KERAS}
 
 
 def recorded(framework: str, sleep: float, folder: Path) -> dict[str, Any]:
-    """Return the figures of one run: steps, their wall time, what of it waits for a batch."""
+    """Return the figures of one run: steps, their wall time, their waits for a batch."""
     command = [sys.executable, "-c", FRAMEWORKS[framework], str(folder), str(sleep), str(STEPS)]
     subprocess.run(command, check=True, capture_output=True, timeout=180)
     trace = traceana.open(folder)
@@ -119,7 +119,7 @@ def recorded(framework: str, sleep: float, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_slow_loading_is_told_from_loading_that_is_not(framework: str, tmp_path: Path) -> None:
+def test_slow_loading_differs_from_fast_loading(framework: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"needs {framework}")
     runs = []

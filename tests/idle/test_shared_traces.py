@@ -1,4 +1,4 @@
-"""Of traces that others recorded: what adds up by step, and what their own rows say."""
+"""Traces that others recorded: sums by step, and known values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _check_sweep(trace: Trace, rows: list[tuple[int, int, int]]) -> None:
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
-def test_what_is_known_of_some_traces() -> None:
+def test_known_values_of_some_traces() -> None:
     loading = idle(opened(SHARED / "kineto" / "resnet_train_2080ti.json.gz")).frame
     assert loading["cause"][0] == "data_loader"
     assert loading["share"][0] > 0.4

@@ -39,8 +39,8 @@ def rank_file(path: Path, rank: int | None, *, late_us: int = 0, name: str = "k"
     ]
     if rank is None:
         return write(path, events, baseTimeNanoseconds=BASE)
-    told = {"rank": rank, "world_size": 2}
-    return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
+    reported = {"rank": rank, "world_size": 2}
+    return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=reported)
 
 
 def layer_of(trace: Trace) -> list[str]:

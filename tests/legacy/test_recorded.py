@@ -1,4 +1,4 @@
-"""What the studies' frameworks wrote when they were run for docs/legacy.md."""
+"""Recordings of the studies' frameworks, made for docs/legacy.md."""
 
 from __future__ import annotations
 

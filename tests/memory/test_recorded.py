@@ -124,7 +124,7 @@ def test_its_holders_account_for_the_peak(trained: Path) -> None:
     assert known["largest_bytes"].max() == max(at_most.values())
 
 
-def test_the_verb(trained: Path, tmp_path: Path) -> None:
+def test_the_command(trained: Path, tmp_path: Path) -> None:
     run = CliRunner()
     for by in ("device", "layer", "operator", "step", "time", "convolution"):
         result = run.invoke(app, ["memory", str(trained), "--by", by, "-f", "json"])

@@ -37,9 +37,9 @@ class Recording(TraceBuilder):
 
     def event(self, time: int, address: int | None, size: int) -> None:
         self._allocated += size
-        told = {"allocated": self._allocated, "reserved": 4096} if self._counts else {}
+        reported = {"allocated": self._allocated, "reserved": 4096} if self._counts else {}
         where = {"process": 1, "thread": 1, "device": 0, "address": address}
-        self.row("memory", time=time, bytes=size, **where, **told)
+        self.row("memory", time=time, bytes=size, **where, **reported)
 
 
 @pytest.mark.parametrize("by", ["device", "time"])
@@ -166,7 +166,7 @@ def test_an_allocator_that_does_not_count_is_counted_from_the_beginning() -> Non
     assert any("figures count from the start" in note for note in result.notes)
 
 
-def test_events_without_addresses_tell_no_holder() -> None:
+def test_events_without_addresses_have_no_layer() -> None:
     b = Recording()
     b.event(0, None, 10)
     b.event(5, None, -10)
@@ -175,8 +175,8 @@ def test_events_without_addresses_tell_no_holder() -> None:
     assert any("no address recorded: 2 of 2 events" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("kept", "told"), [(8, True), (0, False)])
-def test_memory_that_every_step_leaves_behind(kept: int, told: bool) -> None:
+@pytest.mark.parametrize(("kept", "reported"), [(8, True), (0, False)])
+def test_memory_that_every_step_leaves_behind(kept: int, reported: bool) -> None:
     b = Recording()
     for number in range(4):
         at = 100 * number
@@ -191,7 +191,7 @@ def test_memory_that_every_step_leaves_behind(kept: int, told: bool) -> None:
         "possible leak on device 0: allocated memory grows in each of 3 measured steps, "
         "median 8 bytes"
     )
-    assert (hint in result.notes) is told
+    assert (hint in result.notes) is reported
 
 
 def convolutions() -> Recording:
@@ -222,7 +222,7 @@ def test_workspaces_of_convolutions() -> None:
     ]
 
 
-def test_no_workspaces_say_so() -> None:
+def test_no_workspaces_have_a_note() -> None:
     result = memory(training().build(), "convolution")
     assert result.frame.is_empty()
     assert any(note.startswith("no workspaces") for note in result.notes)

@@ -87,13 +87,13 @@ def content(manifest: Manifest) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_same_layers_as_the_description(framework: str, network: str) -> None:
     found = described(framework, network)
-    told = layer_manifest(RunOptions(network=network, batch=BATCH))
+    reported = layer_manifest(RunOptions(network=network, batch=BATCH))
     assert found.framework == framework
-    assert found.network == told.network
+    assert found.network == reported.network
     assert [layer.path.rpartition("/")[2] for layer in found.layers] == [
-        layer.path for layer in told.layers
+        layer.path for layer in reported.layers
     ]
-    own, expected = content(found), content(told)
+    own, expected = content(found), content(reported)
     if framework == "Keras":
         # Over how many channels a class of one's own sums is not to be seen from outside.
         for rows in (own, expected):
@@ -101,8 +101,8 @@ def test_the_same_layers_as_the_description(framework: str, network: str) -> Non
                 if row["type"] == "LRN":
                     row["flops"] = None
     assert own == expected
-    assert found.parameter_count == told.parameter_count
-    assert [one.shape for one in found.inputs] == [one.shape for one in told.inputs]
+    assert found.parameter_count == reported.parameter_count
+    assert [one.shape for one in found.inputs] == [one.shape for one in reported.inputs]
     layouts = {layer.layout for layer in found.layers if len(layer.inputs[0]) > 2}
     assert layouts == {"channels_first" if framework == "PyTorch" else "channels_last"}
 

@@ -108,7 +108,7 @@ def test_flops_in_closed_form() -> None:
     assert work("Flatten", (images,), (2, 324)) == 0
 
 
-def test_flops_that_nobody_knows_are_none() -> None:
+def test_unknown_flops_are_null() -> None:
     assert work("Mystery", ((2, 3),), (2, 3)) is None
     assert work("LRN", ((2, 3, 4, 4),), (2, 3, 4, 4)) is None
     assert work("Conv2d", ((2, 3, 4, 4),), (2, 3, 4, 4), None, (1, 1), 2) is None

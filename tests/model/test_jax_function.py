@@ -47,7 +47,7 @@ def scoped(name: str, function: Any, *shapes: tuple[int, ...]) -> Any:
     return describe(run, list(shapes)).layers
 
 
-def test_types_told_by_equations() -> None:
+def test_types_follow_from_equations() -> None:
     key = jax.random.key(0)
     image = (2, 8, 8, 3)
     table = jnp.zeros((10, 4))

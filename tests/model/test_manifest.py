@@ -1,4 +1,4 @@
-"""The file of layers: what is written is read back, and what is none is refused."""
+"""The layer manifest: written files are read back, and other files are refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert sum("framework_type" in line for line in file.read_text("utf-8").splitlines()) == 2
 
 
-def test_totals_leave_out_what_nobody_knows() -> None:
+def test_totals_leave_out_unknown_values() -> None:
     assert SMALL.flops == CONV.flops
     assert SMALL.parameter_count == 112
 

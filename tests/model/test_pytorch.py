@@ -163,7 +163,7 @@ def test_the_dtype_is_the_models() -> None:
     assert found.inputs[0].dtype == "bfloat16"
 
 
-def test_memory_layout_is_told_apart_from_shapes() -> None:
+def test_memory_layout_is_distinct_from_shapes() -> None:
     model = nn.Conv2d(3, 4, 3)
     (plain,) = describe(model, (2, 3, 8, 8)).layers
     (last,) = describe(model.to(memory_format=torch.channels_last), (2, 3, 8, 8)).layers
@@ -194,8 +194,10 @@ def test_the_model_stays_as_it_is(numbers: bool, training: bool) -> None:
     modes = [module.training for module in model.modules()]
     attributes = {key: set(vars(module)) for key, module in model.named_modules()}
     random = torch.random.get_rng_state()
-    said = pytest.warns(RuntimeWarning, match="ran the model itself") if numbers else nullcontext()
-    with said:
+    reported = (
+        pytest.warns(RuntimeWarning, match="ran the model itself") if numbers else nullcontext()
+    )
+    with reported:
         assert len(describe(model, (4, 3)).layers) == 2 + numbers
     assert torch.equal(random, torch.random.get_rng_state())
     assert [module.training for module in model.modules()] == modes

@@ -1,4 +1,4 @@
-"""What each layer of a model took, by clocks that hooks read while the profiler records."""
+"""The time of each layer of a model, by hooks during the recording."""
 
 from __future__ import annotations
 

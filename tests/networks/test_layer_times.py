@@ -1,4 +1,4 @@
-"""The time of each layer beside what hooks measured of the same steps, PyTorch on the CPU."""
+"""The time of each layer compared with hooks in the same steps, PyTorch on the CPU."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-CASES = [(name, told) for name in NETWORKS for told in ("ranges", "modules")]
+CASES = [(name, reported) for name in NETWORKS for reported in ("ranges", "modules")]
 
 
 Times = dict[str, defaultdict[str, int]]
 """The time of each layer, by pass."""
 
 
-@pytest.mark.parametrize(("name", "told"), CASES)
-def test_the_times_of_layers_are_those_of_the_hooks(name: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "reported"), CASES)
+def test_the_times_of_layers_are_those_of_the_hooks(
+    name: str, reported: str, tmp_path: Path
+) -> None:
     """Within 5 % in sum, of each pass, every layer in the step in which it comes closest.
 
     Another process can take the processor between an operator and its hook, in one step or the
@@ -64,7 +66,7 @@ def test_the_times_of_layers_are_those_of_the_hooks(name: str, told: str, tmp_pa
     apart: dict[str, float] = {}
     for attempt in range(3):
         model, inputs = (make() for make in NETWORKS[name])
-        steps += timed(model, inputs, tmp_path / f"{attempt}.json", told == "ranges", whole)
+        steps += timed(model, inputs, tmp_path / f"{attempt}.json", reported == "ranges", whole)
         apart = {
             which: distance(steps, which)
             for which in (("both",) if whole else ("forward", "backward"))
@@ -125,7 +127,7 @@ def by_pass(frame: pl.DataFrame, named: dict[str, str] | None, whole: bool) -> T
 
 
 def of_hooks(measured: dict[Key, int], named: dict[str, str] | None, whole: bool) -> Times:
-    """Return what hooks measured, by the same passes and names."""
+    """Return the hooks' times, by the same passes and names."""
     times: Times = defaultdict(lambda: defaultdict(int))
     for (which, path), time in measured.items():
         times["both" if whole else which][path if named is None else named[path]] += time

@@ -17,7 +17,7 @@ Record = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def record() -> Record:
-    """Return what runs ``traceana record`` with these words and returns how it ended."""
+    """Return a function that runs ``traceana record`` with these words and returns its result."""
 
     def run(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "traceana", "record", *map(str, words)]
@@ -37,7 +37,7 @@ def nsys() -> None:
 
 @pytest.fixture(scope="session")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return what writes a script and returns its path."""
+    """Return a function that writes a script and returns its path."""
 
     def write(content: str) -> Path:
         path = tmp_path_factory.mktemp("script") / "my_train.py"

@@ -1,4 +1,4 @@
-"""Scripts that train and know nothing of traceana."""
+"""Training scripts that do not import traceana."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_values(text: str, values: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("batch", "use NAME=VALUE"),
         ("=1", "use NAME=VALUE"),
@@ -45,8 +45,8 @@ def test_values(text: str, values: str) -> None:
         ("batch=1..x", "needs integers"),
     ],
 )
-def test_what_is_no_axis_is_told(text: str, says: str) -> None:
-    with pytest.raises(BadSweepError, match=says):
+def test_an_invalid_axis_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(BadSweepError, match=message):
         parse_axis(text)
 
 
@@ -64,7 +64,7 @@ def test_points_are_the_product_the_last_axis_fastest() -> None:
         points([parse_axis("batch=1..101"), parse_axis("threads=1..100")])
 
 
-def test_values_take_their_place_in_a_command() -> None:
+def test_values_are_inserted_in_a_command() -> None:
     asked = SubjectOptions(command=("python", "train.py", "--lr={lr}", "{batch}", "{lr}{other}"))
     subject = asked.at({"lr": "0.1", "batch": "8"})
     assert subject.argv == ("python", "train.py", "--lr=0.1", "8", "0.1{other}")

@@ -104,11 +104,11 @@ exit 3
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "message"),
     [(STREAM_ONLY, "its importer is missing"), (LEAVES_NOTHING, "exit status 3 (cannot begin)")],
 )
 def test_an_nsys_that_cannot_record_is_refused_before_the_command_runs(
-    program: str, says: str, tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+    program: str, message: str, tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nsys = tmp_path / "bin" / "nsys"
     nsys.parent.mkdir()
@@ -119,7 +119,7 @@ def test_an_nsys_that_cannot_record_is_refused_before_the_command_runs(
     done = run("record", "--profiler", "nsys", "-o", tmp_path / "run", *command)
     assert done.exit_code == 51
     assert f"{nsys} cannot record" in done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["trained"]
 
 
-def test_a_command_that_dies_is_a_run_that_says_so(tmp_path: Path, run: Command) -> None:
+def test_a_failed_command_is_a_run_with_its_reason(tmp_path: Path, run: Command) -> None:
     done = run(
         "record", "-o", tmp_path / "run", "--", *PYTHON, "import os; os.kill(os.getpid(), 9)"
     )
@@ -158,23 +158,23 @@ def test_a_command_that_dies_is_a_run_that_says_so(tmp_path: Path, run: Command)
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "message"),
     [
         ((*PYTHON, "pass"), "started no Python process that imports torch, tensorflow or jax"),
         ((sys.executable, "-I", "-c", "pass"), "ignores PYTHONPATH"),
     ],
 )
 def test_what_records_nothing_leaves_nothing(
-    command: tuple[str, ...], says: str, tmp_path: Path, run: Command
+    command: tuple[str, ...], message: str, tmp_path: Path, run: Command
 ) -> None:
     done = run("record", "-o", tmp_path / "run", "--", *command)
     assert done.exit_code == 71
-    assert says in done.stderr
+    assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("profiler", [None, Profiler.NSYS])
-def test_a_script_that_only_infers_is_told_what_does_record_it(
+def test_the_error_for_an_inference_script_names_the_option(
     profiler: Profiler | None, tmp_path: Path
 ) -> None:
     report = {"executable": "python", "framework": "torch"}
@@ -187,13 +187,13 @@ def test_a_script_that_only_infers_is_told_what_does_record_it(
 
 def test_a_trace_without_work_is_none(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    for content, says in (
+    for content, message in (
         ('{"schemaVersion": 1, "traceEvents": []}', "recorded nothing"),
         ("", "is empty"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op"', "is truncated"),
     ):
         trace.write_text(content)
-        assert says in str(why_unusable([trace]))
+        assert message in str(why_unusable([trace]))
 
 
 def test_a_command_that_is_not_there(tmp_path: Path, run: Command) -> None:
@@ -236,7 +236,7 @@ def raised(kind: str, text: str) -> list[ProcessReport]:
 
 
 @pytest.mark.parametrize(
-    ("ended", "processes", "says"),
+    ("ended", "processes", "message"),
     [
         (Ended(1), raised("torch.OutOfMemoryError", "CUDA out of memory. Tried"), "out of memory"),
         (Ended(1), raised("builtins.MemoryError", ""), "out of memory"),
@@ -257,12 +257,12 @@ def raised(kind: str, text: str) -> list[ProcessReport]:
         (Ended(4), [], "exit status 4"),
     ],
 )
-def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], says: str) -> None:
-    assert reason(ended, None, processes) == says
+def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], message: str) -> None:
+    assert reason(ended, None, processes) == message
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         (("python", "train.py"), 2, "put -- before a command"),
         (("--",), 2, "give a --framework, or a command"),
@@ -279,11 +279,11 @@ def test_why_a_run_died(ended: Ended, processes: list[ProcessReport], says: str)
     ],
 )
 def test_contradictions_are_refused_before_anything_runs(
-    words: tuple[str, ...], code: int, says: str, tmp_path: Path, run: Command
+    words: tuple[str, ...], code: int, message: str, tmp_path: Path, run: Command
 ) -> None:
     done = run("record", "-o", tmp_path / "run", *words)
     assert done.exit_code == code
-    assert says in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
 
 

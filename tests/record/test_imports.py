@@ -1,4 +1,4 @@
-"""A module is watched whoever asks for it first, and is what it would have been."""
+"""A module is watched on its first import anywhere, and is otherwise unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profiler's overhead: its interval in closed form, and what the screen shows of it."""
+"""The profiler's overhead: its interval in closed form, and its line on the screen."""
 
 from __future__ import annotations
 

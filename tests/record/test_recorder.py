@@ -66,7 +66,7 @@ with traceana.recorder(sys.argv[1], warm_up=2, steps=3) as recorder:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[[str], RecordedRun]:
-    """Return what runs a script in a process of its own, and reads the run that it recorded."""
+    """Return a function that runs a script in a separate process and reads the recorded run."""
 
     def run(content: str) -> RecordedRun:
         folder = tmp_path / "run"

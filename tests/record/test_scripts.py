@@ -1,4 +1,4 @@
-"""Scripts that know nothing of traceana, really recorded on the CPU in three frameworks."""
+"""Scripts that do not import traceana, recorded on the CPU in three frameworks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_environment_is_the_scripts(in_torch: Made) -> None:
     assert made.python == sys.version.split()[0]
 
 
-def test_the_terminal_shows_what_the_script_says_and_then_the_run(in_torch: Made) -> None:
+def test_the_terminal_shows_the_scripts_output_and_then_the_run(in_torch: Made) -> None:
     lines = in_torch.done.stdout.splitlines()
     # The run that times the steps ends behind them.
     assert lines.count("trained --steps {n}") == 1

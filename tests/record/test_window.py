@@ -27,7 +27,7 @@ class Ticks(Clock):
 
 
 class Log(Recorder):
-    """Writes down what is asked of a profiler."""
+    """Records the calls of a profiler."""
 
     def __init__(self, fails: str | None = None) -> None:
         self.calls: list[str] = []
@@ -61,7 +61,7 @@ def window(folder: Path, recorder: Recorder, **options: Any) -> tuple[Window, Re
     return Window(settings, report, recorder, Ticks()), report
 
 
-def told(folder: Path) -> ProcessReport:
+def reported(folder: Path) -> ProcessReport:
     ((report,), notes) = read_reports(folder)
     assert notes == ()
     return report
@@ -76,7 +76,7 @@ def test_the_window_begins_behind_the_warm_up_and_has_its_steps(tmp_path: Path) 
         seen.append(len(recorder.calls))
     assert recorder.calls == ["prepare", "begin", "step 1", "stop", "write"]
     assert seen == [0, 1, 2, 3, 5, 5, 5, 5]
-    made = told(tmp_path)
+    made = reported(tmp_path)
     assert made.trace == "trace.json.gz"
     assert made.times is not None
     # Moments 1, 4, 9 are of the warm-up; the window is from 16 to 25 to 36.
@@ -91,7 +91,7 @@ def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
     for _ in range(4):
         steps.step_ended()
     report.close(ValueError("died"))
-    made = told(tmp_path)
+    made = reported(tmp_path)
     assert made.times is not None
     assert made.times.steps_ns == (9,)
     assert made.trace == "trace.json.gz"
@@ -99,7 +99,7 @@ def test_a_script_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
     assert (made.exception.type, made.exception.text) == ("builtins.ValueError", "died")
 
 
-def test_a_script_that_ends_in_the_warm_up_says_how_far_it_came(tmp_path: Path) -> None:
+def test_a_script_that_ends_in_the_warm_up_reports_its_steps(tmp_path: Path) -> None:
     for count in (2, 3):
         folder = tmp_path / str(count)
         folder.mkdir()
@@ -110,11 +110,11 @@ def test_a_script_that_ends_in_the_warm_up_says_how_far_it_came(tmp_path: Path) 
         report.close(None)
         # A process that ends under a profiler may crash.
         assert recorder.calls[-1] == "stop"
-        made = told(folder)
+        made = reported(folder)
         assert (made.steps_taken, made.times, made.trace) == (count, None, None)
 
 
-def test_a_profiler_that_fails_is_told_and_the_script_goes_on(tmp_path: Path) -> None:
+def test_a_failing_profiler_is_reported_and_the_script_continues(tmp_path: Path) -> None:
     for failing in ("begin", "stop", "write"):
         folder = tmp_path / failing
         folder.mkdir()
@@ -122,7 +122,7 @@ def test_a_profiler_that_fails_is_told_and_the_script_goes_on(tmp_path: Path) ->
         steps, _ = window(folder, recorder)
         for _ in range(8):
             steps.step_ended()
-        problem = told(folder).problem
+        problem = reported(folder).problem
         assert problem is not None
         assert problem.kind == "no space"
         assert recorder.calls[-1] == "stop"
@@ -137,8 +137,8 @@ def test_the_script_is_ended_behind_the_window_only_if_asked(tmp_path: Path) -> 
     assert raised.value.code == 0
     # From here on the time to exit is limited, and a process that is killed has reported already.
     assert [path.name for path in tmp_path.glob("exiting-*")] == [f"exiting-{os.getpid()}"]
-    assert told(tmp_path).stopped
-    assert told(tmp_path).packages
+    assert reported(tmp_path).stopped
+    assert reported(tmp_path).packages
 
 
 def test_the_time_to_exit_is_not_limited_while_the_script_goes_on(tmp_path: Path) -> None:

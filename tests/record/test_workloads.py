@@ -58,7 +58,7 @@ def test_runs_of_a_sweep_open_in_order(sweep: Path) -> None:
     assert len(timing.with_profiler.steps_ns) == 2
 
 
-def test_a_run_that_is_refused_says_why_and_the_sweep_goes_on(sweep: Path) -> None:
+def test_a_refused_run_has_a_reason_and_the_sweep_continues(sweep: Path) -> None:
     refused = find_runs([sweep])[1].run
     assert refused.status is Status.FAILED
     assert refused.reason is not None

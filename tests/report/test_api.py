@@ -1,4 +1,4 @@
-"""The Python API: what a notebook finds, shows and saves."""
+"""The Python API in a notebook."""
 
 from __future__ import annotations
 

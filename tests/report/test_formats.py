@@ -1,4 +1,4 @@
-"""The formats for machines: exact, documented, and safe whatever the names hold."""
+"""The formats for machines: exact, documented, and safe for any names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No screen is wider than its terminal, whatever the command and the trace."""
+"""No screen is wider than its terminal, for every command and trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of recorded runs: what is read, what is found, what is refused and in which words."""
+"""Folders of recorded runs: reading, finding, and the errors."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_a_run_opens_as_its_trace_does(tmp_path: Path) -> None:
     assert read_run(folder).timing() is None
 
 
-def test_every_verb_takes_a_run(tmp_path: Path, run: Command) -> None:
+def test_every_command_opens_a_run(tmp_path: Path, run: Command) -> None:
     folder = make_run(tmp_path / "run")
-    for verb in ("report", "info", "layers", "kernels"):
-        assert run(verb, folder).exit_code == 0
+    for command in ("report", "info", "layers", "kernels"):
+        assert run(command, folder).exit_code == 0
     assert run("diff", folder, FIXTURE).exit_code == 0
 
 
@@ -84,7 +84,7 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("{", "is damaged"),
         ('{"version": 1}', "is damaged"),
@@ -93,23 +93,23 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
         ("\x80", "is damaged"),
     ],
 )
-def test_damaged_run(tmp_path: Path, content: str, says: str) -> None:
+def test_damaged_run(tmp_path: Path, content: str, message: str) -> None:
     (make_run(tmp_path / "run") / RUN_FILE).write_bytes(content.encode("latin-1"))
-    with pytest.raises(NotARunError, match=says) as raised:
+    with pytest.raises(NotARunError, match=message) as raised:
         traceana.open(tmp_path / "run")
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "says"),
+    ("status", "reason", "message"),
     [
         ("failed", "out of memory", "the run failed \\(out of memory\\)"),
         ("complete", None, "recorded without a profiler"),
     ],
 )
-def test_run_without_a_trace(tmp_path: Path, status: str, reason: str | None, says: str) -> None:
+def test_run_without_a_trace(tmp_path: Path, status: str, reason: str | None, message: str) -> None:
     folder = make_run(tmp_path / "run", status=status, reason=reason, traces=[])
-    with pytest.raises(RunWithoutTraceError, match=says):
+    with pytest.raises(RunWithoutTraceError, match=message):
         traceana.open(folder)
     assert [one.run.reason for one in find_runs([folder])] == [reason]
 
@@ -137,7 +137,7 @@ def test_runs_are_found_in_folders_of_runs_and_sweeps_once(tmp_path: Path) -> No
     assert [one.folder.name for one in found] == ["a", "batch=1", "batch=2"]
 
 
-def test_a_verb_wants_one_run_of_many(tmp_path: Path, run: Command) -> None:
+def test_a_command_needs_one_run_of_many(tmp_path: Path, run: Command) -> None:
     sweep = make_sweep(tmp_path / "sweep", [1, 2], made=[1, 2])
     for folder in (sweep, tmp_path):
         done = run("report", folder)

@@ -43,7 +43,7 @@ def test_times_of_a_run_that_failed_are_no_figures(make: Make) -> None:
     assert (row["step_ns"], row["status"]) == (None, "signal 9")
 
 
-def test_series_are_frameworks_places_and_options(make: Make) -> None:
+def test_series_are_frameworks_devices_and_options(make: Make) -> None:
     runs = [
         make(batch=1),
         make(batch=1, framework="JAX", version="0.10.2"),
@@ -62,7 +62,7 @@ def test_a_single_batch_asks_for_a_sweep(make: Make) -> None:
     assert batch_study([make(batch=1), make(batch=2)]).missing == ()
 
 
-def test_without_runs_it_says_what_to_record() -> None:
+def test_without_runs_the_error_names_the_command() -> None:
     study = batch_study([])
     assert study.result.frame.is_empty()
     assert study.result.notes == ("no run with a known batch size",)

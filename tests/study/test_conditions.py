@@ -5,7 +5,7 @@ from __future__ import annotations
 from traceana.study.recorded_runs import Recorded, conditions
 
 
-def test_a_machine_that_nobody_named_is_not_taken_for_another_run_s() -> None:
+def test_an_unnamed_machine_differs_from_that_of_other_runs() -> None:
     named, unnamed = Recorded("a", device_name="Tesla V100"), Recorded("b")
     assert conditions([named], timed=False)[0] == "Tesla V100"
     assert conditions([named, unnamed], timed=False)[0] == ("Tesla V100, unnamed machine")

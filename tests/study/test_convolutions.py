@@ -70,7 +70,7 @@ def timed(**changed: Any) -> AlgorithmStudy:
     return AlgorithmStudy(**{**known, **changed})
 
 
-def test_by_batch_adds_up_the_layers_and_says_on_how_many() -> None:
+def test_by_batch_adds_up_the_layers_and_counts_them() -> None:
     study = algorithms_study([timed()], [])
     rows = study.result.frame.select(
         "batch", "algorithm", "time_ns", "workspace_bytes", "layers", "of_layers"
@@ -104,12 +104,12 @@ def test_by_layer_has_each_algorithm_and_why_one_has_no_time() -> None:
     assert frame["direct_flops"][0] == direct
 
 
-def test_an_interrupted_timing_is_told() -> None:
+def test_an_interrupted_timing_has_a_note() -> None:
     study = layerwise_study([timed(ended="interrupted")], [])
     assert "alexnet: measurement incomplete: interrupted" in study.result.notes
 
 
-def test_two_timings_of_a_library_are_told_apart() -> None:
+def test_two_timings_of_a_library_have_distinct_labels() -> None:
     study = algorithms_study([timed(), timed()], [])
     assert set(study.result.frame["run"]) == {"oneDNN 3.1", "oneDNN 3.1 (2)"}
     study = algorithms_study([timed(), timed(precision="tf32")], [])
@@ -132,7 +132,7 @@ def test_a_recorded_run_shows_what_was_chosen(make: Make) -> None:
     ]
 
 
-def test_without_anything_both_say_what_to_measure() -> None:
+def test_without_input_both_name_the_commands_to_run() -> None:
     for study in (algorithms_study([], []), layerwise_study([], [])):
         assert study.result.frame.is_empty()
         assert "python -m workloads.algorithms" in study.missing[0]

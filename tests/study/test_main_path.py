@@ -150,7 +150,7 @@ def test_timed_algorithms(name: str, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgemm", "transfers"])
-def test_what_a_cpu_cannot_fill_says_so(name: str, alexnets: Path, run: Run) -> None:
+def test_rows_without_cpu_figures_have_a_note(name: str, alexnets: Path, run: Run) -> None:
     result = run("study", name, alexnets, "--published")
     assert result.exit_code == 0, result.stderr
     assert "on a CPU" in result.stdout or "CPU operators" in result.stdout

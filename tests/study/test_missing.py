@@ -1,4 +1,4 @@
-"""What a study says is to be recorded can be typed as it stands."""
+"""The commands in a study's notes on missing runs are valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_the_networks_are_the_workloads() -> None:
     assert set(networks.NETWORKS) == NETWORKS
 
 
-def test_a_workload_is_told_with_its_options() -> None:
+def test_a_workload_is_listed_with_its_options() -> None:
     assert command("JAX", "mlp", "--batch 8", sweep=("processes", (1, 2))) == (
         "traceana record --framework jax --network mlp --sweep processes=1,2 --batch 8 -o FOLDER"
     )

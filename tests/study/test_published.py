@@ -92,7 +92,7 @@ def test_printed_throughput_is_bytes_over_time() -> None:
 
 @pytest.mark.skipif(not STUDIES.is_file(), reason="the notes on the studies are not there")
 def test_no_number_is_of_our_own_making() -> None:
-    told = STUDIES.read_text(encoding="utf-8")
+    reported = STUDIES.read_text(encoding="utf-8")
     for paper in PAPERS:
         text = (resources.files("traceana.study") / "papers" / f"{paper}.toml").read_text("utf-8")
         for exhibit in tomllib.loads(text)["exhibit"]:
@@ -100,4 +100,4 @@ def test_no_number_is_of_our_own_making() -> None:
                 for key in ("time", "bytes", "bytes_per_s", "calls", "count"):
                     if key in row:
                         number = re.escape(str(row[key]).split(" ")[0])
-                        assert re.search(rf"(?<![\d.]){number}(?![\d.])", told), row
+                        assert re.search(rf"(?<![\d.]){number}(?![\d.])", reported), row

@@ -36,7 +36,7 @@ def test_a_network_without_the_first_framework_has_its_own_reference(make: Make)
     assert frame.select("reference", "relative_speed").rows() == [("JAX", 1.0)]
 
 
-def test_other_batches_and_places_are_not_compared(make: Make) -> None:
+def test_other_batches_and_devices_are_not_compared(make: Make) -> None:
     runs = [make(), make(framework="JAX", batch=16), make(framework="JAX", device_kind="GPU")]
     study = ratio_study(runs)
     assert study.result.frame["relative_speed"].to_list() == [1.0, 1.0, 1.0]
@@ -62,7 +62,7 @@ def test_a_run_that_died_has_no_speed(make: Make) -> None:
     assert first_died["relative_speed"].to_list() == [None, None]
 
 
-def test_without_runs_it_says_what_to_record() -> None:
+def test_without_runs_the_error_names_the_command() -> None:
     study = ratio_study([])
     assert study.result.frame.is_empty()
     assert study.result.notes

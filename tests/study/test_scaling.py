@@ -36,7 +36,7 @@ def test_speed_up_over_one_device(make: Make) -> None:
     assert frame["linear_ns"].to_list() == frame["step_ns"].to_list()
 
 
-def test_both_models_are_in_a_section_and_the_better_is_told(make: Make) -> None:
+def test_both_models_are_in_a_section_and_the_better_is_named(make: Make) -> None:
     models = scaling_study(shared(make, (1, 2, 4, 8)), [None] * 4).sections["models"].frame
     better, other = models.sort("fits_better", descending=True).to_dicts()
     assert (better["model"], better["fits_better"]) == ("O(N-1)", True)
@@ -68,7 +68,7 @@ def test_fewer_than_three_numbers_of_devices_get_no_model(make: Make) -> None:
     assert "--sweep processes=1,2,4 --batch 256" in sentence
 
 
-def test_models_that_are_of_no_machine_are_told(make: Make) -> None:
+def test_physically_impossible_models_have_a_note(make: Make) -> None:
     def notes(*times: int) -> str:
         runs = [
             make(folder=str(n), batch=8, devices=n, steps_ns=(time * MS,))
@@ -98,8 +98,8 @@ def test_without_one_device_there_is_no_speed_up(make: Make) -> None:
 
 
 def test_communication_stands_beside_the_parameters(make: Make) -> None:
-    told = Communication(30 * MS, 10 * MS, 0.24, 0.08, reduced_bytes=4000)
-    frame = scaling_study(shared(make, (1, 2)), [told, told]).result.frame
+    reported = Communication(30 * MS, 10 * MS, 0.24, 0.08, reduced_bytes=4000)
+    frame = scaling_study(shared(make, (1, 2)), [reported, reported]).result.frame
     assert frame["communication_share"].to_list() == [None, 0.24]
     assert frame["reduced_bytes"].to_list() == [None, 4000]
     assert frame["parameter_bytes"].to_list() == [4000, 4000]
@@ -124,7 +124,7 @@ def test_means_over_ranks_and_measured_steps() -> None:
     assert communicated(steps.head(1)) is None
 
 
-def test_without_runs_it_says_so() -> None:
+def test_without_runs_there_is_a_note() -> None:
     study = scaling_study([], [])
     assert study.result.frame.is_empty()
     assert study.result.notes == ("no run with a known batch size",)

@@ -99,7 +99,7 @@ def test_transfers_by_direction_and_memory(pair: list[Traced]) -> None:
 
 
 @pytest.mark.parametrize("study", [frameworks_study, epilogues_study, sgemm_study, transfers_study])
-def test_without_runs_each_says_what_to_record(study: object, pair: list[Traced]) -> None:
+def test_without_runs_each_error_names_the_command(study: object, pair: list[Traced]) -> None:
     assert callable(study)
     empty = study([])
     assert empty.result.frame.is_empty()

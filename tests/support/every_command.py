@@ -1,4 +1,4 @@
-"""What every command prints of a trace, the trace opened once.
+"""The output of every command for a trace, which is opened once.
 
 As a program: the digests of that, a line of JSON for each of the files that it is given.
 """
@@ -51,7 +51,7 @@ def opened_once() -> Iterator[None]:
 
 
 def printed(command: str, *files: Path, form: str) -> bytes:
-    """Return what ``command`` prints; an error message where it refuses."""
+    """Return the output of ``command``, or its error message."""
     words = [*command.split(), *map(str, files), "--format", form]
     result = CliRunner().invoke(app, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -65,7 +65,7 @@ def as_json(command: str, file: Path) -> bytes:
 
 
 def digest(text: bytes) -> str:
-    """Return what tells one output from another."""
+    """Return a digest of an output."""
     return hashlib.sha256(text).hexdigest()
 
 

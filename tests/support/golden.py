@@ -1,4 +1,4 @@
-"""Exact-output tests: what is rendered against a file beside the test.
+"""Exact-output tests: rendered text compared with a file beside the test.
 
 ``UPDATE_GOLDEN=1 pytest`` writes the files anew; look at their difference before committing them.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def check(text: str, file: Path) -> None:
-    """Assert that ``text`` is what ``file`` holds."""
+    """Assert that ``text`` equals the content of ``file``."""
     if os.environ.get("UPDATE_GOLDEN"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -33,7 +33,7 @@ class Expected:
 
     @property
     def path(self) -> Path:
-        """Where the trace lies."""
+        """The path of the trace."""
         return TRACES / self.file
 
 

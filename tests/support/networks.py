@@ -1,4 +1,4 @@
-"""Networks that never ran, and what was done to them: the truth about which layer is which."""
+"""Generated networks and their changed versions, with the true matches of layers."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def inserted(before: Changed, seed: int, count: int) -> Changed:
 
 
 def split(before: Changed, seed: int) -> Changed:
-    """Cut a convolution into two of half its width, the first of which stands for it."""
+    """Cut a convolution into two of half its width, the first of which is its match."""
     rng = random.Random(seed)
     layers = list(before.side.layers)
     at = rng.choice([j for j, one in enumerate(layers) if one.type in ("Conv2d", "Conv2D")])

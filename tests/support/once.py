@@ -1,4 +1,4 @@
-"""What all workers of a test run share: made by the first that needs it, awaited by the others."""
+"""Results shared by all workers of a test run: computed by the first, awaited by the others."""
 
 from __future__ import annotations
 

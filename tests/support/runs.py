@@ -42,7 +42,7 @@ def write_run(
     parameters: int | None = None,
     trace: Trace | None = None,
 ) -> Path:
-    """Write the folder of a run; ``died`` is what ended it.
+    """Write the folder of a run; ``died`` is the reason of its end.
 
     ``steps_ns`` are without a profiler. ``trace`` is saved in it as a bundle.
     """

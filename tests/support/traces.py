@@ -31,7 +31,7 @@ class TraceBuilder:
         return self._names[name]
 
     def kernel(self, name: str, start: int, duration: int, **columns: Any) -> int:
-        """Add a kernel on device 0 unless ``columns`` say otherwise."""
+        """Add a kernel, on device 0 by default."""
         return self._activity("kernel", name, start, duration, {"device": 0, **columns})
 
     def operator(self, name: str, start: int, duration: int, **columns: Any) -> int:
@@ -60,7 +60,7 @@ class TraceBuilder:
         return self._add("steps", {**row, **columns})
 
     def layer(self, path: str, type: str | None = None, **columns: Any) -> int:  # noqa: A002
-        """Add a layer, or with ``role`` what is none."""
+        """Add a layer, or with ``role`` a row that is not a layer."""
         position = len(self._rows.get("layers", []))
         row = {"path": path, "type": type, "role": "layer", "position": position}
         return self._add("layers", {**row, **columns})

@@ -1,4 +1,4 @@
-"""What a scenario says is what both formats' readers find, to the nanosecond."""
+"""Both formats' readers find the exact values of a scenario."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Trace]:
     return both(everything(), tmp_path_factory.mktemp("scenario"))
 
 
-def test_both_formats_are_told_by_their_content(traces: list[Trace]) -> None:
+def test_both_formats_are_detected_by_content(traces: list[Trace]) -> None:
     assert [trace.meta.format for trace in traces] == ["nsys", "kineto"]
 
 
 @pytest.mark.parametrize(("table", "columns"), [("activities", ACTIVITY), ("calls", CALL)])
-def test_both_formats_tell_the_same(
+def test_both_formats_have_equal_tables(
     traces: list[Trace], table: str, columns: tuple[str, ...]
 ) -> None:
     by_nsys, by_kineto = (rows(trace, table, columns) for trace in traces)

@@ -1,4 +1,4 @@
-"""A console block is run and compared; what it leaves out stays out."""
+"""A console block is run and compared; omitted lines stay omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of formats is what the fixtures really hold."""
+"""The page of formats equals the content of the fixtures."""
 
 from __future__ import annotations
 

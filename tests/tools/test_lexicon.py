@@ -76,6 +76,6 @@ def test_not_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "ELF" in capsys.readouterr().err
 
 
-def test_cut_off_library() -> None:
+def test_truncated_library() -> None:
     with pytest.raises(NotAnElfError, match="truncated"):
         list(sections(elf(STRINGS)[:70]))

@@ -1,4 +1,4 @@
-"""The integrity ledger adds up and knows its reasons."""
+"""The integrity ledger adds up and has a description of every reason."""
 
 from __future__ import annotations
 

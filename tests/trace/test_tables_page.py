@@ -1,4 +1,4 @@
-"""docs/tables.md is what the schema holds."""
+"""docs/tables.md equals the schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def test_the_page_is_up_to_date() -> None:
     assert text == page(filled_of(text)), "run python -m tools.tables"
 
 
-def test_a_column_without_a_format_is_one_that_the_page_says_nothing_fills() -> None:
+def test_a_column_without_a_format_is_listed_as_unfilled() -> None:
     filled = filled_of(PAGE.read_text(encoding="utf-8"))
     assert set(filled) == {(table, column) for table in TABLES for column in TABLES[table]}
 

@@ -55,7 +55,7 @@ def test_a_trace_is_immutable() -> None:
     assert changed.activities is trace.activities
 
 
-def test_it_says_what_it_is() -> None:
+def test_repr_names_the_trace() -> None:
     b = TraceBuilder(source="<img src=x>.json")
     b.kernel("k", 0, 1_500_000)
     trace = b.build()

@@ -1,4 +1,4 @@
-"""The peak of the host's link: from the data, by the device, and nothing where nothing tells."""
+"""The peak of the host link: from the data, by the device, null where unknown."""
 
 from __future__ import annotations
 

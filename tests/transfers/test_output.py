@@ -73,7 +73,7 @@ def test_every_format_holds_the_same_rows(file: Path, by: By, format_: str) -> N
     assert whole["meta"]["totals"]["exposed_ns"] == 2 * (120 * 1_500 + 63_000 + 30_000)
 
 
-def test_the_units_are_told(file: Path) -> None:
+def test_the_units_are_shown(file: Path) -> None:
     units = json.loads(run(file, "--by", "size", "-f", "json").stdout)["meta"]["units"]
     assert units["size"] == units["bytes"] == units["step_bytes"] == "B"
     assert units["median_bytes_per_s"] == units["peak_bytes_per_s"] == "B/s"
@@ -81,7 +81,7 @@ def test_the_units_are_told(file: Path) -> None:
     assert units["exposed_ns"] == units["step_ns"] == "ns"
 
 
-def test_the_sentence_says_what_the_row_says(file: Path) -> None:
+def test_the_sentence_has_the_values_of_the_row(file: Path) -> None:
     text = " ".join(run(file).stdout.split())
     assert (
         "HtoD: 240 copies of 1.20 kB on average at 800.0 MB/s (2.5 % of the PCIe 4 x16 peak), "
@@ -97,11 +97,11 @@ ROW = {
 }
 
 
-def test_rows_with_nothing_to_say_have_no_sentence() -> None:
+def test_rows_without_a_finding_have_no_sentence() -> None:
     assert copy_notes(pl.DataFrame([ROW])) == []
 
 
-def test_what_fills_the_link_beside_no_kernel_is_said_and_what_takes_no_time_is_not() -> None:
+def test_exposed_copies_have_a_sentence_and_empty_ones_do_not() -> None:
     filling = {**ROW, "exposed_ns": 900_000}
     tiny = {**ROW, "host_memory": "pageable", "small": True, "time_ns": 50}
     assert copy_notes(pl.DataFrame([filling, tiny])) == [

@@ -202,7 +202,7 @@ def test_sizes_are_powers_of_two(each: Both) -> None:
         ]
 
 
-def test_many_small_copies_are_told(each: Both) -> None:
+def test_many_small_copies_are_marked(each: Both) -> None:
     run = Scenario()
     for number in range(100):
         run.copy("HtoD", 1_000, at=0, begins=1_000 * (number + 1), duration=500, memory="pageable")

@@ -1,4 +1,4 @@
-"""Counts, bytes, times and exposed times equal what the files' own rows say.
+"""Counts, bytes, times and exposed times equal those of the files' own rows.
 
 The rows are read here with SQL and ``json``, and the exposed times found by a sweep over the
 sorted edges: nothing of traceana's takes part.

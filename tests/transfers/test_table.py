@@ -1,4 +1,4 @@
-"""What the table of transfers says of traces that do not tell everything."""
+"""The table of transfers for incomplete traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_devices_that_differ_have_no_common_peak() -> None:
         (NAMED, "datasheet unidirectional peak"),
     ],
 )
-def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: str) -> None:
+def test_notes_on_the_link_peak(device: dict[str, str], note: str) -> None:
     builder = TraceBuilder()
     builder.row("devices", device=0, **device)
     builder.copy("HtoD", 0, 10, bytes=100, source_memory="pinned")
@@ -66,7 +66,7 @@ def test_the_notes_say_what_is_known_of_the_link(device: dict[str, str], note: s
     assert [note in one for one in notes].count(True) == 1
 
 
-def test_half_of_the_calls_known_is_told() -> None:
+def test_unknown_calls_have_a_note() -> None:
     builder = TraceBuilder()
     call = builder.row("calls", name="cudaMemcpy", start=0, duration=1)
     builder.copy("HtoD", 0, 10, bytes=1, source_memory="pinned", call=call)

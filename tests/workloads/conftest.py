@@ -1,4 +1,4 @@
-"""``workloads`` is no part of the installed package: it is imported from the repository."""
+"""``workloads`` is not part of the installed package: it is imported from the repository."""
 
 from __future__ import annotations
 

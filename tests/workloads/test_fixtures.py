@@ -1,4 +1,4 @@
-"""The recordings in fixtures/ are what their provenance says, and name no machine."""
+"""The recordings in fixtures/ match their provenance, and do not name a machine."""
 
 from __future__ import annotations
 

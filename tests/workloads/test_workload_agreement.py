@@ -27,7 +27,7 @@ Computed = Callable[[str], Arrays]
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory) -> Computed:
-    """Return what computes all networks in a framework, once, in a process of its own."""
+    """Return a function that computes all networks in a framework, once, in a separate process."""
 
     @cache
     def run(framework: str) -> Arrays:

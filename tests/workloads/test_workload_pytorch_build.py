@@ -1,4 +1,4 @@
-"""The PyTorch builder gives what the description says."""
+"""The PyTorch builder follows the description."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_modules_have_the_names_shapes_and_operations_of_the_layers(name: str) -
     options = RunOptions(network=name, batch=2, **SIZES[name])
     network = options.describe_network()
     shape = (2, network.channels, network.image_size, network.image_size)
-    found, told = describe(build(network), shape), layer_manifest(options)
-    assert found.parameter_count == told.parameter_count == parameter_count(network)
-    assert rows(found) == rows(told)
+    found, reported = describe(build(network), shape), layer_manifest(options)
+    assert found.parameter_count == reported.parameter_count == parameter_count(network)
+    assert rows(found) == rows(reported)
 
 
 def called(model: Any, images: Any) -> Counter[str]:

@@ -103,7 +103,7 @@ def test_without_a_gpu_nothing_is_tried_on_one(
         (["--device", "tpu"], "--device is cuda or cpu, not tpu"),
     ],
 )
-def test_the_gpu_script_refuses_what_it_does_not_know(words: list[str], message: str) -> None:
+def test_the_gpu_script_refuses_unknown_options(words: list[str], message: str) -> None:
     done = run_script(*words)
     assert done.returncode == 2
     assert done.stderr.strip() == f"record_gpu.sh: {message}" or message in done.stderr
@@ -220,7 +220,7 @@ def test_ncu_gets_its_metrics(printed: str, message: str | None, tmp_path: Path)
     assert "--profile-from-start off" in facts["commands"][0]
 
 
-def test_the_reader_knows_every_metric() -> None:
+def test_the_reader_has_every_metric() -> None:
     found = known(METRICS)
     assert {name for names in found.values() for name in names} == set(METRICS)
 

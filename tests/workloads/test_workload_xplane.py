@@ -32,7 +32,7 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Recorded:
-    """Return what opens the run of a network in a framework."""
+    """Return a function that opens the run of a network in a framework."""
 
     def opened(framework: str, network: str) -> Trace:
         sweep: Path = request.getfixturevalue({"alexnet": "alexnets"}.get(network, "grouped"))

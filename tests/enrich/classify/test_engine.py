@@ -1,4 +1,4 @@
-"""What classify_names promises whatever the names are."""
+"""Properties of classify_names for any names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_explain_names_rule_reason_and_rivals() -> None:
     assert found.columns["algorithm"] == "winograd_nonfused"
 
 
-def test_explain_what_is_not_known() -> None:
+def test_explain_unknown_names() -> None:
     found = explain("PdV_kernel(int)")
     assert (found.rule, found.columns["category"]) == ("generic.unrecognised", "other")
     assert found.reason

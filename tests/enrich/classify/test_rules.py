@@ -1,4 +1,4 @@
-"""The examples that stand with the rules, and the reviewed and labelled lists."""
+"""The examples of the rules, and the reviewed and labelled lists."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_labelled_list() -> None:
 
 
 def check(compared: pl.DataFrame) -> None:
-    """What is promised of every labelled list, in all and within its larger categories."""
+    """Check the accuracy of a labelled list, in all and within its larger categories."""
     assert right(compared["category"]) >= 0.985
     assert right(compared["family"]) >= 0.99
     assert right(compared["direction"]) >= 0.98

@@ -192,7 +192,7 @@ def test_both_gradients_of_one_operator_are_two_episodes() -> None:
     assert column(frame, "episode_algorithm") == ["implicit_gemm"] * 4 + ["algo_0"] * 4
 
 
-def test_products_of_both_gradients_are_told_by_their_order() -> None:
+def test_products_of_both_gradients_are_separated_by_their_order() -> None:
     run = Run()
     op = run.op("aten::convolution_backward", direction="backward")
     run.launch("volta_sgemm_64x64_nt", "volta_sgemm_64x64_tn", REDUCE_WGRAD, op=op)
@@ -205,7 +205,7 @@ def test_products_of_both_gradients_are_told_by_their_order() -> None:
 @pytest.mark.parametrize(
     ("mask", "direction"), [("[True, False, True]", "dgrad"), ("[False, True, False]", "wgrad")]
 )
-def test_the_mask_of_outputs_tells_the_gradient(mask: str, direction: str) -> None:
+def test_the_output_mask_determines_the_gradient(mask: str, direction: str) -> None:
     run = Run()
     inputs = f'["", "", "", "[0]", "{mask}"]'
     op = run.op("aten::convolution_backward", direction="backward", inputs=inputs)
@@ -221,7 +221,7 @@ def test_one_product_that_could_be_either_gradient_stays_open() -> None:
     assert column(run.refined(), "direction") == [None]
 
 
-def test_transposes_that_do_not_tell_their_way() -> None:
+def test_transposes_of_ambiguous_direction() -> None:
     run = Run()
     op = run.op("aten::convolution_backward", direction="backward")
     bwd = "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_ws1x1_wr2x2"
@@ -246,7 +246,7 @@ def test_helpers_take_the_algorithm_of_what_they_help() -> None:
     assert column(frame, "direction")[:4] == ["dgrad", "dgrad", "fprop", "fprop"]
 
 
-def test_trials_of_algorithms_are_told_apart() -> None:
+def test_algorithm_trials_are_detected() -> None:
     run = Run()
     op = run.op("aten::cudnn_convolution")
     run.launch(OFFSETS, SCUDNN, R2C, CGEMM, C2R, IM2COL, SGEMM, OFFSETS, SCUDNN, op=op)
@@ -306,7 +306,7 @@ FLASH = "_attention_kernel_of_nobody"
         (ADD, '["c10::Half"]', None),
     ],
 )
-def test_the_operators_types_tell_a_precision_that_the_name_does_not(
+def test_operator_types_give_a_precision_missing_in_the_name(
     kernel: str, types: str | None, precision: str | None
 ) -> None:
     run = Run()
@@ -388,7 +388,7 @@ def test_clamps(names: tuple[str, ...], expected: tuple[str, str]) -> None:
     assert (frame["category"][0], frame["function"][0]) == expected
 
 
-def test_a_clamp_without_operator_stays_what_its_name_says() -> None:
+def test_a_clamp_without_operator_keeps_the_class_of_its_name() -> None:
     run = Run()
     run.launch(CLAMP)
     assert column(run.refined(), "class") == [None]

@@ -42,7 +42,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
 
 @pytest.fixture(scope="module")
 def kernels(trace: Trace) -> pl.DataFrame:
-    """Return the kernels with their classes, and ``operator``, the name of what launched them."""
+    """Return the kernels with their classes, and the launching ``operator``."""
     rows = trace.activities.filter(pl.col("kind") == "kernel").select(
         "name_id", "class", "duration", "op", "episode", "scope"
     )
@@ -75,7 +75,7 @@ def test_what_a_convolution_operator_launches_belongs_to_a_convolution(
     assert launched.filter(pl.col("category").is_in(["gemm", "other"])).is_empty()
 
 
-def test_convolutions_have_a_direction_where_an_operator_is_known(kernels: pl.DataFrame) -> None:
+def test_convolutions_of_operators_have_a_direction(kernels: pl.DataFrame) -> None:
     known = kernels.filter((pl.col("category") == "conv") & pl.col("operator").is_not_null())
     assert known.filter(~pl.col("direction").fill_null("").is_in(DIRECTIONS)).is_empty()
 
@@ -93,10 +93,12 @@ def test_an_episode_is_of_one_operator_one_algorithm(trace: Trace, kernels: pl.D
     used = trace.activities.filter(pl.col("episode").is_not_null())
     assert set(used["episode"]) == set(episodes["episode"])
     assert episodes["algorithm"].null_count() == 0
-    told = kernels.join(episodes, on="episode", how="inner", suffix="_of_episode").filter(
+    reported = kernels.join(episodes, on="episode", how="inner", suffix="_of_episode").filter(
         pl.col("category") == "conv"
     )
-    assert (told["direction"].fill_null("") == told["direction_of_episode"].fill_null("")).all()
+    assert (
+        reported["direction"].fill_null("") == reported["direction_of_episode"].fill_null("")
+    ).all()
 
 
 def test_no_time_is_lost_or_made(trace: Trace, kernels: pl.DataFrame) -> None:

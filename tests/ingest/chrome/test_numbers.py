@@ -50,7 +50,7 @@ def test_odd_spellings(text: str, nanoseconds: int | None) -> None:
     assert parse(pl.Series([text])).to_list() == [nanoseconds]
 
 
-def test_absent_values_keep_their_places() -> None:
+def test_absent_values_keep_their_rows() -> None:
     raws = [Raw(b"1.5"), Raw(b""), Raw(b"2"), Raw(b"")]
     assert to_nanoseconds(raws).to_list() == [1500, None, 2000, None]
     assert to_nanoseconds([Raw(b"")]).to_list() == [None]

@@ -37,5 +37,5 @@ def test_valid_json_keeps_its_value(value: object, ascii_only: bool) -> None:
         (b'{"a": "q\\"NaN\\"q", "b": NaN}', {"a": 'q"NaN"q', "b": None}),
     ],
 )
-def test_seen_in_the_wild(broken: bytes, value: object) -> None:
+def test_recorded_malformations(broken: bytes, value: object) -> None:
     assert json.loads(repair(broken)) == value

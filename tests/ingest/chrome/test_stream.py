@@ -1,4 +1,4 @@
-"""The same events are read, whatever the layout of the file and its blocks."""
+"""The same events are read from any layout of the file and any blocks."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ FILE = Path(__file__).parents[4] / "shared" / "traces" / "kineto" / "alexnet_for
 def test_waits_name_the_stream_and_the_call_that_recorded_the_event() -> None:
     with gzip.open(FILE) as file:
         events = json.load(file)["traceEvents"]
-    told = [event["args"] for event in events if "wait_on_stream" in event.get("args", {})]
+    reported = [event["args"] for event in events if "wait_on_stream" in event.get("args", {})]
     trace = traceana.open(FILE)
     waits = trace.activities.filter(pl.col("event_stream").is_not_null())
-    assert len(told) == 20
+    assert len(reported) == 20
     assert sorted(waits.select("stream", "event_stream", "event_correlation").rows()) == sorted(
         (args["stream"], args["wait_on_stream"], args["wait_on_cuda_event_record_corr_id"])
-        for args in told
+        for args in reported
     )
     # What recorded the events is among the calls.
     calls = trace.calls.rename({"correlation": "event_correlation"})

@@ -30,7 +30,7 @@ Write = Callable[[Path, dict[str, str], list[tuple[str, dict[str, str]]]], Path]
 
 
 @pytest.mark.parametrize("write", [raw, details])
-def test_both_pages_tell_the_same(tmp_path: Path, write: Write) -> None:
+def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
     assert detect(path) is Format.NCU_CSV
     trace = read(path)
@@ -82,7 +82,7 @@ def test_metrics_that_no_column_is_for_are_named(tmp_path: Path) -> None:
     assert trace.meta.properties == {"metrics_not_read": [rate]}
 
 
-def test_a_known_metric_in_a_unit_of_something_else_is_not_read(tmp_path: Path) -> None:
+def test_a_metric_in_a_wrong_unit_is_not_read(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.csv", {TIME: "furlong"}, [("k", {TIME: "5"})])
     trace = read(path)
     assert trace.counters["duration"].to_list() == [None]
@@ -183,8 +183,8 @@ def test_tables_without_sizes_or_device_as_old_versions_print_them(tmp_path: Pat
     path = tmp_path / "a.csv"
     path.write_text(line([*head, *names]) + line(cells))
     row = read(path).counters.row(0, named=True)
-    told = {key: value for key, value in row.items() if value is not None}
-    assert told == {
+    reported = {key: value for key, value in row.items() if value is not None}
+    assert reported == {
         "launch": 3,
         "name": "k",
         "process": 7,

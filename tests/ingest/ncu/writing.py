@@ -1,4 +1,4 @@
-"""Writes tables as ``ncu --csv`` prints them; no recording of a real one is at hand."""
+"""Writes tables as ``ncu --csv`` prints them; no recorded table is available."""
 
 from __future__ import annotations
 

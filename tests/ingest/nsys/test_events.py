@@ -60,11 +60,11 @@ def test_a_record_without_a_stream(tmp_path: Path) -> None:
     assert waits(tmp_path, [wait(50, 14, 3)], [record(11, NO_EVENT, 3)]) == [(None, None)]
 
 
-def test_without_records_nothing_is_known(tmp_path: Path) -> None:
+def test_without_records_events_are_null(tmp_path: Path) -> None:
     assert waits(tmp_path, [wait(50, 14, 3)], []) == [(None, None)]
 
 
-def test_a_wait_without_a_correlation_is_for_no_known_record(tmp_path: Path) -> None:
+def test_a_wait_without_a_correlation_has_no_record(tmp_path: Path) -> None:
     syncs = [wait(50, 0, 3)]
     assert waits(tmp_path, syncs, [record(11, 8, 3)]) == [(None, None)]
 

@@ -80,7 +80,7 @@ def test_kinds_of_events_with_and_without_the_enumeration(tmp_path: Path, enumer
         (None, 999, None),
     ],
 )
-def test_text_is_in_place_or_registered(
+def test_text_is_inline_or_registered(
     tmp_path: Path, text: str | None, text_id: int | None, read: str | None
 ) -> None:
     trace = ranges(tmp_path, [nvtx(1, 2, text=text, textId=text_id)])

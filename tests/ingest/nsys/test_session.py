@@ -157,18 +157,18 @@ def test_a_gpu_of_the_first_exports_is_described(tmp_path: Path) -> None:
 def test_a_device_is_the_gpu_that_cuda_calls_so(tmp_path: Path) -> None:
     gpus: list[Row] = [{**GPU, "id": i, "cuDevice": 1 - i, "name": f"gpu{i}"} for i in (0, 1)]
     assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).devices["name"].to_list() == ["gpu1"]
-    told: list[Row] = [{"gpuId": 0, "cudaId": 0, "pid": 7}]
+    reported: list[Row] = [{"gpuId": 0, "cudaId": 0, "pid": 7}]
     (tmp_path / "a.sqlite").unlink()
-    trace = with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=told)
+    trace = with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=reported)
     assert trace.devices["name"].to_list() == ["gpu0"]
 
 
 def test_processes_that_each_see_one_gpu_and_call_it_0(tmp_path: Path) -> None:
     gpus: list[Row] = [{**GPU, "id": i, "cuDevice": i, "name": f"gpu{i}"} for i in (0, 1, 2)]
-    told: list[Row] = [{"gpuId": i + 1, "cudaId": 0, "pid": 7 + i} for i in (0, 1)]
+    reported: list[Row] = [{"gpuId": i + 1, "cudaId": 0, "pid": 7 + i} for i in (0, 1)]
     kernels = [kernel(1_000, 1_900), kernel(1_000, 1_900, globalPid=gid(8))]
     tables: Tables = {**WORK, KERNEL: kernels, "TARGET_INFO_GPU": gpus}
-    trace = trace_of(export(tmp_path / "a.sqlite", {**tables, "TARGET_INFO_CUDA_DEVICE": told}))
+    trace = trace_of(export(tmp_path / "a.sqlite", {**tables, "TARGET_INFO_CUDA_DEVICE": reported}))
     assert trace.activities["device"].to_list() == [1, 2]
     assert trace.devices.select("device", "name").rows() == [(1, "gpu1"), (2, "gpu2")]
 

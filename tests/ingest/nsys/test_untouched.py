@@ -1,4 +1,4 @@
-"""A trace is never written, whatever its name, and nothing heavy is imported to read another."""
+"""A trace is never written, and reading imports only its own reader."""
 
 from __future__ import annotations
 

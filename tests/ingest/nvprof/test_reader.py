@@ -67,8 +67,8 @@ def test_kernels_are_in_two_tables_and_their_children_in_a_third(tmp_path: Path)
 def test_all_columns_of_a_kernel(tmp_path: Path) -> None:
     trace = read(tmp_path, {KERNEL: [kernel(10, 14)], RUNTIME: [call(1, 2)]})
     row = trace.activities.row(0, named=True)
-    told: dict[str, Any] = {key: value for key, value in row.items() if value is not None}
-    assert told == {
+    reported: dict[str, Any] = {key: value for key, value in row.items() if value is not None}
+    assert reported == {
         "name_id": 0,
         "kind": "kernel",
         "start": 9,

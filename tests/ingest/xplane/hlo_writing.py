@@ -24,7 +24,7 @@ def tuple_of(*shapes: bytes) -> bytes:
 
 @dataclass
 class Made:
-    """An instruction; ``more`` are fields as they are to stand."""
+    """An instruction; ``more`` are encoded fields."""
 
     key: int
     name: str

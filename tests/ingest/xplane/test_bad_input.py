@@ -48,13 +48,13 @@ CUT = (SPACE[:-20], gzip.compress(SPACE)[:-12])
     ],
     ids=["empty", "GraphDef", "noise", "other field", "cut", "gzip cut"],
 )
-@pytest.mark.parametrize("verb", ["info", "report"])
+@pytest.mark.parametrize("command", ["info", "report"])
 def test_errors_are_one_line_and_a_code(
-    tmp_path: Path, verb: str, content: bytes, code: ExitCode
+    tmp_path: Path, command: str, content: bytes, code: ExitCode
 ) -> None:
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(content)
-    shown = CliRunner().invoke(app, [verb, str(path)])
+    shown = CliRunner().invoke(app, [command, str(path)])
     assert shown.exit_code == code
     (line,) = shown.stderr.splitlines()
     assert line.startswith("traceana: ")

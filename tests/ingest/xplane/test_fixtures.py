@@ -49,7 +49,7 @@ def test_xplane_and_trace_json_of_one_run_agree(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_both_files_of_a_run_tell_the_same_work(framework: str) -> None:
+def test_both_files_of_a_run_have_equal_work(framework: str) -> None:
     one, other = (
         worked(traceana.open(FOLDER / f"alexnet-cpu-{framework}.{ending}"))
         for ending in ("xplane.pb", "trace.json.gz")
@@ -59,7 +59,7 @@ def test_both_files_of_a_run_tell_the_same_work(framework: str) -> None:
 
 
 def worked(trace: Trace) -> pl.DataFrame:
-    """Return what ran, when and for how long: what every file of a run has to agree on."""
+    """Return names, starts and durations of the work, equal in every file of a run."""
     names = trace.names["name"].gather(trace.activities["name_id"]).alias("name")
     rows = trace.activities.select("kind", "device", "start", "duration").with_columns(names)
     return rows.sort("start", "duration", "name")

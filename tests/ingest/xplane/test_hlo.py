@@ -140,8 +140,8 @@ def test_programs_of_one_name_are_distinct_and_only_those_that_ran_are_kept(
         tmp_path / "x.pb", plane, jit_f_5=program(5), jit_f_7=program(7), jit_h_9=program(9)
     )
     trace = trace_of(path)
-    told = trace.instructions.select("program", "program_id", "output_shape").rows()
-    assert told == [("jit_f", 7, "[7]"), ("jit_f", 5, "[5]")]
+    reported = trace.instructions.select("program", "program_id", "output_shape").rows()
+    assert reported == [("jit_f", 7, "[7]"), ("jit_f", 5, "[5]")]
     assert trace.activities["instruction"].to_list() == [0, 1, None]
 
 
@@ -232,8 +232,8 @@ def test_shapes_that_would_fill_the_memory_are_left_out(tmp_path: Path) -> None:
     trace = trace_of(write_programs(tmp_path / "x.pb", ran(("j", 1, "i0")), j_1=program))
     table = trace.instructions
     assert table.height == 101
-    told = table["input_shapes"].str.len_bytes().fill_null(0).sum()
-    assert 0 < told < 64 * len(program)
+    reported = table["input_shapes"].str.len_bytes().fill_null(0).sum()
+    assert 0 < reported < 64 * len(program)
     assert table["input_shapes"].null_count() > 0
 
 

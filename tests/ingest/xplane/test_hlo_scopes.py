@@ -83,8 +83,8 @@ def test_almost_all_of_a_training_step_is_on_a_layer() -> None:
         trace.layers["role"].gather(trace.activities["layer"]).cast(pl.String).alias("role"),
         trace.layers["path"].gather(trace.activities["layer"]).alias("path"),
     )
-    told = pl.col("role").is_in(["layer", "optimizer"]).fill_null(False)
-    assert time(placed.filter(told)) > 0.999 * time(placed)
+    reported = pl.col("role").is_in(["layer", "optimizer"]).fill_null(False)
+    assert time(placed.filter(reported)) > 0.999 * time(placed)
     # The gradient of the weight takes about as long as the forward convolution.
     first = placed.filter(pl.col("path") == "alexnet.conv1")
     assert time(first.filter(pl.col("direction") == "backward")) > 0.4 * time(first)

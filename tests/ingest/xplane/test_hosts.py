@@ -49,7 +49,7 @@ def test_the_hosts_of_a_run_are_ranks_on_one_clock(logdir: Path, named: Path) ->
     assert trace.meta.epoch_ns == single.meta.epoch_ns
 
 
-def test_a_verb_takes_one_of_the_hosts(logdir: Path) -> None:
+def test_a_command_reads_one_of_the_hosts(logdir: Path) -> None:
     runner = CliRunner()
     shown = runner.invoke(app, ["info", str(logdir)])
     assert shown.exit_code == ExitCode.OK

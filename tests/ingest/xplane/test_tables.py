@@ -155,9 +155,9 @@ def test_an_xla_kernel_s_scope_is_that_of_its_instruction(tmp_path: Path) -> Non
     from tests.ingest.xplane.writing import message
 
     def instruction(name: str, scope: str, key: int, *called: int) -> bytes:
-        told = message(7, message(2, scope)) if scope else b""
+        reported = message(7, message(2, scope)) if scope else b""
         calls = b"".join(number(38, each) for each in called)
-        return message(2, message(1, name) + told + number(35, key) + calls)
+        return message(2, message(1, name) + reported + number(35, key) + calls)
 
     inner = message(3, instruction("root", "jit(f)/relu1/max", 8) + number(5, 2) + number(6, 8))
     entry = message(

@@ -48,7 +48,7 @@ class PlaneWriter:
     stat_names: dict[str, int] = field(default_factory=dict)
 
     def stat(self, name: str, value: Stat, tag: int, *, reference: bool = False) -> bytes:
-        """Encode a stat as field ``tag`` of whatever has it."""
+        """Encode a stat as field ``tag`` of its message."""
         content = number(1, self.stat_names.setdefault(name, len(self.stat_names) + 1))
         if reference:
             text = str(value)
@@ -64,7 +64,7 @@ class PlaneWriter:
     def event(
         self, name: str, offset_ps: int, duration_ps: int, *more: bytes, **stats: Stat
     ) -> bytes:
-        """Encode an event; ``more`` are fields as they are to stand."""
+        """Encode an event; ``more`` are encoded fields."""
         content = number(1, self.events.setdefault(name, len(self.events) + 1))
         content += number(2, offset_ps) if offset_ps else b""
         content += number(3, duration_ps) if duration_ps else b""

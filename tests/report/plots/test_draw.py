@@ -1,4 +1,4 @@
-"""Pictures: whole files, what is drawn is what is given, no text breaks them."""
+"""Pictures: complete files with the given values, for any text."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_series_looks_the_same_in_every_panel() -> None:
     assert first.lines[0].get_marker() != first.lines[1].get_marker()
 
 
-def test_a_failure_is_a_cross_at_its_place_with_its_reason_and_no_point() -> None:
+def test_a_failure_is_a_cross_with_its_reason_and_no_point() -> None:
     line = Line("A", [1, 2], [1.0, 2.0], failures=[Failure(4, "out of memory"), Failure(8, "died")])
     axes = made(lines([line])).axes[0]
     (crosses,) = axes.collections
@@ -130,11 +130,11 @@ def test_no_text_breaks_a_picture(hostile: str, format_: str) -> None:
         assert content.startswith(b"\x89PNG")
         return
     assert b"\x1b" not in content
-    told = texts(content)
+    reported = texts(content)
     if hostile == "$x$":
-        assert "$x$" in told
+        assert "$x$" in reported
     if hostile == "_hidden":
-        assert " _hidden" in told or "_hidden" in {text.strip() for text in told}
+        assert " _hidden" in reported or "_hidden" in {text.strip() for text in reported}
 
 
 def test_the_same_figures_give_the_same_file() -> None:
@@ -153,7 +153,7 @@ def test_settings_of_the_user_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert mpl.rcParams["font.size"] == 40
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:

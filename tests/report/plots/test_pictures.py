@@ -1,4 +1,4 @@
-"""What is drawn of each study is what its frame holds."""
+"""The picture of each study has the values of its frame."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_scaling(make: Make) -> None:
         make(folder=str(n), batch=64, devices=n, steps_ns=(80 * MS // n + 10 * MS * (n - 1),))
         for n in (1, 2, 4)
     ]
-    told = Communication(10 * MS, 5 * MS, 0.2, 0.1, None)
-    speed, share = drawn(scaling_study(runs, [None, told, told])).panels
+    reported = Communication(10 * MS, 5 * MS, 0.2, 0.1, None)
+    speed, share = drawn(scaling_study(runs, [None, reported, reported])).panels
     lines = {line.label: dict(zip(line.x, line.y, strict=True)) for line in speed.lines}
     assert lines["batch 64"] == pytest.approx({1: 1.0, 2: 80 / 50, 4: 80 / 50})
     assert lines["model O(N-1)"] == pytest.approx(lines["batch 64"])
@@ -112,7 +112,7 @@ def test_both_passes_are_drawn_to_one_scale(make: Make) -> None:
     assert picture.one_scale
 
 
-def test_more_layers_than_can_be_read_are_cut_and_that_is_told(make: Make) -> None:
+def test_too_many_layers_are_cut_with_a_note(make: Make) -> None:
     study = frameworks_study(pair(make)[:1])
     row = study.result.frame.filter(pl.col("layer") == "features.0")
     many = [
@@ -165,7 +165,7 @@ def test_algorithms() -> None:
     assert time.title == "forward"
 
 
-def test_algorithms_of_traces_that_tell_no_batch(make: Make) -> None:
+def test_algorithms_of_traces_without_batch(make: Make) -> None:
     forward, backward = drawn(algorithms_study([], [Traced(make(batch=None), cnn_steps())])).panels
     assert bars_of(forward) == {
         ("PyTorch", "Winograd"): 0.6,

@@ -1,4 +1,4 @@
-"""What a scenario holds: the records that a profiler would have written. Times are nanoseconds."""
+"""The records of a scenario, as a profiler would write them. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Event:
 class Sync(Span):
     """CUPTI's record of a synchronization.
 
-    It lies within its call, also that of a stream's wait for an event: how long the stream waited
-    is in no record.
+    It is within its call, also that of a stream's wait for an event: the length of the stream's
+    wait is not recorded.
     """
 
     waiting: Waiting

@@ -208,7 +208,7 @@ class Scenario:
         device: int = 0,
         thread: int = THREAD,
     ) -> Event:
-        """Record an event, which the stream reaches when it has ``completed`` what is before."""
+        """Record an event, which the stream reaches when earlier work has ``completed``."""
         made = self.call("cudaEventRecord", at, at + call, thread=thread)
         event = Event(len(self.events) + 1, device, stream, made.correlation, completed)
         self.events.append(event)
@@ -217,7 +217,7 @@ class Scenario:
     def wait_event(
         self, event: Event, stream: int, *, at: int, call: int = CALL, thread: int = THREAD
     ) -> Sync:
-        """Let ``stream`` wait for ``event``: what is asked of it later begins after the event."""
+        """Let ``stream`` wait for ``event``: later work on it begins after the event."""
         return self.sync(
             at,
             at + call,
@@ -237,7 +237,7 @@ class Scenario:
         return self.call("cudaFree", at, until, thread=thread)
 
     def range(self, text: str, at: int, until: int, *, thread: int = THREAD) -> Range:
-        """Annotate what a thread is at."""
+        """Add a range on a thread."""
         found = Range(at, until, text, thread)
         self.ranges.append(found)
         return found

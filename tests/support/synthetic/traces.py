@@ -22,5 +22,5 @@ def kineto(scenario: Scenario, folder: Path) -> Trace:
 
 
 def both(scenario: Scenario, folder: Path) -> list[Trace]:
-    """Return ``scenario`` by both profilers: what is known of it must be the same."""
+    """Return ``scenario`` in both profilers' formats, with equal results."""
     return [nsys(scenario, folder), kineto(scenario, folder)]

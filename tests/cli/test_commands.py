@@ -1,4 +1,4 @@
-"""What each verb prints, and where."""
+"""The output of each command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traceana import __version__
 from traceana.errors import ExitCode
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
-TABLE_VERBS = [
+TABLE_COMMANDS = [
     *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),
 ]
 
@@ -25,10 +25,10 @@ def rows(result: Result) -> list[dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("verb", TABLE_VERBS)
+@pytest.mark.parametrize("name", TABLE_COMMANDS)
 @pytest.mark.parametrize("format_", ["table", "csv", "tsv", "json", "md"])
-def test_every_verb_prints_every_format(run: Run, bundle: Path, verb: str, format_: str) -> None:
-    result = run(verb, bundle, "--format", format_)
+def test_every_command_prints_every_format(run: Run, bundle: Path, name: str, format_: str) -> None:
+    result = run(name, bundle, "--format", format_)
     assert result.exit_code == 0
     assert result.stdout.endswith("\n")
     assert result.stderr == ""
@@ -94,7 +94,7 @@ def test_classify_reads_mangled_names_and_gives_them_back_as_given(run: Run) -> 
     assert found[1]["category"] == "conv"
 
 
-def test_classify_of_nothing_says_so(run: Run) -> None:
+def test_classify_without_names_has_a_note(run: Run) -> None:
     result = run("classify", "-", input="")
     assert result.exit_code == 0
     assert result.stdout == "no names given\n"
@@ -115,7 +115,7 @@ def test_a_saved_bundle_is_opened_again(run: Run, bundle: Path, tmp_path: Path) 
     assert run("save", bundle, "-o", copy, "--force").exit_code == 0
 
 
-def test_a_truncated_trace_is_shown_and_told(run: Run, damaged: Path) -> None:
+def test_a_truncated_trace_is_shown_with_a_note(run: Run, damaged: Path) -> None:
     result = run("report", damaged)
     assert result.exit_code == ExitCode.DAMAGED_INPUT
     assert "Truncated file: 60.0 % of 1.00 kB read" in result.stdout

@@ -98,8 +98,8 @@ def test_markdown_to_the_letter(run: Run, three: list[Path]) -> None:
 
 
 def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> None:
-    told = json.loads(run(*three, "--by", "gemm", "--format", "json").stdout)
-    meta, rows = told["meta"], told["rows"]
+    reported = json.loads(run(*three, "--by", "gemm", "--format", "json").stdout)
+    meta, rows = reported["meta"], reported["rows"]
     assert (meta["command"], meta["by"], meta["ratio_of"]) == ("compare", "gemm", "step_ns")
     assert [one["run"] for one in meta["runs"]] == ["before", "after", "renamed"]
     assert {"file", "framework", "devices", "libraries", "steps", "batch"} <= set(meta["runs"][0])
@@ -113,8 +113,8 @@ def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> Non
 def test_every_key_of_the_json_is_documented(run: Run, three: list[Path], by: str) -> None:
     page = (DOCS / "json.md").read_text(encoding="utf-8")
     section = page.split("\n### compare\n")[1].split("\n### ")[0]
-    told = json.loads(run(*three, "--by", by, "--format", "json").stdout)
-    for key in (*told["rows"][0], "by", "runs", "ratio_of"):
+    reported = json.loads(run(*three, "--by", by, "--format", "json").stdout)
+    for key in (*reported["rows"][0], "by", "runs", "ratio_of"):
         assert f"`{key}`" in section, f"{key} of --by {by} is not in docs/json.md"
 
 
@@ -145,9 +145,9 @@ def test_limit_counts_items_and_sort_takes_a_column(run: Run, three: list[Path])
 
 
 def test_steps_are_chosen_in_all_runs(run: Run, three: list[Path]) -> None:
-    told = json.loads(run(*three, "--step", "2-3", "--format", "json").stdout)
-    assert [one["selected_steps"] for one in told["meta"]["runs"]] == [[2, 3]] * 3
-    assert [row["steps"] for row in told["rows"]] == [2, 2, 2]
+    reported = json.loads(run(*three, "--step", "2-3", "--format", "json").stdout)
+    assert [one["selected_steps"] for one in reported["meta"]["runs"]] == [[2, 3]] * 3
+    assert [row["steps"] for row in reported["rows"]] == [2, 2, 2]
 
 
 def test_names_cannot_steer_the_terminal_or_the_markup(run: Run, runs: dict[str, Path]) -> None:
@@ -156,18 +156,16 @@ def test_names_cannot_steer_the_terminal_or_the_markup(run: Run, runs: dict[str,
         assert "\x1b" not in run(runs["hostile"], runs["before"], *words).stdout
 
 
-def test_recorded_runs_are_called_after_their_folders_and_tell_their_batch(
-    run: Run, tmp_path: Path
-) -> None:
+def test_recorded_runs_are_labelled_by_folder_and_have_a_batch(run: Run, tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path / f"batch={batch}", batch=batch, trace=training(seed=batch))
         for batch in (4, 8)
     ]
-    told = json.loads(run(*folders, "--format", "json").stdout)
-    for row, batch in zip(told["rows"], (4, 8), strict=True):
+    reported = json.loads(run(*folders, "--format", "json").stdout)
+    for row, batch in zip(reported["rows"], (4, 8), strict=True):
         assert (row["run"], row["batch"]) == (f"batch={batch}", batch)
         assert row["image_ns"] == row["wall_ns"] // batch
-    assert "batch sizes differ: times are per step, not per image" in told["meta"]["notes"]
+    assert "batch sizes differ: times are per step, not per image" in reported["meta"]["notes"]
     assert traceana.compare(folders).summary["batch"].to_list() == [4, 8]
 
 
@@ -183,28 +181,26 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
     result = run(sweep, "--format", "json")
     assert result.exit_code == ExitCode.OK
-    told = json.loads(result.stdout)
-    assert [row["run"] for row in told["rows"]] == ["batch=4", "batch=8"]
-    assert [row["batch"] for row in told["rows"]] == [4, 8]
+    reported = json.loads(result.stdout)
+    assert [row["run"] for row in reported["rows"]] == ["batch=4", "batch=8"]
+    assert [row["batch"] for row in reported["rows"]] == [4, 8]
     assert "skipped" in result.stderr
     assert "run 16: out of memory" in result.stderr
     assert traceana.compare(sweep).summary["run"].to_list() == ["batch=4", "batch=8"]
 
 
-def test_a_sweep_beside_another_run_is_called_after_folders(
+def test_a_sweep_beside_another_run_is_labelled_by_folders(
     run: Run, sweep: Path, runs: dict[str, Path]
 ) -> None:
-    told = json.loads(run(runs["before"], sweep, "--format", "json").stdout)
-    assert [row["run"] for row in told["rows"]] == ["before", "run 4", "run 8"]
+    reported = json.loads(run(runs["before"], sweep, "--format", "json").stdout)
+    assert [row["run"] for row in reported["rows"]] == ["before", "run 4", "run 8"]
 
 
-def test_runs_of_two_folders_that_differ_in_nothing_are_called_after_them(
-    run: Run, tmp_path: Path
-) -> None:
+def test_equal_runs_of_two_folders_are_labelled_by_folder(run: Run, tmp_path: Path) -> None:
     for name in ("old", "new"):
         write_run(tmp_path / name / "run", trace=training(steps=4))
-    told = json.loads(run(tmp_path / "old", tmp_path / "new", "--format", "json").stdout)
-    assert [row["run"] for row in told["rows"]] == ["old", "new"]
+    reported = json.loads(run(tmp_path / "old", tmp_path / "new", "--format", "json").stdout)
+    assert [row["run"] for row in reported["rows"]] == ["old", "new"]
 
 
 def test_a_folder_of_one_run_is_too_few(run: Run, tmp_path: Path) -> None:
@@ -214,8 +210,8 @@ def test_a_folder_of_one_run_is_too_few(run: Run, tmp_path: Path) -> None:
     assert "needs two or more runs" in result.stderr
 
 
-def layer_pairs(told: dict[str, list[dict[str, object]]], first: str, other: str) -> object:
-    rows = [row for row in told["rows"] if row["role"] == "layer"]
+def layer_pairs(reported: dict[str, list[dict[str, object]]], first: str, other: str) -> object:
+    rows = [row for row in reported["rows"] if row["role"] == "layer"]
     items = {row["item"]: row["path"] for row in rows if row["run"] == first}
     return {
         items[row["item"]]: row["path"]
@@ -233,15 +229,15 @@ def test_pairs_of_layers_can_be_forced(
     two = (runs["before"], runs["renamed"])
     plain = layer_pairs(json.loads(run(*two, *words).stdout), "before", "renamed")
     assert plain["conv1"] == "net/conv1"  # type: ignore[index]
-    told = json.loads(run(*two, *words, "--map", forced).stdout)
-    assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
+    reported = json.loads(run(*two, *words, "--map", forced).stdout)
+    assert layer_pairs(reported, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
     unknown = run(*three, *words, "--map", forced)
     assert unknown.exit_code == ExitCode.INVALID_FILE
     assert "no layer 'net/conv1' with work in after" in unknown.stderr
     none = tmp_path / "none.csv"
     none.write_text("a,b\n")
-    told = json.loads(run(*three, *words, "--map", none, "--map", forced).stdout)
-    assert layer_pairs(told, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
+    reported = json.loads(run(*three, *words, "--map", none, "--map", forced).stdout)
+    assert layer_pairs(reported, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
     assert run(*two, "--map", forced).exit_code == ExitCode.USAGE
 
 
@@ -261,7 +257,9 @@ def test_one_run_is_too_few(run: Run, runs: dict[str, Path]) -> None:
     assert run().exit_code == ExitCode.USAGE
 
 
-def test_a_run_that_is_none_is_named(run: Run, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_missing_run_is_named_in_the_error(
+    run: Run, runs: dict[str, Path], tmp_path: Path
+) -> None:
     missing = run(runs["before"], tmp_path / "nothing.json")
     assert missing.exit_code == ExitCode.NOT_FOUND
     assert "nothing.json" in missing.stderr
@@ -292,7 +290,7 @@ def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> No
         ("summary", "no steps marked in copies: totals of whole recordings, no ratios"),
     ],
 )
-def test_why_a_run_has_nothing_in_a_table_is_told(
+def test_a_run_without_rows_in_a_table_has_a_note(
     run: Run, runs: dict[str, Path], by: str, why: str
 ) -> None:
     result = run(runs["before"], runs["copies"], "--by", by)

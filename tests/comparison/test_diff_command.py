@@ -51,7 +51,7 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs per step" in result.stdout
 
 
-def test_two_runs_alike_are_said_to_be(run: Run, runs: dict[str, Path]) -> None:
+def test_equal_runs_have_the_verdict_same(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["a"], runs["b"])
     assert "; no significant change" in " ".join(result.stdout.split())
     assert "none above 1 % of the step" in result.stdout
@@ -74,8 +74,8 @@ def test_every_view_comes_in_every_format(
 
 
 def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, Path]) -> None:
-    told = json.loads(run(runs["a"], runs["slower"], "--format", "json").stdout)
-    meta, rows = told["meta"], told["rows"]
+    reported = json.loads(run(runs["a"], runs["slower"], "--format", "json").stdout)
+    meta, rows = reported["meta"], reported["rows"]
     assert meta["command"] == "diff"
     assert meta["a"]["steps"] == meta["b"]["steps"] == 8
     assert meta["step"]["verdict"] == "slower"
@@ -84,7 +84,7 @@ def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, P
     (conv2,) = [row for row in rows if row["a"] == "conv2"]
     assert {"a", "b", "confidence", "time_a_ns", "time_b_ns", "delta_ns", "verdict"} <= set(conv2)
     assert conv2["verdict"] == "slower"
-    assert told["sections"]["changes"][0]["change"] == "algorithm"
+    assert reported["sections"]["changes"][0]["change"] == "algorithm"
     assert meta["units"]["time_a_ns"] == meta["units"]["delta_ns"] == "ns"
 
 
@@ -119,7 +119,7 @@ def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
         ("one", "3%", ExitCode.OK),
     ],
 )
-def test_the_gate_fails_only_what_is_slower_for_real(
+def test_the_gate_fails_only_significant_slowdowns(
     run: Run, runs: dict[str, Path], b: str, gate: str, code: ExitCode
 ) -> None:
     result = run(runs["a"], runs[b], "--fail-if-slower", gate)
@@ -148,7 +148,7 @@ def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) 
     assert "; faster" in run("main", runs["a"]).stdout
 
 
-def test_a_baseline_that_is_none_lists_those_there_are(run: Run, runs: dict[str, Path]) -> None:
+def test_a_missing_baseline_lists_the_saved_ones(run: Run, runs: dict[str, Path]) -> None:
     missing = run("main", runs["a"])
     assert missing.exit_code == ExitCode.NOT_FOUND
     assert "no baselines saved" in missing.stderr
@@ -168,9 +168,7 @@ def test_a_baseline_that_is_none_lists_those_there_are(run: Run, runs: dict[str,
         ["--by", "colour"],
     ],
 )
-def test_options_that_are_none_are_refused(
-    run: Run, runs: dict[str, Path], words: list[str]
-) -> None:
+def test_invalid_options_are_refused(run: Run, runs: dict[str, Path], words: list[str]) -> None:
     assert run(runs["a"], runs["b"], *words).exit_code == ExitCode.USAGE
 
 
