@@ -1,11 +1,11 @@
-"""What to change in a run: rules over the analyses' tables, by estimated saving."""
+"""Recommendations for a run: rules over the analyses' tables, by estimated saving."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from traceana.advise import (  # noqa: F401
+from traceana.advise import (  # noqa: F401  # these modules register their rules
     convolution_algorithms,
     device_utilization,
     fusion,
@@ -15,8 +15,6 @@ from traceana.advise import (  # noqa: F401
 )
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Finding, Rule
-
-# Each of these modules registers its rules.
 from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
 
 
 def advised(figures: Figures) -> Advice:
-    """Return the findings on ``figures``: :func:`advise` where these exist already."""
+    """Return the findings on ``figures``, like :func:`advise` on a trace."""
     if not figures.work_ns:
         return Advice((), ("no device activity: no findings",))
     found = [

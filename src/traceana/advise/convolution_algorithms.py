@@ -1,4 +1,4 @@
-"""Convolutions: another algorithm, layout changes, a data gradient that is not used."""
+"""Rules on convolutions: algorithm, layout changes, unused data gradient."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CUDNN_TRANSFORMS: Final[dict[Direction, tuple[str, ...]]] = {
 """cuDNN's transform algorithms by direction (cudnnConvolutionFwdAlgo_t and its siblings)."""
 
 _INT64_MAX: Final = 2**63 - 1
-"""Malformed extents can have larger counts."""
+"""Limit of FLOP counts; malformed extents can exceed it."""
 
 _IMAGE_CHANNELS: Final = 4
 """Images have up to four channels; deeper layers have more."""
@@ -59,7 +59,7 @@ _IMAGE_CHANNELS: Final = 4
 )
 def fast_convolution(figures: Figures) -> Found | None:
     """Convolutions by GEMM algorithms where Winograd or FFT executes fewer FLOPs."""
-    # A library that tries algorithms found the GEMM fastest.
+    # If the library measured the algorithms, the GEMM was fastest.
     if figures.vendor not in (None, "NVIDIA") or figures.tries_algorithms:
         return None
     rows = figures.convolutions.filter(
@@ -202,7 +202,7 @@ def layout_changes(figures: Figures) -> Found | None:
     ),
 )
 def first_data_gradient(figures: Figures) -> Found | None:
-    """The gradient of the network's input, which nothing uses."""
+    """The gradient of the network's input, which is not used."""
     table = figures.convolutions
     forward = table.filter((pl.col("direction") == "fprop") & pl.col("position").is_not_null())
     first = forward.filter(pl.col("position") == pl.col("position").min())["layer"]
@@ -228,7 +228,7 @@ def first_data_gradient(figures: Figures) -> Found | None:
 
 
 def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] | None:
-    """Return the evidence for the fastest other algorithm, None where no other is fast enough."""
+    """Return the evidence for the fastest other algorithm, None if none is fast enough."""
     rate = row["executed_flops"] / row["time_ns"] if row["time_ns"] else 0.0
     if not rate:
         return None
@@ -257,10 +257,10 @@ def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] |
 
 @dataclass(frozen=True, slots=True)
 class _Transform:
-    """The cost of one run of a convolution by a transform algorithm.
+    """The cost of one convolution by a transform algorithm.
 
-    ``moved_bytes`` are the operands once, and the transformed tensors written and read;
-    ``workspace`` is the bytes of the latter, None without a formula.
+    ``moved_bytes`` counts the operands once, and the transformed tensors written and read.
+    ``workspace`` is the size of the transformed tensors in bytes, None without a formula.
     """
 
     algorithm: str
@@ -270,7 +270,7 @@ class _Transform:
 
 
 def _transforms(row: Mapping[str, Any]) -> Iterator[_Transform]:
-    """Yield the costs of Winograd's and FFT's algorithms that support the convolution."""
+    """Yield the costs of the Winograd and FFT algorithms that support the convolution."""
     conv = _convolution(row)
     if conv is None:
         return

@@ -1,4 +1,4 @@
-"""Kernels that leave the device's SMs, tensor cores or bandwidth unused, or reach its peak."""
+"""Rules on the utilization of SMs, tensor cores and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _TF32: Final = (8, 0)
 _FP16: Final = (7, 0)
-"""Compute capabilities from which on tensor cores compute in the precision."""
+"""First compute capability with tensor cores for the precision."""
 
 _OF_BLOCKS: Final = ("calls", "time_ns", "share", "multiprocessors", "unused_share")
 _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
-"""The figures of :func:`small_batch` by their source; those of the other are null."""
+"""The figures of :func:`small_batch` by source; those of the other source are null."""
 
 
 @rule(
@@ -111,7 +111,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     ),
 )
 def small_batch(figures: Figures) -> Found | None:
-    """A batch that does not fill the device, by a sweep's time per example or by blocks."""
+    """A batch too small for the device, by a sweep's time per example or by blocks."""
     measured = figures.batches
     few = _few_blocks(figures)
     if measured is None or not measured.comparable:
@@ -140,7 +140,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     """Return the finding on kernels with fewer blocks than the device has SMs."""
     if figures.on_cpu:
         return None
-    # A collective takes few blocks on purpose.
+    # Collectives use few blocks by design.
     rows = figures.occupancy.filter(
         (pl.col("unused_ns") > 0)
         & ~pl.col("category").is_in(["collective", SEARCH])
@@ -149,7 +149,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     if rows.is_empty():
         return None
     unused = int(rows["unused_ns"].sum())
-    # Concurrent kernels fill the SMs that one leaves unused.
+    # Concurrent kernels use SMs that another kernel leaves unused.
     together = min(figures.busy_ns / figures.work_ns, 1.0) if figures.work_ns else 0.0
     total = int(unused * together)
     if not figures.worth(total) or total < UNUSED_BLOCKS * figures.busy_ns:

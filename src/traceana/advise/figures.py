@@ -1,4 +1,4 @@
-"""The analyses' tables of the measured steps, each computed once, that the rules read."""
+"""The analyses' tables of the measured steps, computed on demand and once, for the rules."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 class Figures:
     """The tables of one trace.
 
-    They cover the measured steps (without warm-up) where the trace has steps, else the capture.
-    Savings are shown per unit: ``units`` are the measured steps, each times the devices that it
-    used; without steps the devices. ``window_ns`` is the wall time of all units.
+    They cover the measured steps (without warm-up) if the trace has steps, else the capture.
+    Savings are shown per unit. ``units`` is the sum over the measured steps of the devices used, or
+    the number of devices without steps. ``window_ns`` is the wall time of all units.
     """
 
     def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
-        """Take ``trace``, and ``batches``, the step times of its sweep's runs."""
+        """Create the tables of ``trace``; ``batches`` are the step times of its sweep's runs."""
         self._trace = trace
         self._batches = batches
         self._part = _measured(trace)
@@ -55,7 +55,7 @@ class Figures:
 
     @cached_property
     def stepped(self) -> bool:
-        """Whether the figures are of steps."""
+        """Whether the figures cover steps, not the capture."""
         return self._part is not self._trace
 
     @cached_property
@@ -89,7 +89,7 @@ class Figures:
     def paced_ns(self) -> int:
         """``window_ns``, or the busy time of the work that the steps launched, if longer.
 
-        Where the host runs ahead, that work ends after the last step has returned.
+        If the host runs ahead, that work ends after the last step has returned on the host.
         """
         launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
         return max(self.window_ns, sum(launched.total(device) for device in launched.by_device))
@@ -225,7 +225,7 @@ class Figures:
 
     @cached_property
     def peaks(self) -> Peaks | None:
-        """The peaks of the devices, where all are of one known model."""
+        """The peaks of the devices, if all are of one known model."""
         return machine(self._part)[0]
 
     @cached_property
@@ -236,14 +236,14 @@ class Figures:
 
     @cached_property
     def compute_capability(self) -> tuple[int, int] | None:
-        """The lowest of the NVIDIA devices with activity; None where unknown."""
+        """The lowest of the NVIDIA devices with activity; None if unknown."""
         rows = self._working.filter(pl.col("vendor") == "NVIDIA")
         known = [_version(text) for text in rows["compute_capability"].drop_nulls().unique()]
         return min((one for one in known if one is not None), default=None)
 
     @cached_property
     def vendor(self) -> str | None:
-        """The vendor of the devices with activity; None where unknown or mixed."""
+        """The vendor of the devices with activity; None if unknown or mixed."""
         vendors = self._working["vendor"].unique()
         return vendors.item() if len(vendors) == 1 else None
 
@@ -257,7 +257,7 @@ class Figures:
 
 
 def _measured(trace: Trace) -> Trace:
-    """Return the measured steps of ``trace``, or all of it where they have no activity."""
+    """Return the measured steps of ``trace``, or the whole trace if they have no activity."""
     rows = measured_steps(trace).rows
     if not rows:
         return trace

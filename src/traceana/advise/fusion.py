@@ -1,4 +1,4 @@
-"""Kernels that one fused kernel could replace: bias and activation, attention, GEMMs in a row."""
+"""Rules on fusion: bias and activation, attention, consecutive GEMMs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Unit = Literal["share", "time", "count", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure: ``of`` returns it (shares as fractions of 1, times in ns), None where unknown."""
+    """A figure; ``of`` returns its value (shares as fractions of 1, times in ns) or None."""
 
     name: str
     unit: Unit
@@ -154,7 +154,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A gate that failed: a rule that holds, or a limit and its figure, None where unknown."""
+    """A failed gate: a rule that holds, or a limit and the value of its figure (None: unknown)."""
 
     gate: str | Limit
     value: float | None = None
@@ -168,7 +168,7 @@ class Broken:
 def rules_of(text: str) -> tuple[str, ...]:
     """Return the rule ids of ``a,b``. Raises :class:`~traceana.errors.BadGateError`.
 
-    ``any`` stands for all rules that save something.
+    ``any`` is replaced by all rules with a saving.
     """
     known = {rule.id: rule for rule in RULES}
     found: list[str] = []
@@ -204,9 +204,9 @@ def limit_of(text: str) -> Limit:
 def broken(
     figures: Figures, advice: Advice, rules: Sequence[str], limits: Sequence[Limit]
 ) -> list[Broken]:
-    """Return the gates that failed on the trace of ``figures`` and ``advice``.
+    """Return the failed gates of the trace of ``figures`` and ``advice``.
 
-    A gate on a figure that is not in the trace is among them, as unknown.
+    They include gates on figures that are not in the trace, as unknown.
     """
     holding = {finding.rule.id for finding in advice.findings}
     found = [Broken(rule) for rule in rules if rule in holding]

@@ -1,4 +1,4 @@
-"""GPU idle time by cause, and communication that does not overlap with compute."""
+"""Rules on GPU idle time by cause, and on exposed communication."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def host_bound(figures: Figures) -> Found | None:
     """GPU idle time while the host does other things than launch."""
     if figures.on_cpu:
         return None
-    # Where kernels are launch-bound, the cost of dispatching belongs to the rule launch_bound.
+    # If kernels are launch-bound, the time of dispatching belongs to the rule launch_bound.
     long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
-    lasting = long if _is_launch_bound(figures) else None
-    return idle_for(figures, "host", "operator", by="range", lasting=lasting)
+    condition = long if _is_launch_bound(figures) else None
+    return idle_for(figures, "host", "operator", by="range", condition=condition)
 
 
 @rule(
@@ -85,7 +85,7 @@ def launch_bound(figures: Figures) -> Found | None:
         figures,
         "operator",
         "launch_latency",
-        lasting=pl.col("time_ns") <= LONGEST_DISPATCH_NS,
+        condition=pl.col("time_ns") <= LONGEST_DISPATCH_NS,
         launch_bound_share=figures.launch_bound,
         launches_count=figures.each(int(launches)),
     )
@@ -176,20 +176,20 @@ def idle_for(
     figures: Figures,
     *causes: str,
     by: Literal["operator", "range"] = "operator",
-    lasting: pl.Expr | None = None,
+    condition: pl.Expr | None = None,
     more: int = 0,
     **given: Value,
 ) -> Found | None:
     """Return the finding on the idle time with these ``causes``, None below the minimum saving.
 
-    ``lasting`` is a condition on the gaps; ``more`` further time that the same change would save.
-    Figures: ``idle_ns`` per unit, ``share`` of the window, ``count`` of the gaps, ``culprit`` (the
-    operator or range with most of the idle time, null where none has a good part of it) and those
-    ``given``, which may replace them.
+    ``condition`` selects gaps; ``more`` is further time that the same change would save. Figures:
+    ``idle_ns`` per unit, ``share`` of the window, ``count`` of the gaps, ``culprit`` (the operator
+    or range with most of the idle time, null below :data:`CULPRIT_SHARE`) and those ``given``,
+    which may replace them.
     """
     gaps = figures.idle("gap").filter(pl.col("cause").cast(pl.String).is_in(causes))
-    if lasting is not None:
-        gaps = gaps.filter(lasting)
+    if condition is not None:
+        gaps = gaps.filter(condition)
     total = int(gaps["time_ns"].sum())
     if not figures.worth(total + more):
         return None

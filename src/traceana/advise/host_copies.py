@@ -1,4 +1,4 @@
-"""Copies over the host link: small, pageable, synchronous, slow or exposed."""
+"""Rules on copies over the host link: small, pageable, synchronous, slow or exposed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from traceana.analyze.transfers import By
 
 _NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_COPY_BYTES).fill_null(value=True)
-"""Small copies are limited by the call, and have a rule of their own."""
+"""Small copies are limited by the call, and have their own rule."""
 
 
 @rule(
@@ -169,7 +169,7 @@ def slow_copies(figures: Figures) -> Found | None:
 )
 def exposed_copies(figures: Figures) -> Found | None:
     """Copies over the host link that do not overlap with compute."""
-    # Copies of pageable memory cannot overlap with kernels: they have a rule of their own.
+    # Copies of pageable memory cannot overlap with kernels, and have their own rule.
     rows = _host_copies(figures, (pl.col("host_memory") != "pageable") & _NOT_SMALL)
     return _copied(
         figures,
@@ -189,7 +189,7 @@ def _host_copies(figures: Figures, chosen: pl.Expr, by: By = "direction") -> pl.
 def _with_saving(rows: pl.DataFrame, reached: pl.Expr) -> pl.DataFrame:
     """Return ``rows`` with ``saving_ns``, largest first.
 
-    The exposed time that full bandwidth would save; the part ``reached`` of it is used.
+    It is the exposed time that full bandwidth would save; ``reached`` is the achieved part of it.
     """
     saving = (pl.col("exposed_ns") * (1 - reached)).cast(pl.Int64).alias("saving_ns")
     return rows.with_columns(saving).sort("saving_ns", descending=True, nulls_last=True)
@@ -204,7 +204,7 @@ def _copied(
     saving: str = "exposed_ns",
     **more: Value,
 ) -> Found | None:
-    """Return the finding on the copies ``rows``, None where their ``saving`` is below the minimum.
+    """Return the finding on the copies ``rows``, None if their ``saving`` is below the minimum.
 
     Figures: ``count`` of all, the columns ``named`` of the row with the largest saving,
     ``exposed_ns`` of all (per unit) and ``more``, which may replace them. The evidence ends with

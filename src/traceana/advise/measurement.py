@@ -1,4 +1,4 @@
-"""What affects measurement validity: algorithm search, profiler overhead, slow first steps."""
+"""Rules on measurement validity: algorithm search, profiler overhead, slow first steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def first_step_counted(figures: Figures) -> Found | None:
         return None
     slow, rest = steps.filter("warm_up"), steps.filter(~pl.col("warm_up"))
     if slow.is_empty():
-        # Warm-up is not detected in two steps; a slower first step is.
+        # Warm-up is not detected with two steps, so a slower first step is tested here.
         slow, rest = steps.head(1), steps.tail(-1)
         if slow["wall_ns"].item() < WARM_UP_RATIO * _mean(rest):
             return None

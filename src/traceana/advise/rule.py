@@ -1,4 +1,4 @@
-"""What a rule is, what it finds, and the decorator that registers it."""
+"""Rules, their findings, and the decorator that registers a rule."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Value: TypeAlias = int | float | str | None
 
 Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
 """The saving is an estimate or an upper bound. A finding without saving affects measurement
-validity, or shows work that cannot be faster."""
+validity, or shows work that is already at its peak."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change, in the terms of each framework."""
+    """The change for each framework."""
 
     pytorch: str
     tensorflow: str
@@ -29,10 +29,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a rule found in a trace.
+    """The result of a rule on a trace.
 
     ``saving_ns`` is the time of all devices over all steps (see
-    :class:`traceana.advise.figures.Figures`), 0 where there is none. ``figures`` are the values of
+    :class:`traceana.advise.figures.Figures`), 0 without a saving. ``figures`` are the values of
     the rule's sentence, each named and formatted like the column of that name. ``evidence`` holds
     the rows of the analyses' tables that the finding is based on.
     """
@@ -47,11 +47,11 @@ Find: TypeAlias = "Callable[[Figures], Found | None]"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition to look for.
+    """A condition on a trace, with a recommendation.
 
-    ``find`` returns None where it does not hold. ``sentence`` has figures of :class:`Found` in
-    braces; parts in square brackets are left out where a figure is unknown. ``estimate`` is how
-    the saving is computed, ``caveat`` when no change is needed.
+    ``find`` returns None if the condition does not hold. ``sentence`` has figures of
+    :class:`Found` in braces; parts in square brackets are omitted if a figure is unknown.
+    ``estimate`` describes the computation of the saving, ``caveat`` the limits of the finding.
     """
 
     id: str

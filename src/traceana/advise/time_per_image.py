@@ -22,16 +22,16 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 _STEPS: Final = 3
-"""The minimum of steps for a scatter."""
+"""The minimum number of steps for quartiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePerImage:
     """The time per example of the runs: one row of :data:`SCHEMA` per batch, by batch.
 
-    ``image_ns`` is the step time over the batch: of the median step, or of the mean where only the
-    sum of the steps is exact. ``low_ns`` and ``high_ns`` are the quartiles, null for a mean. All
-    are rounded down.
+    ``image_ns`` is the step time divided by the batch, of the median step, or of the mean if only
+    the sum of the steps is exact. ``low_ns`` and ``high_ns`` are the quartiles, null for a mean.
+    All are rounded down.
     """
 
     own: int

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Name(StrEnum):
-    """The studies, as the command line names them."""
+    """The studies; values are their names on the command line."""
 
     FRAMEWORKS = "frameworks"
     EPILOGUES = "epilogues"

@@ -41,20 +41,20 @@ MEASUREMENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 """Columns of :func:`measurements`."""
 
 CHOICE: Final = ("algorithm", "name", "implementation", "math_type")
-"""What tells the algorithms of one layer, direction and batch size apart."""
+"""The columns that distinguish the algorithms of one layer, direction and batch size."""
 
 _DERIVED: Final = ("median_ns", "reorder_median_ns", "direct_flops_per_s")
 
 
 def measurements(study: AlgorithmStudy) -> pl.DataFrame:
-    """Return one row a measurement, in the file's order, with the columns of ``MEASUREMENTS``.
+    """Return one row per measurement, in the file's order, with the columns of ``MEASUREMENTS``.
 
-    Times are in ns, ``position`` is the layer's from 0. ``direct_flops`` is what a direct
-    convolution executes, ``executed_flops`` what this algorithm does (``traceana.flops.executed``;
-    null, with ``flops_reason``, where no formula is known). ``direct_flops_per_s`` is
-    ``direct_flops`` over the median: the rate at which the layer's work gets done.
+    Times are in ns, ``position`` is the layer's from 0. ``direct_flops`` are the FLOPs of a direct
+    convolution, ``executed_flops`` those of this algorithm (``traceana.flops.executed``; null, with
+    ``flops_reason``, without a formula). ``direct_flops_per_s`` is ``direct_flops`` divided by the
+    median time, the effective rate of the layer.
     """
-    layers = {layer.path: (place, layer) for place, layer in enumerate(study.layers)}
+    layers = {layer.path: (number, layer) for number, layer in enumerate(study.layers)}
     rows: list[dict[str, Any]] = []
     for each in study.measurements:
         position, layer = layers[each.layer]
@@ -100,9 +100,8 @@ def measurements(study: AlgorithmStudy) -> pl.DataFrame:
 def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:
     """Return the fastest measurement of each layer, direction and algorithm at one batch size.
 
-    ``table`` is of :func:`measurements`; rows are in the order of the layers, columns are its own.
-    Of an algorithm that never ran for a layer there is the row that says why. Figure 9 of Kim et
-    al. (ISPASS 2017).
+    ``table`` is that of :func:`measurements`; rows are in the order of the layers. An algorithm
+    that did not run for a layer has a row with the reason. Figure 9 of Kim et al. (ISPASS 2017).
     """
     return _fastest(table.filter(pl.col("batch") == batch), ("position", "direction", "algorithm"))
 
@@ -110,21 +109,21 @@ def by_layer(table: pl.DataFrame, batch: int) -> pl.DataFrame:
 def by_batch(table: pl.DataFrame) -> pl.DataFrame:
     """Return time and memory of each algorithm over all layers, by direction and batch size.
 
-    Columns: ``direction``, ``batch``, ``algorithm``, ``family``, ``layers`` (of how many layers the
-    algorithm ran), ``of_layers`` (how many there are), ``median_ns`` (the sum over these layers of
-    its fastest median), ``fastest_ns`` (the sum over the same layers of the fastest median of any
-    algorithm), ``workspace_bytes`` (the largest of these layers: they can share one). Figure 8 of
-    Kim et al. (ISPASS 2017).
+    Columns: ``direction``, ``batch``, ``algorithm``, ``family``, ``layers`` (number of layers on
+    which the algorithm ran), ``of_layers`` (number of layers), ``median_ns`` (sum of its fastest
+    medians over these layers), ``fastest_ns`` (sum of the fastest medians of any algorithm over
+    these layers), ``workspace_bytes`` (the largest of these layers, which can share one). Figure 8
+    of Kim et al. (ISPASS 2017).
     """
     run = table.filter(pl.col("status") == "ok")
-    place = ("position", "direction", "batch")
-    best = run.group_by(place).agg(pl.col("median_ns").min().alias("fastest_ns"))
+    case = ("position", "direction", "batch")
+    best = run.group_by(case).agg(pl.col("median_ns").min().alias("fastest_ns"))
     measured = table.group_by("direction", "batch").agg(
         pl.col("position").n_unique().cast(pl.Int64).alias("of_layers")
     )
     return (
-        _fastest(run, (*place, "algorithm"))
-        .join(best, on=place)
+        _fastest(run, (*case, "algorithm"))
+        .join(best, on=case)
         .group_by("direction", "batch", "algorithm", "family")
         .agg(
             pl.len().cast(pl.Int64).alias("layers"),
@@ -141,7 +140,7 @@ def by_batch(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fastest(table: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    """Return the row of the least median for each value of ``keys``; rows without one are last."""
+    """Return the row with the lowest median for each value of ``keys``."""
     return (
         table.sort("median_ns", nulls_last=True, maintain_order=True)
         .unique(keys, keep="first", maintain_order=True)

@@ -41,9 +41,9 @@ BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "calls": pl.Float64,
 }
 """One row per source (``run``), direction, batch and algorithm. Timed algorithms have the figures
-of :func:`traceana.study.algorithm_tables.by_batch`, medians rounded. Recorded runs have ``time_ns``
-and ``calls`` of the convolution kernels that were chosen, per step, or per recording where it marks
-no steps; the other columns are null."""
+of :func:`traceana.study.algorithm_tables.by_batch`, with rounded medians. Recorded runs have
+``time_ns`` and ``calls`` of the chosen convolution kernels, per step, or per capture without
+steps; the other columns are null."""
 BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -59,38 +59,40 @@ BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "workspace_bytes": pl.Int64,
     "status": pl.String,
 }
-"""One row per source, batch, layer, direction and algorithm. ``executed_flops`` is the count that
-the algorithm executes, ``direct_flops`` that of a direct sum; a multiply-accumulate is 2 FLOPs.
-``status`` is ``ok``, or why there is no time. Rows of recorded runs are of layers with
-convolutions, means over the measured steps; ``direction`` is ``forward`` or ``backward``, because
-one call may compute both gradients."""
+"""One row per source, batch, layer, direction and algorithm. ``executed_flops`` are the FLOPs that
+the algorithm executes, ``direct_flops`` those of a direct convolution; a multiply-accumulate is 2
+FLOPs. ``status`` is ``ok``, or the reason for a missing time. Rows of recorded runs are layers with
+convolutions, means over the measured steps; their ``direction`` is ``forward`` or ``backward``,
+because one call may compute both gradients."""
 _CONVOLVES: Final = "(?i)conv"
 
 
 def direction_order() -> pl.Expr:
-    """Return the place of ``direction`` in :data:`DIRECTIONS`."""
-    places = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    """Return the position of ``direction`` in :data:`DIRECTIONS`."""
+    positions = {direction: position for position, direction in enumerate(DIRECTIONS)}
     return pl.col("direction").replace_strict(
-        places, default=len(DIRECTIONS), return_dtype=pl.Int64
+        positions, default=len(DIRECTIONS), return_dtype=pl.Int64
     )
 
 
 def names(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[str]:
-    """Return the names of all sources: libraries whose algorithms were timed, then runs.
+    """Return the names of all sources: libraries with timed algorithms, then runs.
 
-    Two timings of one library are numbered.
+    Several files of one library are numbered.
     """
     libraries: list[str] = []
-    ways = {(one.precision, one.layout) for one in measured}
+    variants = {(one.precision, one.layout) for one in measured}
     for one in measured:
         name = f"{one.library} {one.library_version}"
-        name += f", {one.precision}, {one.layout}" if len(ways) > 1 else ""
+        name += f", {one.precision}, {one.layout}" if len(variants) > 1 else ""
         libraries.append(name if name not in libraries else f"{name} ({len(libraries) + 1})")
     runs = [one.run for one in traced]
     return [*libraries, *labels(runs, lambda run: (run.network, run.batch), HAVE_COLUMNS)]
 
 
-def on(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
+def source_conditions(
+    measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
+) -> tuple[str, ...]:
     """Return the machines and software of the sources, one line each."""
     lines = []
     for one in measured:
@@ -117,7 +119,7 @@ def notes(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> list[
 
 
 def to_measure(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> tuple[str, ...]:
-    """Return what to record where there is nothing, or only the choice of a framework."""
+    """Return instructions to record if there are no timed algorithms."""
     if measured:
         return ()
     if traced:
@@ -148,7 +150,7 @@ def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced
     return Study(
         Name.ALGORITHMS,
         "Time and workspace of convolution algorithms by batch size",
-        on(measured, traced),
+        source_conditions(measured, traced),
         Result(frame, {}, (*notes(measured, traced), *_partial(frame))),
         missing=to_measure(measured, traced),
     )
@@ -194,7 +196,7 @@ def layerwise_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]
     return Study(
         Name.LAYERWISE,
         "Time and FLOPs of convolution algorithms by layer",
-        on(measured, traced),
+        source_conditions(measured, traced),
         Result(frame, {}, tuple(notes(measured, traced))),
         missing=to_measure(measured, traced),
     )
@@ -226,7 +228,7 @@ def _timed_by_layer(study: AlgorithmStudy, name: str) -> pl.DataFrame:
 
 
 def _chosen_by_layer(traced: Sequence[Traced], names: Sequence[str]) -> list[pl.DataFrame]:
-    """Return the rows of recorded runs; a layer has one name in all runs of its network."""
+    """Return the rows of recorded runs, with one name per layer in all runs of its network."""
     found = []
     for network in dict.fromkeys(one.run.network for one in traced):
         own = [(one, name) for one, name in zip(traced, names, strict=True)

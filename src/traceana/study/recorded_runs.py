@@ -24,11 +24,11 @@ WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
 
 TIMED: Final = frozenset({"network", "batch", "processes"})
-"""The facts with columns of their own in a table of whole steps."""
+"""The options with columns of their own in a table of whole steps."""
 _IGNORED: Final = frozenset({"device", "steps", "warm_up"})
-"""Facts that ``device_kind`` repeats or that change no figure."""
+"""Options that are also in ``device_kind`` or that do not affect the values."""
 _UNNAMED = "unnamed machine"
-"""The machine of runs without a name, where other runs have one."""
+"""The machine of runs without a name, if other runs have one."""
 _FRAMEWORKS: Final = {"PyTorch": "pytorch", "Keras": "keras", "JAX": "jax"}
 NETWORKS: Final = frozenset(
     {
@@ -36,16 +36,16 @@ NETWORKS: Final = frozenset(
         *("lenet5", "cifar10_quick", "mlp"),
     }
 )
-"""The networks of the workloads, which are not in the package."""
+"""The networks of the workloads; the workloads are not part of the package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """One run. ``folder`` is its path as found, ``batch`` the global batch size.
 
-    ``steps_ns`` are the measured steps, without profiler where those were timed (``timed``); empty
-    for a run that failed. ``exact`` is False where only their sum is accurate. ``device_kind``
-    is ``GPU`` or ``CPU``, ``device_name`` its model; ``parameters`` is the model's count. None:
+    ``steps_ns`` are the measured steps, without profiler if these were timed (``timed``); empty for
+    a failed run. ``exact`` is False if only their sum is exact. ``device_kind`` is ``GPU`` or
+    ``CPU``, ``device_name`` its model, ``parameters`` the number of the model's parameters. None:
     unknown.
     """
 
@@ -68,9 +68,9 @@ class Recorded:
 
     @property
     def step_ns(self) -> int | None:
-        """Return the time of one step: the median, or the mean where only their sum is accurate.
+        """The time per step: the median, or the mean if only the sum is exact.
 
-        None for a run that failed.
+        None for a failed run.
         """
         if self.failure is not None:
             return None
@@ -78,7 +78,7 @@ class Recorded:
 
     @property
     def middle_half_ns(self) -> tuple[float, float] | None:
-        """Return the quartiles of the step times; None where they are unknown."""
+        """The quartiles of the step times, None if unknown."""
         if self.failure is not None or not self.exact or len(self.steps_ns) < 2:
             return None
         low, _, high = quantiles(self.steps_ns, n=4, method="inclusive")
@@ -86,17 +86,17 @@ class Recorded:
 
     @property
     def images_per_s(self) -> float | None:
-        """Return the images per second; None without a batch or a time."""
+        """The images per second, None without a batch or a time."""
         return self.batch * 1e9 / self.step_ns if self.batch and self.step_ns else None
 
     @property
     def status(self) -> str:
-        """Return ``ok``, or why the run has no step time."""
+        """``ok``, or the reason for a missing step time."""
         return self.failure or "ok"
 
     @property
     def failure(self) -> str | None:
-        """Return why the run has no step time; None for one that has."""
+        """The reason for a missing step time, None for a run with a step time."""
         if self.complete and self.steps_ns:
             return None
         return self.reason or ("no timed steps" if self.complete else "failed")
@@ -109,7 +109,7 @@ def recorded(
     timing: Timing | None = None,
     manifest: Manifest | None = None,
 ) -> Recorded:
-    """Return the run of a folder's files."""
+    """Return the recorded run of a folder, from its files."""
     work = run.workload
     options: Mapping[str, object] = {} if work is None else work.options
     framework = work.framework if work is not None else None
@@ -169,10 +169,10 @@ Cell = Callable[[Recorded], Hashable]
 def labels(runs: Sequence[Recorded], cell: Cell, columns: frozenset[str] = TIMED) -> list[str]:
     """Return a label for each of ``runs``; runs with one label are points of one series.
 
-    The label is the framework; its version, where the framework has several; ``CPU`` or ``GPU``
-    where both occur; and the options in which runs of one framework differ. Runs that still share a
-    label and a ``cell`` of the table (its network, batch …) get their folders appended. ``columns``
-    are facts with columns of their own.
+    The label is the framework, its version if there are several, ``CPU`` or ``GPU`` if both occur,
+    and the options in which runs of one framework differ. Runs that still share a label and a
+    ``cell`` of the table (its network, batch …) get their folders appended. ``columns`` are options
+    with columns of their own.
     """
     facts = [_facts(run, columns) for run in runs]
     kinds = {run.device_kind for run in runs}
@@ -202,14 +202,14 @@ def _facts(run: Recorded, columns: frozenset[str]) -> dict[str, object]:
 
 
 def _distinct(runs: Sequence[Recorded], names: Sequence[str], cell: Cell) -> list[str]:
-    """Return ``names``, where they repeat in a cell with the folder parts that differ."""
+    """Return ``names``; names that repeat in a cell get the parts of the folders that differ."""
     cells = [(name, cell(run)) for run, name in zip(runs, names, strict=True)]
     counts = Counter(cells)
-    twice = {name for (name, _), count in counts.items() if count > 1}
+    repeated_names = {name for (name, _), count in counts.items() if count > 1}
     found = list(names)
     for part in (_parent, _own, _both):
         found = [
-            f"{name} ({part(run)})" if name in twice else name
+            f"{name} ({part(run)})" if name in repeated_names else name
             for run, name in zip(runs, names, strict=True)
         ]
         repeated = Counter((name, at) for name, (_, at) in zip(found, cells, strict=True))
@@ -237,7 +237,7 @@ def _value(value: object) -> str:
 
 
 def conditions(runs: Sequence[Recorded], *, timed: bool = True) -> tuple[str, ...]:
-    """Return machines and software of ``runs``, and how they were timed; no line is empty.
+    """Return lines with machines and software of ``runs``, and the timing method.
 
     Without ``timed`` the times are those of the traces.
     """
@@ -262,9 +262,9 @@ def _timing(runs: Sequence[Recorded]) -> str:
     least, most = (pick(len(run.steps_ns) for run in timed) for pick in (min, max))
     steps = f"{least}" if least == most else f"{least} to {most}"
     kinds = {"median" if run.exact else "mean" for run in timed}
-    beside = {run.timed == WITH for run in timed}
-    how = "with profiler" if beside == {True} else "without profiler"
-    if len(beside) > 1:
+    profiled = {run.timed == WITH for run in timed}
+    how = "with profiler" if profiled == {True} else "without profiler"
+    if len(profiled) > 1:
         how += ", some with profiler (column timed)"
     noun = "step" if most == 1 else "steps"
     return f"{' or '.join(sorted(kinds))} of {steps} {noun} {how}, warm-up excluded"
@@ -292,22 +292,22 @@ def command(
     *options: str,
     sweep: tuple[str, Sequence[object]] | None = None,
 ) -> str:
-    """Return the command that records ``network`` in ``framework`` with more ``options``.
+    """Return the command that records ``network`` in ``framework`` with ``options``.
 
-    ``sweep`` is an axis and its values. A network outside the workloads was trained by a script,
-    whose options are unknown.
+    ``sweep`` is an axis and its values. For a network that is not a workload, the command has a
+    placeholder for the user's script.
     """
     swept = [] if sweep is None else ["--sweep", f"{sweep[0]}={','.join(map(str, sweep[1]))}"]
     if network is not None and network not in NETWORKS:
-        place = [] if sweep is None else [f"{{{sweep[0]}}}"]
-        return " ".join(["traceana record", *swept, "-o FOLDER -- YOUR COMMAND", *place])
+        placeholder = [] if sweep is None else [f"{{{sweep[0]}}}"]
+        return " ".join(["traceana record", *swept, "-o FOLDER -- YOUR COMMAND", *placeholder])
     own = ["--framework", _FRAMEWORKS.get(framework or "", "pytorch"), "--network"]
     return " ".join(["traceana record", *own, network or "alexnet", *swept, *options, "-o FOLDER"])
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A run with its trace, and the layer manifest of its model if there is one."""
+    """A run with its trace, and the layer manifest of its model or None."""
 
     run: Recorded
     trace: Trace
@@ -315,7 +315,7 @@ class Traced:
 
 
 def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:
-    """Return what to record for a study of GPU runs, where all runs are on the CPU."""
+    """Return instructions to record on a GPU if all runs are on the CPU."""
     if traced and all(one.run.device_kind == "CPU" for one in traced):
         run = traced[0].run
         words = command(run.framework, run.network, "--device cuda")
@@ -324,7 +324,7 @@ def on_a_gpu(traced: Sequence[Traced], why: str) -> tuple[str, ...]:
 
 
 def to_record(traced: Sequence[Traced], *options: str) -> tuple[str, ...]:
-    """Return what to record where there is no trace, or only one."""
+    """Return instructions to record if there are fewer than two traces."""
     batch = "--batch 32"
     if not traced:
         both = [command(name, "alexnet", batch, *options) for name in _FRAMEWORKS]

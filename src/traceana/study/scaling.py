@@ -45,12 +45,12 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "of_parameters": pl.Float64,
 }
 """One row per run and series. ``scaling`` is ``strong`` (``batch`` is the global batch size, the
-same in all of the series) or ``weak`` (``batch`` is the batch size per device).
+same in the whole series) or ``weak`` (``batch`` is the batch size per device).
 
-``speedup`` is images/s over those of one device in the series, ``efficiency`` that over
-``devices``. ``communication_ns`` to ``reduced_bytes`` are those of :class:`Communication`;
-``parameter_bytes`` are the model's in float32, like all weights of the workloads;
-``of_parameters`` is ``reduced_bytes`` over it."""
+``speedup`` is images/s divided by those of one device in the series, ``efficiency`` is ``speedup``
+divided by ``devices``. ``communication_ns`` to ``reduced_bytes`` are those of
+:class:`Communication`. ``parameter_bytes`` is the size of the parameters in float32, which the
+workloads use; ``of_parameters`` is ``reduced_bytes`` divided by it."""
 Gathering = Literal["O(N-1)", "O(log N)"]
 GATHERINGS: Final[tuple[Gathering, ...]] = ("O(N-1)", "O(log N)")
 FEWEST_COUNTS: Final = 3
@@ -70,19 +70,18 @@ MODELS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "residual_share": pl.Float64,
     "fits_better": pl.Boolean,
 }
-"""One row a series and model. ``compute_ns`` is the step's time on one device without gathering,
-``gather_ns`` what N - 1 or log₂ N is multiplied by; ``residual_ns`` the root of the mean square of
-what the model leaves, ``residual_share`` that over the mean of the steps' times."""
+"""One row per series and model. ``compute_ns`` is the step time on one device without gathering,
+``gather_ns`` the factor of N - 1 or log₂ N. ``residual_ns`` is the root mean square of the
+residuals, ``residual_share`` is ``residual_ns`` divided by the mean step time."""
 
 
 def scaling_study(
     runs: Sequence[Recorded], communications: Sequence[Communication | None]
 ) -> Study:
-    """Return how speed grows with the number of devices; ``communications`` are those of ``runs``.
+    """Return the speedup by number of devices; ``communications`` are those of ``runs``.
 
-    Runs are of one series when their network, their framework with its options, and their batch,
-    of all devices or of each, are the same. The section ``models`` has those of
-    :mod:`traceana.study.scaling` for each series.
+    Runs of one series have the same network, framework, options, and batch (global or per device).
+    The section ``models`` has the models of :mod:`traceana.study.scaling` for each series.
     """
     names = labels(runs, lambda run: (run.network, run.batch, run.devices))
     frame, models, refusals = with_models(in_series(runs, names, communications))
@@ -110,10 +109,10 @@ def scaling_study(
 def in_series(
     runs: Sequence[Recorded], names: Sequence[str], communications: Sequence[Communication | None]
 ) -> pl.DataFrame:
-    """Return one row a run and series it is in (:data:`SCHEMA`); those without a batch are in none.
+    """Return one row per run and series (:data:`SCHEMA`), for runs with a batch.
 
-    Of the two series that a run could be in, the one of more numbers of devices counts, and all
-    of its runs with it; of two equally long ones that of the shared batch.
+    A run could be in a strong-scaling and a weak-scaling series. The series with more device counts
+    is used, with all of its runs; of equal ones the strong-scaling series.
     """
     rows = [
         _row(run, name, communication, scaling)
@@ -123,7 +122,7 @@ def in_series(
         if scaling == STRONG or run.batch % run.devices == 0
     ]
     frame = pl.DataFrame(rows, schema={**SCHEMA, "_folder": pl.String})
-    # A half more: of two equally long series the shared batch's is the longer.
+    # The added 1 prefers the strong-scaling series of two equally long ones.
     length = 2 * pl.col("devices").n_unique().over(SERIES) + (pl.col("scaling") == STRONG)
     longest = pl.col("_length") == pl.col("_length").max().over("_folder")
     frame = (
@@ -178,10 +177,10 @@ def _sped_up(frame: pl.DataFrame) -> pl.DataFrame:
 class Communication:
     """Means over the measured steps and ranks of a run.
 
-    ``time_ns`` is the union of a rank's collectives in a step, waiting for the others included;
-    ``exposed_ns`` what of it nothing else runs beside, ``share`` and ``exposed_share`` their parts
-    of the step in the trace; ``reduced_bytes`` what a rank gives to collectives that reduce, null
-    where the trace does not record all of it.
+    ``time_ns`` is the union of a rank's collectives in a step, including the wait for other ranks.
+    ``exposed_ns`` is the part that is not overlapped with compute. ``share`` and ``exposed_share``
+    are their parts of the step in the trace. ``reduced_bytes`` are a rank's input bytes of
+    reductions, null if the trace does not record all of them.
     """
 
     time_ns: int
@@ -194,7 +193,7 @@ class Communication:
 def communicated(steps: pl.DataFrame) -> Communication | None:
     """Return the means of a frame of :func:`traceana.analyze.communication.communication`.
 
-    Null where it has no measured step, or none that lasts.
+    None without measured steps of a duration above 0.
     """
     measured = steps.filter(~pl.col("warm_up"))
     available = int(measured["available_ns"].sum())
@@ -214,10 +213,10 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A model with its two times (ns) and what it leaves of the measured ones.
+    """A fitted model: its two times (ns) and its residual.
 
-    ``residual_ns`` is the root of the mean square of measured less fitted time, ``residual_share``
-    that over the mean of the measured times.
+    ``residual_ns`` is the root mean square of measured minus fitted time, ``residual_share`` is
+    ``residual_ns`` divided by the mean of the measured times.
     """
 
     gathering: Gathering
@@ -228,7 +227,7 @@ class Fit:
     residual_share: float
 
     def step_ns(self, devices: Sequence[int] | Floats) -> Floats:
-        """Return the time of a step on so many devices."""
+        """Return the fitted step time for each number of ``devices``."""
         design = _design(self.gathering, devices, self.shared_batch)
         return np.asarray(design @ np.array([self.compute_ns, self.gather_ns]), dtype=np.float64)
 
@@ -236,15 +235,15 @@ class Fit:
 def fits(
     devices: Sequence[int], step_ns: Sequence[float], *, shared_batch: bool
 ) -> tuple[Fit, ...] | None:
-    """Return both models fitted to the times of steps, the one that leaves less first.
+    """Return both models fitted to the step times, the one with the smaller residual first.
 
-    None where there are fewer than three numbers of devices. Raises ``ValueError`` on lists of
-    different lengths and on numbers of devices below 1.
+    None with fewer than three distinct device counts. Raises ``ValueError`` on lists of different
+    lengths and on device counts below 1.
     """
     if len(devices) != len(step_ns):
-        raise ValueError(f"{len(devices)} numbers of devices and {len(step_ns)} times")
+        raise ValueError(f"{len(devices)} device counts and {len(step_ns)} step times")
     if any(count < 1 for count in devices):
-        raise ValueError("a number of devices below 1")
+        raise ValueError("a device count below 1")
     if len(set(devices)) < FEWEST_COUNTS:
         return None
     measured = np.asarray(step_ns, dtype=np.float64)
@@ -274,9 +273,9 @@ def _design(gathering: Gathering, devices: Sequence[int] | Floats, shared_batch:
 
 
 def with_models(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
-    """Return the rows of series with the columns of :data:`FITTED`, the models, and refusals.
+    """Return the rows of series with the columns of :data:`FITTED`, the models, and notes.
 
-    A series with fewer than three numbers of devices has no models: a note explains that.
+    A series with fewer than three device counts has no models, but a note.
     """
     parts, rows, refusals = [], [], []
     for keys, series in frame.group_by(SERIES, maintain_order=True):

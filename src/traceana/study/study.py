@@ -1,4 +1,4 @@
-"""What a study gives."""
+"""The result of a study, and the published values of papers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traceana.result import Result
 from traceana.study import Name
 
 PAPERS: Final = ("kim2017", "trindade2018", "nvidia")
-# Quantities are written as they were printed: number, blank, unit.
+# Quantities are stored as printed: number, space, unit.
 _UNITS: Final[Mapping[str, Mapping[str, int]]] = {
     "time": {"s": 10**9, "ms": 10**6},
     "bytes": {"MB": 10**6},
@@ -29,8 +29,8 @@ _COLUMNS: Final = {"time": "time_ns"}
 class Study:
     """One study: ``title`` names the measurement, ``conditions`` its machines and software.
 
-    ``result`` has the rows, ``sections`` further tables by their names. ``missing`` lists what to
-    record if the runs lack data.
+    ``result`` has the rows, ``sections`` further tables by name. ``missing`` are instructions to
+    record missing data.
     """
 
     name: Name
@@ -42,7 +42,7 @@ class Study:
 
 
 def with_published(study: Study) -> Study:
-    """Return ``study`` with the printed figures of its paper behind its own rows.
+    """Return ``study`` with the published values of its paper after its own rows.
 
     ``source`` is null for the runs, otherwise the table or figure. The notes have the conditions
     and findings of the paper.
@@ -58,10 +58,10 @@ def with_published(study: Study) -> Study:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A table or figure of a paper: which, what it shows, and on what it was measured.
+    """A table or figure of a paper: its number, contents and measurement conditions.
 
-    ``rows`` have the study's columns; there are none of a figure that was only drawn. ``findings``
-    are what the paper says of it.
+    ``rows`` have the study's columns and are empty for a figure without printed values.
+    ``findings`` are the paper's conclusions.
     """
 
     study: str
@@ -77,12 +77,12 @@ class Exhibit:
 
     @property
     def source(self) -> str:
-        """Return where it stands, in short: ``Kim et al. 2017, Table IV``."""
+        """The short reference: ``Kim et al. 2017, Table IV``."""
         return f"{self.authors}, {self.number}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Return notes on source, conditions and findings."""
+        """Notes on source, conditions and findings."""
         parts = (self.shows, self.method, self.hardware, self.versions)
         summary = f"{self.source}: {'; '.join(part for part in parts if part)}"
         drawn = () if self.rows else (f"{self.source}: plotted only, no printed numbers",)
@@ -98,7 +98,7 @@ def exhibits(study: str | None = None) -> tuple[Exhibit, ...]:
 
 
 def rows(study: str, schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """Return the printed figures of ``study`` as rows of ``schema``; null where not printed.
+    """Return the published values of ``study`` as rows of ``schema``; null where not published.
 
     ``source`` is the table or figure.
     """
@@ -134,9 +134,9 @@ def _row(printed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quantity(kind: str, printed: str) -> int:
-    """Return ``2.64 ms`` in the column's unit (ns, B, B/s), exactly."""
+    """Return ``2.64 ms`` as an exact integer in the unit of its column (ns, B, B/s)."""
     number, unit = printed.split(" ")
     exact = Decimal(number) * _UNITS[kind][unit]
     if exact != int(exact):
-        raise ValueError(f"{printed} is finer than its column")
+        raise ValueError(f"{printed} is not an integer in the column's unit")
     return int(exact)

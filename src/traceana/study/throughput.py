@@ -29,11 +29,11 @@ BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "high_ns": pl.Int64,
     "images_per_s": pl.Float64,
 }
-"""One row per run. ``run`` is its series, ``status`` is ``ok`` or why there is no step time.
+"""One row per run. ``run`` is its series, ``status`` is ``ok`` or the reason for a missing time.
 
-``step_ns`` is the time of one step, ``image_ns`` that over ``batch``, rounded to the nanosecond;
-``low_ns`` and ``high_ns`` are the quartiles of the steps over ``batch``. The times of a
-run that failed are null.
+``step_ns`` is the time per step, ``image_ns`` the time per step divided by ``batch``, rounded to
+the nanosecond. ``low_ns`` and ``high_ns`` are the quartiles of the steps divided by ``batch``. The
+times of a failed run are null.
 """
 
 BATCHES: Final = tuple(2**power for power in range(10))
@@ -53,8 +53,8 @@ RATIO_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "reference": pl.String,
     "relative_speed": pl.Float64,
 }
-"""One row per run. ``relative_speed`` is its images/s over those of ``reference``, the first run of
-the same network, batch and device; null where either is unknown."""
+"""One row per run. ``relative_speed`` is its images/s divided by those of ``reference``, the first
+run of the same network, batch and device; null if either is unknown."""
 
 
 def batch_study(runs: Sequence[Recorded]) -> Study:
@@ -77,7 +77,7 @@ def batch_study(runs: Sequence[Recorded]) -> Study:
 
 
 def limits(frame: pl.DataFrame) -> list[str]:
-    """Return a note per series with a failed run: where, why, and the largest batch that ran."""
+    """Return a note per series with failed runs: their batches, reasons, and the largest batch."""
     sentences = []
     for (network, run), rows in frame.group_by("network", "run", maintain_order=True):
         failed = rows.filter(pl.col("status") != "ok")
@@ -116,7 +116,7 @@ def _batch_row(run: Recorded, name: str) -> dict[str, object]:
 
 
 def _missing_batches(frame: pl.DataFrame) -> list[str]:
-    """Return the commands to record more batches of series with a single one."""
+    """Return the commands to record more batches of series with a single batch."""
     if frame.is_empty():
         return [f"record: {command(None, None, sweep=('batch', BATCHES))}"]
     commands = []
@@ -129,7 +129,7 @@ def _missing_batches(frame: pl.DataFrame) -> list[str]:
 
 
 def ratio_study(runs: Sequence[Recorded]) -> Study:
-    """Return how fast each run is relative to the first of its network, batch and device.
+    """Return the speed of each run relative to the first run of its network, batch and device.
 
     The order of ``runs`` decides which framework is the reference.
     """

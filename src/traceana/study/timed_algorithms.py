@@ -1,4 +1,4 @@
-"""What a study of convolution algorithms measured. See ``docs/algorithms.md``."""
+"""The file of timed convolution algorithms. See ``docs/algorithms.md``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from traceana.flops.executed import Direction, supported
 
 FORMAT: Final = "traceana-algorithms"
 VERSION: Final = 1
-"""Raised whenever a field changes its name, type or meaning; fields may be added without."""
+"""Increased when a field changes its name, type or meaning, not when one is added."""
 
-# The classification's, whose module needs polars: a machine that measures need not have it.
+# The same as in trace/taxonomy.py, which needs polars; the measuring machine may not have polars.
 ALGORITHMS: Final = (*supported, "unknown")
 
 Extent = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
@@ -27,8 +27,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Pair = tuple[Positive, Positive]
 
 Status = Literal["ok", "unsupported", "out_of_memory", "failed", "wrong", "left_out"]
-"""``unsupported``: the library does not offer it for this shape. ``wrong``: its result
-differs from that of a direct sum. ``left_out``: it was not run; ``reason`` explains why."""
+"""``unsupported``: the library does not support this shape. ``wrong``: the result differs from that
+of a direct convolution. ``left_out``: it was not run; ``reason`` has the cause."""
 
 _WRITE = "write one with python -m workloads.algorithms"
 
@@ -36,7 +36,7 @@ _WRITE = "write one with python -m workloads.algorithms"
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """A two-dimensional convolution of one image: extents are (height, width).
 
-    ``padding`` is one pair (before, after) a dimension.
+    ``padding`` is one pair (before, after) per dimension.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     groups: Positive = 1
 
     def __post_init__(self) -> None:
-        """Raise :class:`ValueError` where the extents are of no convolution."""
+        """Raise :class:`ValueError` if the extents are not those of a convolution."""
         try:
             self.convolution(1)
         except UncountableError as error:
@@ -61,7 +61,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
             reach = self.dilation[side] * (self.kernel[side] - 1) + 1
             room = self.input[side] + before + after - reach
             if room < 0 or room // self.stride[side] + 1 != self.output[side]:
-                raise ValueError(f"layer {self.path!r}: the output does not follow from the input")
+                raise ValueError(f"layer {self.path!r}: the output size does not match the input")
 
     def convolution(self, batch: int) -> Convolution:
         """Return the extents of the layer at this batch size, for ``traceana.flops``."""
@@ -81,14 +81,14 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One algorithm of one layer in one direction at one batch size.
 
-    ``algorithm`` is one of :data:`ALGORITHMS`, ``name`` the library's own name
-    and ``implementation`` that of what it chose to run, where it tells. ``times_ns`` are the timed
-    runs in their order, there if ``status`` is ``ok`` and only then; ``reason`` is there if it is
-    not. ``search_ns`` is what the library's own search took for the algorithm. ``reorder_ns`` are
-    runs of what brings the operands from plain memory into the implementation's layouts and the
-    result back, 0 where it works in plain memory; ``reorder_bytes`` is the size of the copies.
-    ``error`` is the largest difference from a direct sum in double precision, in units of the
-    square root of the sum of the squared products.
+    ``algorithm`` is one of :data:`ALGORITHMS`, ``name`` the library's own name, ``implementation``
+    the implementation that the library reports. ``times_ns`` are the timed runs in order; they are
+    given if and only if ``status`` is ``ok``. Otherwise ``reason`` is given. ``search_ns`` is the
+    time of the library's own search for the algorithm. ``reorder_ns`` are the times of the reorders
+    of operands and result between plain layouts and those of the implementation, 0 for plain
+    layouts; ``reorder_bytes`` is the size of the copies. ``error`` is the largest difference from a
+    direct convolution in double precision, in units of the square root of the sum of the squared
+    products.
     """
 
     layer: str
@@ -109,17 +109,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     error: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise :class:`ValueError` where the fields contradict each other."""
+        """Raise :class:`ValueError` if the fields are inconsistent."""
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"unknown algorithm {self.algorithm!r}")
         if (self.status == "ok") != bool(self.times_ns):
-            raise ValueError("times are there if the status is ok, and only then")
+            raise ValueError("times are required if and only if the status is ok")
         if (self.status == "ok") != (self.reason is None):
-            raise ValueError("a reason is there if the status is not ok, and only then")
+            raise ValueError("a reason is required if and only if the status is not ok")
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What the algorithms ran on; ``threads`` is of a CPU, ``memory_bytes`` of a GPU."""
+    """The device of the measurement; ``threads`` is for a CPU, ``memory_bytes`` for a GPU."""
 
     kind: Literal["cpu", "gpu"]
     name: str
@@ -130,9 +130,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 class AlgorithmStudy(msgspec.Struct, frozen=True, kw_only=True):
     """All measurements of one run.
 
-    ``layout`` is the order of the axes in memory, ``own`` where each implementation has its own.
-    ``tolerance`` bounds ``error``. ``versions`` are of the software besides the library itself.
-    ``ended`` says why the run stopped before all was measured, ``None`` where all was.
+    ``layout`` is the order of the axes in memory, ``own`` if each implementation has its own.
+    ``tolerance`` is the limit of ``error``. ``versions`` are those of other software than the
+    library. ``ended`` is the reason for an incomplete measurement, ``None`` for a complete one.
     """
 
     format: Literal["traceana-algorithms"] = FORMAT
@@ -152,13 +152,13 @@ class AlgorithmStudy(msgspec.Struct, frozen=True, kw_only=True):
     measurements: tuple[Measurement, ...]
 
     def __post_init__(self) -> None:
-        """Raise :class:`ValueError` where a measurement is of no layer, or two layers are alike."""
+        """Raise :class:`ValueError` on a measurement without its layer, or layers with one path."""
         paths = {layer.path for layer in self.layers}
         if len(paths) != len(self.layers):
             raise ValueError("two layers have the same path")
         for each in self.measurements:
             if each.layer not in paths:
-                raise ValueError(f"there is no layer {each.layer!r}")
+                raise ValueError(f"a measurement has an unknown layer {each.layer!r}")
 
 
 class _Header(msgspec.Struct):
@@ -167,11 +167,11 @@ class _Header(msgspec.Struct):
 
 
 def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
-    """Read the file of an algorithm study.
+    """Return the algorithm study in a file.
 
-    Raises :class:`UnknownFormatError` where it is none or of another version, :class:`CorruptError`
-    where it is damaged or contradicts itself, and ``NotFoundError``, ``IsDirectoryError`` or
-    ``UnreadableError`` where it cannot be read.
+    Raises :class:`UnknownFormatError` if it is not an algorithm study or has another version,
+    :class:`CorruptError` if it is damaged or inconsistent, and ``NotFoundError``,
+    ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
     """
     source = Path(path)
     text = content(source, "algorithm study")
@@ -183,17 +183,22 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
         raise UnknownFormatError(f"{source} is not an algorithm study: {_WRITE}")
     if header.version != VERSION:
         raise UnknownFormatError(
-            f"{source} is an algorithm study of version {header.version}, not {VERSION}: "
-            "measure it again"
+            f"{source} is an algorithm study of version {header.version}, and this traceana reads "
+            f"{VERSION}: measure it again"
         )
     try:
         return msgspec.json.decode(text, type=AlgorithmStudy)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptError(f"{source} is a damaged algorithm study: {error}") from None
+        raise CorruptError(
+            f"{source} is a damaged algorithm study: {error}; measure it again"
+        ) from None
 
 
 def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
-    """Write ``study`` to ``path``, a measurement a line; never half. Raises CannotWriteError."""
+    """Write ``study`` to ``path`` atomically, one line per measurement.
+
+    Raises ``CannotWriteError``.
+    """
     target = Path(path)
     try:
         write_whole(target, to_json(study).encode())
@@ -204,5 +209,5 @@ def write(study: AlgorithmStudy, path: str | os.PathLike[str]) -> None:
 
 
 def to_json(study: AlgorithmStudy) -> str:
-    """Return the file's text."""
+    """Return ``study`` as JSON, one line per measurement."""
     return json_by_line(study, "layers", "measurements")

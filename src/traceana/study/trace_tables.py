@@ -83,7 +83,7 @@ TRANSFERS_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "to_first": pl.Float64,
     "per": pl.String,
 }
-"""As :func:`traceana.comparison.run_tables` has them."""
+"""The columns of :func:`traceana.comparison.run_tables.transfers`."""
 
 
 def tables(
@@ -94,8 +94,8 @@ def tables(
     """Return the rows of ``of`` for the runs of each network, as ``schema``, and the notes.
 
     ``run`` is the label of :func:`traceana.study.recorded_runs.labels`. ``per`` is ``step`` (means
-    over the measured steps) where all runs of the network mark steps, else ``recording`` (sums);
-    the columns lose their prefix ``step_``. Columns that ``of`` does not give are null.
+    over the measured steps) if all runs of the network have steps, else ``recording`` (sums). The
+    prefix ``step_`` of columns is removed. Columns that ``of`` does not have are null.
     """
     names = labels([one.run for one in traced], lambda run: run.network, _HAVE_COLUMNS)
     by_network: dict[str | None, list[Run]] = {}
@@ -128,7 +128,7 @@ def conformed(
 def of_basis(table: Table) -> pl.DataFrame:
     """Return the rows of ``table`` with one column per figure, and ``per``, their basis.
 
-    The basis is ``step`` where all runs mark steps, else ``recording``.
+    The basis is ``step`` if all runs have steps, else ``recording``.
     """
     frame = table.frame
     of_step = {name: _whole(name) for name in frame.columns if name.startswith("step_")}
