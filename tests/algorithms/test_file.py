@@ -155,7 +155,7 @@ def _no_groups(fields: dict[str, Any]) -> None:
         (_reasonless, "a reason is required if"),
         (_unknown_algorithm, "unknown algorithm 'magic'"),
         (_negative, ">= 0"),
-        (_no_output, "the output does not follow"),
+        (_no_output, "the output size does not match"),
         (_no_groups, "not divisible by the groups"),
     ],
 )
