@@ -100,7 +100,9 @@ def test_what_is_no_study(content: bytes, tmp_path: Path) -> None:
 def test_a_study_of_another_version(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"format": "traceana-algorithms", "version": 99}', "utf-8")
-    with pytest.raises(UnknownFormatError, match="of version 99, and this traceana reads 1: measure it again"):
+    with pytest.raises(
+        UnknownFormatError, match="of version 99, and this traceana reads 1: measure it again"
+    ):
         read(file)
 
 
