@@ -27,7 +27,7 @@ _GZIP: Final = b"\x1f\x8b"
 _EVENTS: Final = re.compile(r'"traceEvents"\s*:\s*\[')
 _FAMILY: Final = {
     "ts": "time",
-    # A flow of category ac2g has the id of the correlation, and old traces have External id alike.
+    # A flow of category ac2g has the id of the correlation, and so has External id in old traces.
     "id": "correlation",
     "correlation": "correlation",
     "External id": "correlation",

@@ -113,7 +113,7 @@ class GlobalAvgPool(_Named):
 
 @dataclass(frozen=True)
 class Flatten(_Named):
-    """(C, H, W) to (C*H*W,), channels outermost whatever the memory layout."""
+    """(C, H, W) to (C*H*W,), channels outermost, for any memory layout."""
 
 
 @dataclass(frozen=True)

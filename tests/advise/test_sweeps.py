@@ -46,7 +46,7 @@ def test_the_time_per_image_that_falls_is_the_evidence(tmp_path: Path) -> None:
     series = falling(4, {2: (2_000,) * 4, 4: STEADY, 8: (700,) * 4, 16: FASTER})
     finding = small_batch(FILLED(tmp_path), series)
     assert finding is not None
-    # Steps of 10 ms, of which half the images' time is saved.
+    # Steps of 10 ms; half of the images' time is saved.
     assert (finding.saving_ns, finding.saving_share) == (5_000_000, 0.5)
     assert sentence(finding) == (
         "time per example 1.00 µs at batch 4, 500 ns at batch 16 (sweep, unprofiled)"
@@ -79,7 +79,7 @@ def test_both_reasons_are_listed(tmp_path: Path) -> None:
 def test_it_holds_its_tongue_where_the_time_falls_no_longer(
     larger: Mapping[int, Sequence[int]], tmp_path: Path
 ) -> None:
-    # Whatever the kernels' blocks say: it has been measured.
+    # Independent of the kernels' blocks: it has been measured.
     series = falling(4, {4: (1_000, 1_010, 860, 1_100), **larger})
     assert small_batch(FEW_BLOCKS(tmp_path), series) is None
 

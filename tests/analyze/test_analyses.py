@@ -173,7 +173,7 @@ def test_work_counts_where_it_ran_and_is_of_the_step_that_launched_it() -> None:
     ("walls", "measured"),
     [
         ([100, 100], [0, 1]),
-        ([900, 100], [0, 1]),  # too few to tell
+        ([900, 100], [0, 1]),  # too few steps
         ([300, 100, 100, 100], [1, 2, 3]),
         ([300, 200, 100, 100, 100], [2, 3, 4]),
         ([100, 300, 100, 100], [0, 1, 2, 3]),  # a slow step in the middle is no warm-up

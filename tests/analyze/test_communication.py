@@ -186,7 +186,7 @@ def test_sizes_are_the_operators_where_the_kernel_has_none(tmp_path: Path) -> No
     )
     frame = by_message(traceana.open(path)).frame
     columns = ("collective", "message_bytes", "bytes", "ranks")
-    # The all-gather is of four ranks of the eight: of how many the all-reduce is, nothing tells.
+    # The all-gather is of four of eight ranks: the group size of the all-reduce is unknown.
     assert frame.select(columns).rows() == [
         ("all_gather", 800, 200, 4),
         ("all_reduce", 1000, 1000, None),

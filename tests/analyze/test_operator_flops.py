@@ -155,7 +155,7 @@ def test_the_output_of_an_old_convolution_follows_from_its_backward_node() -> No
             name = "CudnnConvolutionBackward" if number else "ConvolutionBackward0"
             ops.add(name, [gradient], sequence=sequence, direction="backward")
     result = operator_costs(ops.frame())
-    # The second number is that of two nodes with different gradients: it tells nothing.
+    # The second number is that of two nodes with different gradients: it is ambiguous.
     assert result.costs.select("op", "flops").rows() == [(0, 2 * (2 * 4 * 16) * 27)]
     names = ops.frame()["name"].cast(pl.String).gather(result.gaps["op"])
     assert names.to_list().count("aten::conv2d") == 1

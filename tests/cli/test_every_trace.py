@@ -114,7 +114,7 @@ def test_layers_in_the_report_are_those_of_layers(commands: Commands) -> None:
     ours = by_key(commands["layers"]["rows"], "layer", "role")
     shown = by_key(commands["report"]["sections"]["layers"], "layer", "role")
     if commands.notes("layers", "layer manifest"):
-        # The manifest names layers that are told by position alone; the report has none.
+        # The manifest names layers identified by position; the report has no manifest.
         return
     columns = ("calls", "time_ns", "share", "forward_ns", "backward_ns", "other_ns", "algorithm")
     for key, row in shown.items():

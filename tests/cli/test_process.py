@@ -71,7 +71,7 @@ def test_a_terminal_gets_colours_unless_disabled(
     while True:
         try:
             piece = os.read(ours, 65536)
-        except OSError:  # Linux says so when the last writer has gone
+        except OSError:  # EIO on Linux when the last writer has closed
             break
         if not piece:
             break

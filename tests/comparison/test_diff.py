@@ -51,7 +51,7 @@ def test_a_trace_is_the_same_as_itself(trace: Trace) -> None:
 def test_two_runs_drawn_alike_are_the_same() -> None:
     found = diff(A, B)
     assert found.step.verdict == "same"
-    # Of layers that vary by 0.4 % eight steps do not always tell that they differ by less than 1 %.
+    # With a variation of 0.4 %, eight steps do not always show a difference below 1 %.
     assert set(found.layers["verdict"]) <= {"same", "inconclusive"}
     assert found.layers.filter(verdict="same").height > found.layers.height / 2
     assert found.changes.is_empty()
@@ -277,7 +277,7 @@ def test_a_changed_memory_format_is_listed() -> None:
     assert (row["before"], row["after"], row["layers"]) == ("contiguous", "channels_last", 1)
     assert kinds(found) == {"memory_format"}
     assert kinds(diff(_convolutions(A, 3, last), _convolutions(B, 3, last))) == set()
-    # Without strides on a side nothing is told.
+    # Without strides in one run no change is listed.
     assert kinds(diff(_convolutions(A, 3, None), _convolutions(B, 3, last))) == set()
 
 

@@ -192,7 +192,7 @@ def test_branches_that_run_in_another_order_are_not_swapped(one: str, other: str
         there, names = executed_otherwise(b, seed)
         found = align(a.side, there)
         reported = [(a.names[p.a], names[p.b], p.confidence) for p in found.pairs]
-        # Two layers of one shape in parallel are one to whoever sees no names.
+        # Two parallel layers of one shape are indistinguishable without names.
         assert all(alike(a, name, told_as) for name, told_as, _ in wrong(reported))
         assert sum(p.how == "moved" for p in found.pairs) > 10
         paired_weights = {name for name, *_ in reported} & a.weighted

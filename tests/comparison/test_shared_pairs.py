@@ -29,7 +29,7 @@ def test_rows_add_up_to_the_difference_of_the_steps(pair: str) -> None:
     for by in VIEWS:
         rows = found.by(by)
         assert int((rows["time_b_ns"] - rows["time_a_ns"]).sum()) == whole[1] - whole[0]
-        # No difference is told of pairs of layers that are more likely none.
+        # Low-confidence pairs of layers have no difference.
         untold = rows.filter(pl.col("delta_ns").is_null())
         assert untold.is_empty() or (by == "layer" and (untold["confidence"] < 0.5).all())
 
@@ -83,7 +83,7 @@ def test_the_same_work_with_more_workers_is_the_data_loader() -> None:
     whole = found.step.mean.b - found.step.mean.a
     # All that the step gained, the device idles less; its own work differs by 2 of 100 ms.
     assert idle["delta_ns"] == pytest.approx(whole, rel=0.1)
-    # What is said of kernels is true: cuDNN's search chose others in some convolutions.
+    # The kernel changes are real: cuDNN's search chose others in some convolutions.
     for row in found.changes.filter(pl.col("change") == "algorithm").iter_rows(named=True):
         assert abs(row["of_step"]) < 0.005
     others = found.layers.filter(

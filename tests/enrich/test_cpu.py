@@ -263,7 +263,7 @@ def test_a_copy_is_what_a_conversion_does() -> None:
     op(b, "aten::_to_copy", 1, 99)
     op(b, "aten::empty_strided", 2, 10)
     op(b, "aten::copy_", 20, 90)
-    op(b, "aten::view", 100, 110)  # outermost: of nobody else
+    op(b, "aten::view", 100, 110)  # outermost: without a parent
     assert timed(attribute(b.build())) == [("aten::copy_", 0, 100), ("aten::view", 100, 10)]
 
 

@@ -73,5 +73,5 @@ def test_keras_scopes_name_the_network_s_layers_and_nothing_else(network: str) -
     trace = with_names_of(attribute(read(file)), manifest(beside))
     found = trace.layers.filter(pl.col("role") == "layer")["path"].to_list()
     named = layers_of(f"networks/{network}-cpu-keras")
-    # The manifest knows the layers by their last names.
+    # The manifest has the layers' last names.
     assert {path.removeprefix(f"{network}.") for path in found} == {*named, "loss"}

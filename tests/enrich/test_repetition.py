@@ -33,7 +33,7 @@ def test_the_same_position_of_another_step_is_the_source() -> None:
 
 
 def test_conflicting_repetitions_give_no_layer() -> None:
-    # Like blocks follow each other: which of them the first one was, nobody can say.
+    # Equal blocks follow each other: the number of the first one is ambiguous.
     assert place(stream("abcd" * 9), [NONE] * 4 + list(range(32)))[:4] == [NONE] * 4
 
 

@@ -95,7 +95,7 @@ def test_an_operator_s_own_name_is_no_layer() -> None:
     [
         ("jit(step)/jvp(net)/conv1/conv_general_dilated", "conv_general_dilated"),
         ("jit(step)/jvp(net)/relu1/jit(relu)/max", "relu"),
-        # A function of JAX's own inner workings says less than its primitive.
+        # An internal function of JAX is less specific than its primitive.
         ("jit(step)/jvp(net)/drop/jit(_where)/select_n", "select_n"),
         ("jit(step)", "jit(step)"),
         ("net/bn/batchnorm/mul_1", "batchnorm"),

@@ -78,5 +78,5 @@ def test_a_depthwise_gradient_that_xla_computes_for_all_pairs_of_channels(tmp_pa
     options = {"padding": SAME, "window_strides": (2, 2), "feature_group_count": 16}
     one = 2 * 4 * 14 * 14 * prod(w)
     assert convolutions(tmp_path, x, w, options, False).to_list() == [one] * 3
-    # On the CPU the optimizer makes a convolution without groups of it, of which it keeps 1/16.
+    # On the CPU the optimizer converts it to a convolution without groups and keeps 1/16.
     assert convolutions(tmp_path, x, w, options, True).sort().to_list() == [one, one, 16 * one]

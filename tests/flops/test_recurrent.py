@@ -166,7 +166,7 @@ def test_extents_that_do_not_agree_are_refused(place: int, shape: Entry) -> None
     changed = (*shapes[:place], shape, *shapes[place + 1 :])
     result = costs("_cudnn_rnn", changed, scalars)
     if place == 4:
-        # The cell's state, not this one, tells the units.
+        # The cell state, not this one, has the number of units.
         assert not isinstance(result, Refusal)
     else:
         assert isinstance(result, Refusal)

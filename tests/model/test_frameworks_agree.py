@@ -46,7 +46,7 @@ def in_keras(name: str) -> Manifest:
 
     network = NETWORKS[name]()
     side = network.image_size
-    # Keras has no such layers: their names say what they are.
+    # Keras has no such layers: their names contain the type.
     types = {"LocalResponse": "LRN"}
     return describe(build(network), (BATCH, side, side, 3), types=types)
 

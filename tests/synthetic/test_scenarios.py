@@ -47,7 +47,7 @@ def everything() -> Scenario:
 def rows(trace: Trace, table: str, columns: tuple[str, ...]) -> list[str]:
     frame = trace.table(table)
     if table == "activities":
-        # Kineto tells the memory that is set in the name alone.
+        # Kineto has the kind of memory of a memset only in the name.
         is_set = pl.col("kind") == "memset"
         frame = frame.with_columns(
             trace.names["name"].gather(frame["name_id"]).alias("name"),

@@ -69,7 +69,7 @@ def prepare(options: RunOptions) -> Callable[[], jax.Array]:
 
 
 def _without_python() -> jax.profiler.ProfileOptions:
-    """Return options without Python events, most of which would be JAX's own dispatch."""
+    """Return options without Python events, which would mostly be JAX's own dispatch."""
     recorded = jax.profiler.ProfileOptions()
     recorded.python_tracer_level = 0
     return recorded

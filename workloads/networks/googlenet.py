@@ -44,7 +44,7 @@ def googlenet(
 ) -> Network:
     """Nine inception modules; widths can be divided by 2, 4 and 8.
 
-    6 998 552 parameters with 1000 classes, whatever the size of the images.
+    6 998 552 parameters with 1000 classes, for images of any size.
     """
     width = divider(width_divisor)
     layers: list[Layer] = [

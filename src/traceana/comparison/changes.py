@@ -1,4 +1,4 @@
-"""What changed between two runs, largest effect on the step first."""
+"""The changes between two runs, largest effect on the step first."""
 
 from __future__ import annotations
 

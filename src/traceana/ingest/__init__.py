@@ -1,4 +1,4 @@
-"""Reads a profiler's file, whatever its format, into a :class:`traceana.trace.Trace`."""
+"""Reads a profiler's file in any supported format into a :class:`traceana.trace.Trace`."""
 
 from __future__ import annotations
 

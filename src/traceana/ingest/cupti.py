@@ -118,7 +118,7 @@ _LARGEST: Final = {pl.Int32: 2**31 - 1, pl.Int64: 2**63 - 1}
 
 
 def nonzero(column: str) -> pl.Expr:
-    """Return ``column`` with null for 0, which CUPTI writes where there is no id."""
+    """Return ``column`` with null for 0, which CUPTI writes for a missing id."""
     return pl.when(pl.col(column) != 0).then(pl.col(column))
 
 

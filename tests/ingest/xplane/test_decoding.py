@@ -148,7 +148,7 @@ def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) 
     whole = Records(at, np.zeros(len(at), dtype=np.int64), len(content))
     found = any_events(buffer, starts, ends)
     stats = any_stats(buffer, found.start, found.end)
-    # A stat is told by the id that it begins with; who is not wanted is not looked into.
+    # A stat begins with its id; stats that are not wanted are not decoded.
     leading = wanted.indices(buffer.varints(found.start + 1)[0].view(np.int64)) < len(wanted)
     judged = leading | (buffer.data[found.start] != METADATA_ID) | (found.start == found.end)
     sound = found.sound.copy()

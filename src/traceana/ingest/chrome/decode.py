@@ -41,7 +41,7 @@ _LEFT_OUT: Final = {
 
 
 class Event(Struct, gc=False):
-    """One element of ``traceEvents``, whatever its fields hold.
+    """One element of ``traceEvents``, with fields of any type.
 
     TensorFlow's exporter ends the list with an empty one.
     """
@@ -167,15 +167,15 @@ def spans(begins_and_ends: pl.DataFrame) -> pl.DataFrame:
         column for column in begins_and_ends.columns if column not in ("name", "start", "ends")
     ]
     named = (pl.col("ends").not_() | pl.col("name").is_not_null()).all().over(thread)
-    alike = [*thread, "_alike"]
+    group_keys = [*thread, "_alike"]
     step = pl.when("ends").then(-1).otherwise(1)
     depth = (
         begins_and_ends.with_columns(pl.when(named).then("name").alias("_alike"))
         .sort("start", maintain_order=True)
-        .with_columns(step.cum_sum().over(alike).alias("open"))
+        .with_columns(step.cum_sum().over(group_keys).alias("open"))
         .with_columns((pl.col("open") + pl.col("ends").cast(pl.Int64)).alias("depth"))
     )
-    group = [*alike, "depth"]
+    group = [*group_keys, "depth"]
     return (
         depth.with_columns(
             pl.col("ends").shift(-1).over(group).alias("closed"),

@@ -28,7 +28,7 @@ ABSENT: Final = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The ``args`` of an event, of whatever category."""
+    """The ``args`` of an event of any category."""
 
     correlation: Number = None
     device: Number = None

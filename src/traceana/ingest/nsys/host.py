@@ -199,7 +199,7 @@ def _with_text(frame: pl.DataFrame, strings: Texts) -> pl.DataFrame:
     """Return events with registered strings resolved; inline text comes first."""
     refers = (pl.col("text") == "") & pl.col("text_id").is_not_null()
     registered = strings.of(frame["text_id"])
-    # 0 stands for no text; a string of id 0 need not exist.
+    # 0 means no text; a string of id 0 need not exist.
     without_id = pl.when(pl.col("text_id") == 0).then("text")
     return frame.with_columns(
         pl.when(refers).then(pl.coalesce(registered, without_id)).otherwise("text").alias("text")

@@ -57,7 +57,7 @@ _DENSE: Final = 1 << 20
 class Events:
     """Events of some runs.
 
-    ``sound`` is false for damaged events, ``aggregate`` true for events that stand for several.
+    ``sound`` is false for damaged events, ``aggregate`` true for aggregates of several events.
     """
 
     run: Ints

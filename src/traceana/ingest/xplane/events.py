@@ -93,7 +93,7 @@ class LineEvents:
     Only stats named in ``wanted`` are decoded. Times are rounded to the nearest nanosecond.
 
     Afterwards ``events`` is the number of events in the file. Those without a row are ``damaged``,
-    or ``aggregates`` that stand for several events and have no time. ``rounded`` counts rows with a
+    or ``aggregates`` of several events, which have no time. ``rounded`` counts rows with a
     fraction of a nanosecond, ``unnamed`` those whose name is not in the file. ``cut``: the last
     event is truncated. ``till`` is the byte up to which the file has been read.
     """
