@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 FRAMEWORKS: Final = ("pytorch", "keras", "jax")
-# With one image XLA makes the matrix products anew and says no more whose they are.
+# With one image XLA rewrites the matrix products and drops their scopes.
 TINY: Final = (
     *("--batch", "4", "--steps", "2", "--warm-up", "1"),
     *("--image-size", "67", "--width-divisor", "16", "--classes", "10"),
