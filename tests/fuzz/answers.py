@@ -59,14 +59,18 @@ class Facts:
             if name == "counters":
                 known = sum(frame[column].count() for column in frame.columns)
                 self.sums[name] = self.sums.get(name, 0) + known
-        ledger = trace.ledger.select("reason", "severity", "table", "kept", "count", "detail")
-        self.ledger += sorted((list(row) for row in ledger.iter_rows()), key=repr)
-        self.problems += int((ledger["severity"] == "problem").sum())
-        self.truncated |= trace.meta.truncated
+        self.judge(trace)
         if trace.meta.events is not None:
-            lost = int(ledger.filter(~ledger["kept"])["count"].sum())
+            lost = int(trace.ledger.filter(~trace.ledger["kept"])["count"].sum())
             self.events = (self.events or 0) + trace.meta.events
             self.accounted += sum(trace.table(name).height for name in COUNTED) + lost
+
+    def judge(self, trace: Trace) -> None:
+        """Take the ledger of ``trace``."""
+        ledger = trace.ledger.select("reason", "severity", "table", "kept", "count", "detail")
+        self.ledger = sorted((list(row) for row in ledger.iter_rows()), key=repr)
+        self.problems = int((ledger["severity"] == "problem").sum())
+        self.truncated |= trace.meta.truncated
 
 
 @dataclass
@@ -149,6 +153,7 @@ def answered(
             elif (trace := _opened(given, path, at)) is not None:
                 if not facts.rows:
                     facts.add(trace)  # a bundle has no reader
+                facts.judge(trace)  # files of a folder may be skipped
                 seen = _fingerprint(trace)
                 if analyze and seen not in done:
                     _analyzed(trace, number, folder / "out", at)

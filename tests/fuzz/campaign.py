@@ -13,6 +13,7 @@ from typing import Final
 from tests.fuzz import seeds
 from tests.fuzz.answers import Facts, Outcome
 from tests.fuzz.child import Child, Done, readable
+from tests.fuzz.imports import everything
 from tests.fuzz.mutations import Input, made
 from tests.fuzz.seeds import Seed
 
@@ -78,6 +79,7 @@ class Campaign:
 
         Every ``analyze``-th input is run through every command, the others are only read.
         """
+        everything()
         self._analyze = analyze
         self.seed = seed
         self.jobs = jobs

@@ -84,7 +84,7 @@ def _sqlite(content: bytes) -> Judgement:
         try:
             connection.deserialize(content)
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, MemoryError) as error:
             return Judgement(f"sqlite: {error!s:.60}")
     return SOUND if found == b"ok" else Judgement(f"sqlite: {found.decode('utf-8', 'replace')}")
 

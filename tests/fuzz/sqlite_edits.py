@@ -41,7 +41,7 @@ def _with(edit: Edit, rng: random.Random, content: bytes) -> tuple[bytes, str]:
                 return content, "no tables"
             what = edit(rng, connection, rng.choice(names))
             return connection.serialize(), what
-        except (sqlite3.Error, UnicodeError, OverflowError) as error:
+        except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:
             return content, f"unchanged: {edit.__name__}: {error!s:.40}"
 
 

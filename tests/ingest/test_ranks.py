@@ -73,6 +73,26 @@ def test_ranks_by_name_and_by_order(tmp_path: Path) -> None:
     assert traceana.open(plain).activities["rank"].to_list() == [0, 1]
 
 
+def test_numbers_that_cannot_be_ranks_give_way_to_the_file_names(tmp_path: Path) -> None:
+    rank_file(tmp_path / "rank4.json", 2**31)
+    rank_file(tmp_path / "rank5.json", -1)
+    trace = traceana.open(tmp_path)
+    assert trace.meta.properties["rank_source"] == "file names"
+    assert sorted(trace.activities["rank"].unique()) == [4, 5]
+
+
+def test_an_epoch_that_no_clock_shows_is_unknown(tmp_path: Path) -> None:
+    events = [kernel("k", 10, 5)]
+    for rank, base in enumerate((BASE, 2**63 - 1, -(2**63))):
+        told = {"rank": rank, "world_size": 3}
+        path = tmp_path / f"{rank}.json"
+        write(path, events, baseTimeNanoseconds=base, distributedInfo=told)
+    trace = traceana.open(tmp_path)
+    assert trace.activities["start"].to_list() == [0, 0, 0]
+    ledger = trace.ledger.filter(trace.ledger["reason"] == "no_epoch")
+    assert ledger["count"].to_list() == [2]
+
+
 def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         rank_file(tmp_path / name, 0)

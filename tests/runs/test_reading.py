@@ -91,6 +91,7 @@ def test_what_a_run_leaves_behind_is_in_its_folder_only(tmp_path: Path) -> None:
         ('{"version": 7}', "version 7, and this traceana reads 1"),
         ('{"version": 1, "status": "well"}', "is damaged"),
         ("\x80", "is damaged"),
+        ('{"version": 1, "x": ' + "[" * 50_000, "is damaged"),
     ],
 )
 def test_damaged_run(tmp_path: Path, content: str, message: str) -> None:

@@ -21,6 +21,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.ingest.detect import Format, detect, is_nsys_export
+from traceana.ingest.integrity import FARTHEST_NS
 from traceana.ingest.source import Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.bundle import is_bundle
@@ -92,6 +93,7 @@ def read_ranks(
         raise first_error
     if len(traces) == 1 and not ledger:
         return traces[0]
+    traces = [_with_valid_epoch(trace) for trace in traces]
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
@@ -101,6 +103,13 @@ def read_ranks(
     merged = merge(traces, numbers, _meta(source, read, traces, numbers, how))
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
+
+
+def _with_valid_epoch(trace: Trace) -> Trace:
+    """Return ``trace`` without its epoch if that is before 1970 or its shift could overflow."""
+    epoch = trace.meta.epoch_ns
+    valid = epoch is None or 0 <= epoch < FARTHEST_NS
+    return trace if valid else trace.with_meta(epoch_ns=None)
 
 
 def find(folder: Path) -> list[Path]:
@@ -172,11 +181,15 @@ def _stem(name: str) -> str:
 def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[int], str]:
     """Return the rank of every file, and the source of the ranks.
 
-    ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, the file
-    names decide (``rank3``, ``worker0``), else the order of the files. Raises
-    ``AmbiguousRanksError`` where two files have one rank: they are from two runs.
+    ``recorded`` are the ranks in the files (``distributedInfo``). Where some are missing, negative
+    or beyond 31 bits, the file names decide (``rank3``, ``worker0``), else the order of the files.
+    Raises ``AmbiguousRanksError`` where two files have one rank: they are from two runs.
     """
-    known = [(file, rank) for file, rank in zip(files, recorded, strict=True) if rank is not None]
+    known = [
+        (file, rank)
+        for file, rank in zip(files, recorded, strict=True)
+        if rank is not None and 0 <= rank < 1 << 31
+    ]
     numbers = _distinct([file for file, _ in known], [rank for _, rank in known])
     if len(known) == len(files):
         return numbers, "recorded in the files"

@@ -151,7 +151,7 @@ def _read(path: Path, kind: type[File]) -> File:
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotARunError(f"{path} is damaged: {_one_line(error)}; {again}") from None
 
 
