@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 from tests.support.manifest import TRACES
 from tests.support.once import once
+
+# As the command line does (cli/main.py).
+gc.set_threshold(100_000)
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)

@@ -25,6 +25,7 @@ from traceana.analyze.flop_coverage import (
 from traceana.analyze.manifest_names import Pairing
 from traceana.analyze.manifest_pairing import paired
 from traceana.analyze.operator_flops import PART, Flags, OperatorCosts, Tree, operator_costs
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 from traceana.enrich.layers.from_scopes import replica_of
 from traceana.enrich.layers.intervals import SEPARATOR
@@ -75,6 +76,7 @@ class Charges:
     notes: tuple[str, ...]
 
 
+@per_trace
 def charges(trace: Trace, model: Manifest | None) -> Charges:
     """Return the costs of the selected work of ``trace``.
 

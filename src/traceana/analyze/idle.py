@@ -29,6 +29,7 @@ from traceana.analyze.idle_gaps import (
 )
 from traceana.analyze.intervals import PER_DEVICE, Busy, union
 from traceana.analyze.numbering import first_rows, numbered
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import any_work, why_no_work
 from traceana.result import Result, sums
@@ -117,6 +118,7 @@ def idle(trace: Trace, by: By = "cause", *, found: IdleTime | None = None) -> Re
     return Result(frame, sums(frame, *summed), _notes(trace, frame))
 
 
+@per_trace
 def idle_time(trace: Trace) -> IdleTime:
     """Return the gaps, with their causes, of the devices on which ``trace`` has work."""
     whole = trace.whole

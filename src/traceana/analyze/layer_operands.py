@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from traceana.analyze.per_trace import per_trace
 from traceana.enrich.layers.from_ranges import OPERAND_POSITIONS
 from traceana.enrich.layers.roles import WEIGHTED
 from traceana.flops.call import Call, decoded_instruction
@@ -47,6 +48,7 @@ class Operands(NamedTuple):
     memory_format: str | None = None
 
 
+@per_trace
 def operands(trace: Trace) -> dict[int, Operands]:
     """Return the operands of each row of ``layers``.
 

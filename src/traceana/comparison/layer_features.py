@@ -19,6 +19,7 @@ from traceana.analyze.layer_operands import operands
 from traceana.analyze.layer_rows import layer_keys
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.work import work
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class RunLayers:
     batch: int | None = None
 
 
+@per_trace
 def run_layers(trace: Trace, model: Manifest | None = None) -> RunLayers:
     """Return the layers of ``trace`` that have work, in the order of the model.
 
