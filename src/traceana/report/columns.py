@@ -24,7 +24,7 @@ class Kind(Enum):
     COUNT = auto()
     MEAN = auto()  # mean of counts
     TIME = auto()
-    MOMENT = auto()  # when something happened: as many digits as tell one from the next
+    MOMENT = auto()  # a point in time: enough digits to distinguish neighbours
     BYTES = auto()
     BINARY = auto()  # bytes in powers of two
     RATE = auto()

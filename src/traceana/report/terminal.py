@@ -30,7 +30,7 @@ from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, pl
 
 GAP: Final = 2
 BETWEEN: Final = " · "
-"""Stands between the facts of one line."""
+"""Separator of the facts of one line."""
 WIDEST_TEXT: Final = 28
 NARROWEST_LONG: Final = 16
 COMFORTABLE_LONG: Final = 34

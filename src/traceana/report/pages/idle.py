@@ -78,10 +78,10 @@ def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arran
     if by == "gap" or devices.frame.height < 2:
         own = () if by in ("cause", "gap") else (by,)
         columns = GAPS if by == "gap" else (*own, *COLUMNS)
-        told = {"rank", "device"} - _differing(devices.frame)
+        shown_as_facts = {"rank", "device"} - _differing(devices.frame)
         table = table_of(
             shown,
-            [name for name in columns if name not in told],
+            [name for name in columns if name not in shown_as_facts],
             dropped=GAPS_DROPPED if by == "gap" else DROPPED,
             titles=_TITLES,
         )
