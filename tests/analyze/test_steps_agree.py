@@ -15,7 +15,7 @@ from traceana.analyze.critical import critical
 from traceana.analyze.kernels import kernels
 from traceana.analyze.layers import layers
 from traceana.analyze.selection import select
-from traceana.analyze.steps import measured_steps, steps
+from traceana.analyze.steps import measured_steps, span_of, steps
 from traceana.analyze.transfers import transfers
 from traceana.comparison.compare import summary_table
 from traceana.comparison.compared_run import Run
@@ -139,3 +139,9 @@ def test_the_critical_path_is_no_longer_than_the_recording(opened: Opened) -> No
     assert path["time_ns"].sum() == critical(trace).totals["time_ns"]
     measured = trace.steps["number"].gather(opened.rows).unique()
     assert set(path["step"].drop_nulls()) <= set(measured)
+
+
+def test_step_numbers_far_apart_are_listed_without_counting_from_one_to_the_other() -> None:
+    assert span_of([10**15, 1]) == f"1, {10**15}"
+    assert span_of([4, 3, 5]) == "3-5"
+    assert span_of([7]) == "7"

@@ -78,9 +78,14 @@ def _note(numbers: pl.Series, skipped: int) -> str:
 def span_of(numbers: list[int]) -> str:
     """Return step numbers as text: ``3``, ``3-7``, or ``3, 5, 9``."""
     ordered = sorted(numbers)
-    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+    if len(ordered) > 1 and _without_gaps(ordered):
         return f"{ordered[0]}-{ordered[-1]}"
     return ", ".join(str(number) for number in ordered)
+
+
+def _without_gaps(ordered: list[int]) -> bool:
+    # Numbers are the file's: nothing is sized by their distance.
+    return ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1
 
 
 @per_trace

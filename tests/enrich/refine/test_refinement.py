@@ -564,3 +564,10 @@ def test_two_algorithms_of_one_call_are_the_models() -> None:
     run.launch(R2C, CGEMM, C2R, OFFSETS, SCUDNN, op=op)
     trace = refine(classified(run.build()))
     assert breakdown(trace).frame["category"].unique().to_list() == ["conv"]
+
+
+def test_an_operator_without_a_name_lends_no_class() -> None:
+    run = Run()
+    run.launch(SGEMM, op=run.row("ops", name=None, depth=0))
+    run.launch(SGEMM, op=run.op("aten::conv2d", "aten::cudnn_convolution"))
+    assert column(run.refined(), "category") == [None, "conv"]

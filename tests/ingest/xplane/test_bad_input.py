@@ -121,6 +121,17 @@ def test_damaged_events_are_left_out_and_counted(tmp_path: Path) -> None:
     assert accounted(trace) == trace.meta.events == 3
 
 
+@pytest.mark.parametrize("tag", [b"\x25", b"\x21", b"\xa2\x00"], ids=["fixed32", "fixed64", "long"])
+def test_events_of_another_encoding_are_counted_and_passed_over(tmp_path: Path, tag: bytes) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    odd = tag + (b"\x03\x08\x01\x00" if tag == b"\xa2\x00" else bytes(8 if tag == b"\x21" else 4))
+    plane.line("Stream #1", [plane.event("a", 0, 1000), odd, odd, plane.event("b", 5000, 1000)])
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert trace.activities["start"].to_list() == [0, 5]
+    assert dict(trace.ledger.select("reason", "count").iter_rows()) == {"malformed": 2}
+    assert accounted(trace) == trace.meta.events == 4
+
+
 def test_events_that_stand_for_several_have_no_time(tmp_path: Path) -> None:
     plane = PlaneWriter("/host:CPU")
     plane.line("python", [plane.event("a", 0, 1000), plane.event("b", 0, 1000, number(5, 3))])

@@ -50,9 +50,10 @@ class Operators:
     ) -> Operators:
         """Return the situations of ``ops`` and of the distinct ``scopes`` of activities."""
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
-        tails = scopes.cast(pl.String).str.extract(_SCOPE_TAIL)
-        texts = pl.concat([ops["name"].unique(maintain_order=True).cast(pl.String), tails])
-        names = _named(texts.drop_nulls().unique(maintain_order=True), context, rules, withins)
+        tails = scopes.cast(pl.String).str.extract(_SCOPE_TAIL).fill_null(_UNNAMED)
+        of_ops = ops["name"].unique(maintain_order=True).cast(pl.String).fill_null(_UNNAMED)
+        texts = pl.concat([of_ops, tails]).unique(maintain_order=True)
+        names = _named(texts, context, rules, withins)
         name = _codes(ops["name"], names)
         parent, levels = from_rows(ops["parent"]), _levels(ops["depth"])
         row = np.arange(ops.height)
@@ -117,13 +118,20 @@ def _named(
 def _codes(column: pl.Series, names: pl.DataFrame) -> Ints:
     """Return the row in ``names`` of each value of ``column``."""
     distinct = column.unique(maintain_order=True)
-    rows = pl.DataFrame({"key": distinct, "text": distinct.cast(pl.String)}).join(
+    texts = distinct.cast(pl.String).fill_null(_UNNAMED)
+    rows = pl.DataFrame({"key": distinct, "text": texts}).join(
         names.select("text").with_row_index("row"), on="text", how="left", maintain_order="left"
     )
     found = (
         column.alias("key")
         .to_frame()
-        .join(rows.select("key", "row"), on="key", how="left", maintain_order="left")
+        .join(
+            rows.select("key", "row"),
+            on="key",
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
     )
     return from_rows(found["row"])
 
@@ -173,6 +181,8 @@ def _united(bits: npt.NDArray[np.int64], parent: Ints, levels: Sequence[Ints]) -
     return result
 
 
+_UNNAMED: Final = ""
+"""Stands for the operator without a name: a name of its own, in no class."""
 _TWO_OPERANDS: Final = r"^\[\[([0-9, ]+)\], \[([0-9, ]+)\]"
 _OPERANDS: Final = r"^\[\["
 _ADDS: Final = r"^aten::add_?$"

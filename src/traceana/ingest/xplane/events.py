@@ -24,7 +24,7 @@ from traceana.ingest.xplane.decode import (
 )
 from traceana.ingest.xplane.runs import TAG, Records, Runs
 from traceana.ingest.xplane.space import Line, Plane
-from traceana.ingest.xplane.wire import Buffer, Ints, Mask, Numbers, fields
+from traceana.ingest.xplane.wire import LENGTH, Buffer, Ints, Mask, Numbers, fields
 
 DEVICE_STATS: Final = (
     "correlation_id",
@@ -141,9 +141,11 @@ class LineEvents:
             for part in fields(self._buffer, at, int(end[i])):
                 if part.number == TAG >> 3:
                     self.cut |= part.cut
-                    if not part.cut:
+                    if not part.cut and part.wire == LENGTH and self._buffer.view[at] == TAG:
                         again.append((at, int(end[i]), int(line[i])))
                         break
+                    # Of another wire type, or a tag of more bytes than it needs.
+                    self.damaged += not part.cut
                 at = part.end
         columns = np.array(again, dtype=np.int64).reshape(-1, 3)
         return columns[:, 0], columns[:, 1], columns[:, 2]
