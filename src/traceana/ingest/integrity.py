@@ -1,6 +1,7 @@
-"""The last steps of every reader: events with invalid times are dropped, times become relative.
+"""The last steps of every reader: impossible events are dropped, times become relative.
 
-Every dropped event is counted in the ledger with its reason, so that the conservation law holds.
+Every dropped event and every lost number is counted in the ledger with its reason, so that the
+conservation law holds. What is kept fits the tables' types, and its sums fit int64.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from typing import Final
 import polars as pl
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import TIME_COLUMNS
+from traceana.trace.schema import SCHEMA, TIME_COLUMNS, Dtype
 
 FARTHEST_NS: Final = 1 << 62
-"""Times and durations this far from 0 (146 years) are invalid; below it differences fit int64."""
+"""Times this far from 0 (146 years) are impossible; below it differences fit int64."""
+LONGEST_TRACE_NS: Final = 366 * 24 * 3600 * 10**9
+"""A year: events farther apart are not of one trace, and longer ones did not happen. Times of 290
+devices of such a trace can be added up in int64."""
+_LARGEST_SUM: Final = 1 << 62
+"""Largest sum of a table's durations or bytes: those of two tables together fit int64."""
+_MOST_BYTES: Final = 1 << 50
+"""No device has a pebibyte of memory."""
 
 
 def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
@@ -25,7 +33,8 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
     - ``zero_timestamp``: start is 0, which CUPTI writes where the timestamp was lost.
     - ``missing_time``: start or duration is null.
-    - ``malformed``: start or duration lies :data:`FARTHEST_NS` or farther from 0.
+    - ``impossible_time``: start lies :data:`FARTHEST_NS` or farther from 0, or duration exceeds
+      :data:`LONGEST_TRACE_NS`.
     - ``negative_duration``: the event ends before it starts.
     - ``duplicate``: equal to an earlier row in every column, ids included.
 
@@ -37,8 +46,13 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
         .then(pl.lit("zero_timestamp"))
         .when(start.is_null() | duration.is_null())
         .then(pl.lit("missing_time"))
-        .when(_beyond(start) | _beyond(duration))
-        .then(pl.lit("malformed"))
+        .when(
+            (start <= -FARTHEST_NS)
+            | (start >= FARTHEST_NS)
+            | (duration > LONGEST_TRACE_NS)
+            | (duration < -LONGEST_TRACE_NS)
+        )
+        .then(pl.lit("impossible_time"))
         .when(duration < 0)
         .then(pl.lit("negative_duration"))
     )
@@ -51,10 +65,6 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
             _count(str(why[0]), dropped, table, ledger)
         frame = reasoned.filter(pl.col("_reason").is_null()).drop("_reason")
     return _without_duplicates(frame, table, ledger)
-
-
-def _beyond(time: pl.Expr) -> pl.Expr:
-    return (time <= -FARTHEST_NS) | (time >= FARTHEST_NS)
 
 
 def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
@@ -76,32 +86,117 @@ def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.D
 
 
 def _count(reason: str, dropped: pl.DataFrame, table: str, ledger: Ledger) -> None:
-    # Lost or invalid times have no sum.
+    # Lost or impossible times have no sum; that of many negative ones could exceed int64.
     known = reason in ("duplicate", "negative_duration")
-    ledger.add(
-        reason,
-        dropped.height,
-        table=table,
-        time_ns=int(dropped["duration"].sum()) if known else None,
-    )
+    time_ns = sum(dropped["duration"].to_list()) if known else None
+    fits = time_ns is not None and abs(time_ns) < _LARGEST_SUM
+    ledger.add(reason, dropped.height, table=table, time_ns=time_ns if fits else None)
 
 
-def rebase(frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
+def rebase(
+    frames: Mapping[str, pl.DataFrame], ledger: Ledger
+) -> tuple[dict[str, pl.DataFrame], int]:
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Times must lie within :data:`FARTHEST_NS` of 0, or the shift could overflow.
+    Rows whose time lies more than :data:`LONGEST_TRACE_NS` from the median event of all tables, and the
+    longest rows of a table whose durations add up to more than int64 holds, are dropped as
+    ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``.
     """
-    columns = {name: TIME_COLUMNS.get(name, ()) for name in frames}
-    earliest = [
-        value
-        for name, frame in frames.items()
-        for column in columns[name]
-        if isinstance(value := frame[column].min(), int)
-    ]
-    origin = min(earliest, default=0)
+    near = _of_one_time(frames, ledger)
+    origin, _ = _extent(near)
     shifted = {
-        name: frame.with_columns(pl.col(column) - origin for column in columns[name])
-        for name, frame in frames.items()
+        name: frame.with_columns(pl.col(column) - origin for column in TIME_COLUMNS.get(name, ()))
+        for name, frame in near.items()
     }
-    return shifted, origin
+    summable = {name: _summable(frame, name, ledger) for name, frame in shifted.items()}
+    return {name: _fitting(frame, name, ledger) for name, frame in summable.items()}, origin
+
+
+def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
+    """Return the first and the last time of ``frames``, 0 and 0 where there is none."""
+    ends = [
+        end
+        for name, frame in frames.items()
+        for column in TIME_COLUMNS.get(name, ())
+        for end in (frame[column].min(), frame[column].max())
+        if isinstance(end, int)
+    ]
+    return min(ends, default=0), max(ends, default=0)
+
+
+def _of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+    """Return ``frames`` without the rows that lie too far from the median event."""
+    first, last = _extent(frames)
+    if last - first <= LONGEST_TRACE_NS:
+        return dict(frames)
+    times = pl.concat(
+        [
+            frame[column].cast(pl.Int64).drop_nulls().alias("time")
+            for name, frame in frames.items()
+            for column in TIME_COLUMNS.get(name, ())
+        ]
+    ).sort()
+    middle = int(times[len(times) // 2])
+    # Python's integers do not wrap, and the bounds must be int64 themselves.
+    earliest = max(middle - LONGEST_TRACE_NS, -(1 << 63))
+    latest = min(middle + LONGEST_TRACE_NS, (1 << 63) - 1)
+    kept = {}
+    for name, frame in frames.items():
+        columns = TIME_COLUMNS.get(name, ())
+        near = [pl.col(column).is_between(earliest, latest).fill_null(True) for column in columns]
+        kept[name] = frame.filter(pl.all_horizontal(near)) if near else frame
+        ledger.add("impossible_time", frame.height - kept[name].height, table=name)
+    return kept
+
+
+def _summable(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return ``frame`` without the rows whose durations would make their sum exceed int64."""
+    most = _most(frame, "duration")
+    if most is None:
+        return frame
+    kept = frame.filter(pl.col("duration") <= most)
+    ledger.add("impossible_time", frame.height - kept.height, table=table)
+    return kept
+
+
+def _most(frame: pl.DataFrame, column: str) -> int | None:
+    """Return the largest value of ``column`` whose sum over all rows fits, None if all fit."""
+    if column not in frame.columns or not frame.height:
+        return None
+    mean = frame.select(pl.col(column).cast(pl.Float64).abs().mean()).item()
+    if mean is None or mean * frame.height < _LARGEST_SUM:
+        return None
+    return _LARGEST_SUM // frame.height
+
+
+def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return ``frame`` with null for numbers beyond the type, or the possible bytes, of a column.
+
+    The ledger counts them by column.
+    """
+    bounds = {
+        name: found
+        for name, described in (SCHEMA[table].columns if table in SCHEMA else {}).items()
+        if name in frame.columns
+        and frame.schema[name].is_integer()
+        and (found := _bounds(frame, name, described.dtype, described.unit)) is not None
+    }
+    for name, (least, most) in bounds.items():
+        outside = ~pl.col(name).is_between(least, most)
+        lost = int(frame.select(outside.sum()).item())
+        if lost:
+            ledger.add("lost_field", lost, table=table, kept=True, detail=name)
+            frame = frame.with_columns(pl.when(~outside).then(name).alias(name))
+    return frame
+
+
+def _bounds(
+    frame: pl.DataFrame, name: str, dtype: Dtype, unit: str | None
+) -> tuple[int, int] | None:
+    if unit == "bytes" and dtype == pl.Int64:
+        most = (_most(frame, name) if name == "bytes" else None) or _MOST_BYTES
+        return -min(most, _MOST_BYTES), min(most, _MOST_BYTES)
+    if dtype == frame.schema[name] or dtype not in (pl.Int32, pl.UInt32):
+        return None
+    return (0, (1 << 32) - 1) if dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)

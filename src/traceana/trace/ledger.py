@@ -42,6 +42,10 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "zero_timestamp": ("problem", "events with a start of 0: the profiler lost their times"),
     "duplicate": ("problem", "events recorded twice, identical"),
     "negative_duration": ("problem", "events that end before they start"),
+    "impossible_time": (
+        "problem",
+        "events a year or more from the others, or longer than a year",
+    ),
     "missing_time": ("problem", "events without a start or a duration"),
     "unclosed": ("problem", "ranges without an end, from one step into later ones"),
     "malformed": ("problem", "events that cannot be decoded"),

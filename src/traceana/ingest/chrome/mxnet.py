@@ -91,7 +91,9 @@ def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
             "duration",
         ),
     }
-    tables, first_ns = rebase({name: screen(frame, name, ledger) for name, frame in timed.items()})
+    tables, first_ns = rebase(
+        {name: screen(frame, name, ledger) for name, frame in timed.items()}, ledger
+    )
     tables["ledger"] = ledger.frame()
     meta = TraceMeta(
         format="mxnet",

@@ -55,7 +55,7 @@ def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
     tables = {name: screen(frame, name, ledger) for name, frame in timed.items()}
     tables["links"] = links(columns.frame("flow"), ledger)
     tables["memory"] = memory(columns.frame("memory"), ledger)
-    tables, first_ns = rebase(tables)
+    tables, first_ns = rebase(tables, ledger)
     names = NameTable(ledger)
     named = tables["activities"]
     tables["activities"] = named.with_columns(names.ids(named["name"]).alias("name_id")).drop(

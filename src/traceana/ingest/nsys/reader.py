@@ -39,7 +39,7 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
     events += count_unread(database, _tables_read(database), ledger)
     count_missing(database, tables["calls"], tables["activities"], ledger)
     session.count_lost(database, ledger)
-    tables, first_ns = rebase(tables)
+    tables, first_ns = rebase(tables, ledger)
     tables["names"] = names.frame()
     tables["devices"] = devices(database, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()

@@ -74,7 +74,7 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     tables["ranges"] = _ranges(frames, texts, tables, ledger)
     events += count_unread(source, tables_read, ledger)
     count_missing(source, tables["calls"], tables["activities"], ledger)
-    tables, first_ns = rebase(tables)
+    tables, first_ns = rebase(tables, ledger)
     tables["names"] = names.frame()
     tables["devices"] = devices(source, texts, tables["activities"]["device"])
     tables["ledger"] = ledger.frame()

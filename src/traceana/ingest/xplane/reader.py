@@ -190,7 +190,9 @@ class Tables:
         named = work.with_columns(names.ids(work["name"]).alias("name_id"))
         tables["activities"] = named.drop("name")
         tables["memory"] = self._stacked("memory")
-        tables, first_ns = rebase({name: conform(name, each) for name, each in tables.items()})
+        tables, first_ns = rebase(
+            {name: conform(name, each) for name, each in tables.items()}, self._ledger
+        )
         tables["names"] = names.frame()
         tables["instructions"] = instructions
         tables["devices"] = devices(space, tables["activities"]["device"])
