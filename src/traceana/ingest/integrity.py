@@ -99,8 +99,8 @@ def rebase(
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Rows whose time lies more than :data:`LONGEST_TRACE_NS` from the median event of all tables, and the
-    longest rows of a table whose durations add up to more than int64 holds, are dropped as
+    Rows whose time lies more than :data:`LONGEST_TRACE_NS` from the median event of all tables, and
+    the longest rows of a table whose durations add up to more than int64 holds, are dropped as
     ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``.
     """
     near = _of_one_time(frames, ledger)
