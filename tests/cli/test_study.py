@@ -72,6 +72,22 @@ def test_screen_of_scaling(run: Run, devices: Path) -> None:
     check(run("study", "scaling", devices, "-f", "md").stdout, GOLDEN / "scaling.md")
 
 
+def test_the_limit_is_of_the_items_and_keeps_every_run_and_published_figure(
+    run: Run, runs: Path
+) -> None:
+    whole = run("study", "frameworks", runs, "--limit", "0").stdout
+    cut = run("study", "frameworks", runs, "--limit", "2").stdout
+    layers = ("features.0", "features.1", "features.2", "classifier")
+    assert all(layer in whole for layer in layers)
+    assert [layer for layer in layers if layer in cut] == ["features.0", "features.1"]
+    assert cut.count("batch 4") == whole.count("batch 4")
+    assert "more rows (--limit 0: all)" in cut
+    published = run("study", "transfers", runs, "--published", "--limit", "1").stdout
+    everything = run("study", "transfers", runs, "--published", "--limit", "0").stdout
+    source = "Kim et al. 2017, Table"
+    assert published.split(source)[1:] == everything.split(source)[1:]
+
+
 @pytest.mark.parametrize("name", Name)
 def test_published_figures_stand_alone(run: Run, name: Name) -> None:
     result = run("study", name.value, "--published")

@@ -40,6 +40,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
+    run: Run, tmp_path: Path, runs: dict[str, Path]
+) -> None:
+    layers = [("conv1", "Conv2d")]
+    less = training(layers=layers, kernels=dict.fromkeys(dict(layers), KERNELS["conv1"]))
+    text = run(less.save(tmp_path / "less"), runs["one"], "--by", "layer").stdout
+    alone = [line for line in text.splitlines() if line.endswith("only in candidate")]
+    assert {line.split()[0] for line in alone} == {"relu1", "conv2", "relu2", "pool", "fc"}
+
+
 def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     result = run(runs["a"], runs["slower"])
     assert result.exit_code == ExitCode.OK

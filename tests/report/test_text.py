@@ -145,6 +145,15 @@ def test_a_column_keeps_the_unit_of_its_largest_value_where_that_would_become_to
     assert numbers.column_scale([], numbers.TIME, 5_000_000).unit == "ms"
 
 
+def test_small_and_negative_values_keep_their_sign() -> None:
+    column = numbers.scale([-1_500_000, 2_000_000], numbers.TIME)
+    assert [column.write(value) for value in (-1_500_000, -100, 100)] == [
+        *("\u22121.500", ">\u22120.001", "<0.001"),
+    ]
+    assert numbers.share(-0.265) == "\u221226.5 %"
+    assert numbers.share(-0.0001) == ">\u22120.1 %"
+
+
 def test_moments_have_the_decimals_that_keep_them_different() -> None:
     moments = [1_693_120_000, 1_693_124_000, 1_696_000_000]
     column = numbers.moment_scale(moments, numbers.TIME)

@@ -7,13 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
+import polars as pl
 import pytest
 from rich.cells import cell_len
 
 import traceana
 from traceana import choices
+from traceana.report.columns import Kind
+from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
+from traceana.report.pages.single_table import table_of
 from traceana.report.terminal import Terminal, render
-from traceana.result import Result
+from traceana.result import Arranged, Result
 from traceana.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +68,39 @@ def test_no_screen_is_wider_than_the_terminal(file: Path) -> None:
             if longest > width:
                 wide.append((name, width, longest))
     assert not wide, wide
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_remark_that_does_not_fit_is_below_its_heading(width: int) -> None:
+    page = Page("report", (Heading("t" * 40, "r" * 25),), Data(Rows(pl.DataFrame())))
+    lines = render(page, Terminal(width)).split()
+    assert lines == ["t" * 40, "r" * 25]
+    assert max(map(len, render(page, Terminal(width)).splitlines())) <= width
+
+
+def test_facts_end_lines_between_facts() -> None:
+    page = Page("report", (Facts((("a", "12345 · 678901 · 2"),)),), Data(Rows(pl.DataFrame())))
+    assert render(page, Terminal(15)).splitlines() == ["a  12345", "   678901 · 2"]
+
+
+def test_columns_of_zeros_go_before_columns_with_values() -> None:
+    frame = pl.DataFrame({"layer": ["conv"], "forward_ns": [5], "optimizer_ns": [0]})
+    shown = Arranged(frame, {"optimizer_ns": 9, "forward_ns": 5}, (), 1, {"optimizer_ns": 9})
+    table = table_of(shown, dropped=("forward_ns",))
+    assert [one.name for one in table.columns] == ["layer", "forward_ns", "optimizer_ns"]
+    assert table.dropped == ("optimizer_ns", "forward_ns")
+
+
+def test_the_title_of_a_group_is_whole_where_there_is_room() -> None:
+    frame = pl.DataFrame({"name": ["k"], "1": [1], "2": [2]})
+    columns = (
+        Column("name", "name", Kind.TEXT),
+        Column("1", "calls", Kind.COUNT, group="1 a long label"),
+        Column("2", "calls", Kind.COUNT, group="2 a long label"),
+    )
+    page = Page("compare", (Table(frame, columns),), Data(Rows(frame)))
+    assert "1 a long label" in render(page, Terminal(80))
+    assert max(map(len, render(page, Terminal(20)).splitlines())) <= 20
 
 
 @pytest.mark.parametrize("width", [80, 120])

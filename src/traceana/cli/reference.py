@@ -22,6 +22,9 @@ Tables are written to stdout, all other output to stderr. Colours and the progre
 terminal only; `NO_COLOR=1` disables colours. Existing files are replaced only with `--force`. The
 file of `-o` is written atomically.
 
+Tables and Markdown have one screen of rows, whether on a terminal, in a pipe or in the file of
+`-o`, and the number of hidden rows below; `--limit 0` shows all. The other formats have all rows.
+
 Numbers in tables and Markdown are rounded; CSV, TSV, JSON and Parquet have exact nanoseconds. In
 CSV and TSV, control characters in text are escaped (`\\n`, `\\x1b`). In CSV, text that a
 spreadsheet would evaluate as a formula has an apostrophe before it. JSON and Parquet have

@@ -55,11 +55,11 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.LONG: (
         "range call title finding estimate caveat pytorch tensorflow jax shape "
         "reason derivation operator operators also_matched value run device_name source "
-        "reference"
+        "reference status"
     ),
     Kind.PATH: "layer a b",
     Kind.CATEGORY: "category class",
-    Kind.PART: "part direction pass cause",
+    Kind.PART: "part direction pass cause precision",
     Kind.PARTS: "algorithm algorithms",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "

@@ -42,6 +42,9 @@ PARTS: Final[dict[str, str]] = {
     "nhwc_to_nchw": "NHWC to NCHW",
 }
 
+_UPPER: Final = re.compile(r"\w*gemm|(?:fp|tf|bf|int)\d+")
+"""Words that are written in capitals: GEMMs and precisions."""
+
 _NOISE: Final = (
     "(anonymous namespace)::",
     "<unnamed>::",
@@ -62,6 +65,12 @@ def category(name: str) -> str:
     return CATEGORIES.get(name) or plain(name.replace("_", " "))
 
 
+def class_of(category_: str, part_: str | None) -> str:
+    """Return the name of a part of a category with both: ``activation: ReLU``."""
+    whole, own = category(category_), part(part_ or "")
+    return whole if part_ in (None, "", "unknown") or own == whole else f"{whole}: {own}"
+
+
 def part(name: str) -> str:
     """Return the display name of a part of a category: an algorithm, a direction, a function.
 
@@ -71,7 +80,7 @@ def part(name: str) -> str:
         return ", ".join(part(one) for one in name.split(", ") if one not in ("", "unknown"))
     if name in PARTS:
         return PARTS[name]
-    words = [word.upper() if word.endswith("gemm") else word for word in name.split()]
+    words = [word.upper() if _UPPER.fullmatch(word) else word for word in name.split()]
     return plain(" ".join(words).replace("_", " "))
 
 

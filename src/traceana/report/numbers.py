@@ -37,8 +37,8 @@ class Scale:
         scaled = value / self.factor
         text = f"{scaled:,.{self.decimals}f}"
         if value and not float(text.replace(",", "")):
-            return f"{'<' if value > 0 else '>-'}{10**-self.decimals:.{self.decimals}f}"
-        return text if value else "0"
+            return f"{'<' if value > 0 else f'>{MINUS}'}{10**-self.decimals:.{self.decimals}f}"
+        return text.replace("-", MINUS) if value else "0"
 
     def write_total(self, value: float) -> str:
         """Return the sum of a column, which may be larger than its values, in four digits."""
@@ -113,9 +113,9 @@ def flop_rate(value: float) -> str:
 
 def share(value: float) -> str:
     """Return a fraction of 1 as percent: ``12.3 %``, ``<0.1 %``."""
-    if 0 < value < 0.0005:
-        return "<0.1 %"
-    return f"{100 * value:,.1f} %"
+    if 0 < abs(value) < 0.0005:
+        return "<0.1 %" if value > 0 else f">{MINUS}0.1 %"
+    return f"{100 * value:,.1f} %".replace("-", MINUS)
 
 
 def ratio(value: float) -> str:

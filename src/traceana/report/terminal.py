@@ -273,7 +273,7 @@ def _cut_distinct(column: Cells, width: int) -> Cells:
 
 
 def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) -> list[Text]:
-    widths = _widths(columns, width)
+    widths = _with_titles(columns, _widths(columns, width), width)
     columns = [_cut_distinct(column, wide) for column, wide in zip(columns, widths, strict=True)]
     lines = [_groups(columns, widths)] if any(column.group for column in columns) else []
     lines += _header(columns, widths)
@@ -287,6 +287,19 @@ def _grid(columns: Sequence[Cells], width: int, *, ruled: bool, footer: bool) ->
     if footer:
         lines += [rule, _line(columns, [one.total for one in columns], widths, "bold")]
     return lines
+
+
+def _with_titles(columns: Sequence[Cells], widths: list[int], width: int) -> list[int]:
+    """Return ``widths``, wider where the title of a group needs it and the terminal has room."""
+    found = list(widths)
+    spare = width - sum(widths) - GAP * (len(widths) - 1)
+    for group in dict.fromkeys(column.group for column in columns if column.group):
+        own = [at for at, column in enumerate(columns) if column.group == group]
+        taken = sum(found[at] for at in own) + GAP * (len(own) - 1)
+        more = max(min(cell_len(plain(group)) - taken, spare), 0)
+        found[own[0]] += more
+        spare -= more
+    return found
 
 
 def _groups(columns: Sequence[Cells], widths: Sequence[int]) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traceana.report import names, numbers
+from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
 from traceana.report.pages.single_table import (
@@ -39,8 +40,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("a", "b", "confidence", *_FIGURES),
         *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
     ),
-    "class": ("category", "part", *_FIGURES),
-    "algorithm": ("category", "algorithm", "pass", *_FIGURES),
+    "class": ("part", *_FIGURES),
+    "algorithm": ("algorithm", "pass", *_FIGURES),
     "kernel": ("name", "category", *_FIGURES),
     "gemm": ("gemm", "form", "precision", "library", *_FIGURES),
     "transfer": (
@@ -55,7 +56,7 @@ DROPPED: Final[Mapping[str, tuple[str, ...]]] = {
         *("confidence", "of_step", "b", "relative"),
     ),
     "class": (*_RATHER, "relative"),
-    "algorithm": (*_RATHER, "relative", "pass"),
+    "algorithm": (*_RATHER, "relative"),
     "kernel": ("p", "category", "calls_a", "calls_b", "of_step", "relative"),
     "gemm": ("p", "library", "of_step", "calls_a", "calls_b", "relative", "form"),
     "transfer": (
@@ -77,6 +78,8 @@ SUMMARY_DROPPED: Final = ("confidence", "b", "relative")
 _TITLES: Final = {
     "a": "layer",
     "b": "candidate layer",
+    "part": "class",
+    "algorithm": "class",
     "confidence": "match confidence",
     "time_a_ns": "baseline",
     "time_b_ns": "candidate",
@@ -96,6 +99,8 @@ _TITLES: Final = {
     },
 }
 
+_PARTS: Final[Mapping[str, str]] = {"class": "part", "algorithm": "algorithm"}
+
 MOST_CHANGES: Final = 10
 MOST_LAYERS: Final = 10
 
@@ -114,17 +119,21 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
 
 
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
-    columns = columns_of(shown.frame, _different(shown.frame, COLUMNS[by]), shown.totals, _TITLES)
-    table = Table(shown.frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
+    frame = _named(shown.frame, by)
+    columns = tuple(
+        replace(column, kind=Kind.PATH) if column.name == _PARTS.get(by) else column
+        for column in columns_of(frame, COLUMNS[by], shown.totals, _TITLES)
+    )
+    table = Table(frame, columns, shown.totals, dropped=DROPPED[by], hidden=hidden_of(shown))
     return _page(found, (table, *notes_of(shown.notes)), shown)
 
 
 def _summary(found: Diff, shown: Arranged) -> Page:
-    top = shown.frame.head(MOST_LAYERS)
+    top = _named(shown.frame.head(MOST_LAYERS), "layer")
     more = shown.frame.height + shown.hidden - top.height
     layers = Table(
         top,
-        columns_of(top, _different(top, SUMMARY), titles=_TITLES),
+        columns_of(top, SUMMARY, titles=_TITLES),
         dropped=SUMMARY_DROPPED,
         layout="compact",
         hidden=Hidden(more, command="diff --by layer") if more else None,
@@ -165,11 +174,20 @@ def _step(step: Step) -> dict[str, Any]:
     return {**judged, "statistic": step.statistic, "verdict": step.verdict}
 
 
-def _different(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``columns`` without the candidate's layers if they have the baseline's names."""
-    alike = "b" in columns and frame.filter(pl.col("a") != pl.col("b")).is_empty()
-    alike = alike and not frame["a"].null_count()
-    return tuple(name for name in columns if not (alike and name == "b"))
+def _named(frame: pl.DataFrame, by: DiffBy) -> pl.DataFrame:
+    """Return ``frame`` with a name in every row of its first column.
+
+    The candidate's layer stands beside the baseline's only where it has another name; a class and
+    its part or algorithm are one name.
+    """
+    if by == "layer":
+        other = pl.when(pl.col("a") != pl.col("b")).then("b")
+        return frame.with_columns(pl.coalesce("a", "b").alias("a"), other.alias("b"))
+    part = _PARTS.get(by)
+    if part is None:
+        return frame
+    called = [names.class_of(*row) for row in frame.select("category", part).iter_rows()]
+    return frame.with_columns(pl.Series(part, called, pl.String))
 
 
 def _whole(found: Diff) -> bool:
@@ -294,6 +312,10 @@ def _from_to(row: Row) -> str:
     return f"{row['before']} → {row['after']} {_where(row)}"
 
 
+def _precision(row: Row) -> str:
+    return f"{names.part(row['before'])} → {names.part(row['after'])} {_where(row)}"
+
+
 def _algorithm(row: Row, _: str) -> tuple[str, str]:
     of = f"{names.part(row['subject'])} " if row["subject"] else ""
     before, after = names.part(row["before"]), names.part(row["after"])
@@ -345,6 +367,6 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "shape": lambda row, _: ("input shape", _from_to(row)),
     "weight": lambda row, _: ("weight shape", _from_to(row)),
     "memory_format": lambda row, _: ("memory format", _from_to(row)),
-    "precision": lambda row, _: (f"{names.category(row['subject'])} precision", _from_to(row)),
+    "precision": lambda row, _: (f"{names.category(row['subject'])} precision", _precision(row)),
     "tensor_cores": _tensor_cores,
 }

@@ -258,9 +258,7 @@ def _class_name(line: Line) -> str:
         return f"  {line.folded} others" if line.folded else f"  {names.part(line.part or 'other')}"
     if line.category is None:
         return f"{line.folded} other classes"
-    unknown = line.part is None or line.part == "unknown"
-    whole, part = names.category(line.category), names.part(line.part or "")
-    return whole if unknown or part == whole else f"{whole}: {part}"
+    return names.class_of(line.category, line.part)
 
 
 def _layers(whole: Overview) -> list[Block]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
-from traceana.report.page import Block, Column, Facts, Heading, Page, Table
-from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of
-from traceana.result import Arranged, Result
+from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
+from traceana.report.pages.single_table import columns_of, data_of, notes_of
+from traceana.result import Arranged, Result, arrange
 from traceana.study import Name
 
 if TYPE_CHECKING:
@@ -52,14 +52,16 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
     ),
     Name.FRAMEWORKS: Layout(
         ("network", "layer", "type"),
-        ("type",),
+        ("type", "other_ns", "optimizer_ns"),
         figures=("forward_ns", "backward_ns", "optimizer_ns", "other_ns", "time_ns"),
     ),
     Name.EPILOGUES: Layout(
         ("network", "operation", "direction"), figures=("time_ns", "library", "how", "calls"),
     ),
     Name.SGEMM: Layout(
-        ("network", "gemm", "form"), figures=("time_ns", "calls", "mean_ns", "library"),
+        ("network", "gemm", "form"),
+        ("mean_ns", "library"),
+        figures=("time_ns", "calls", "mean_ns", "library"),
     ),
     Name.TRANSFERS: Layout(
         ("network", "direction"),
@@ -85,28 +87,27 @@ SOURCE: Final = "source"
 _IN_HEADING: Final = "network"
 """A column with a single value is shown above the table."""
 _STATUS: Final = "status"
+LONGEST_TITLE: Final = 20
+"""If a run's label is longer, the columns have the runs' numbers."""
 SPARSE: Final = 0.5
 """If a smaller part of the cells of runs side by side has values, runs are listed in rows."""
 
 
 def study(found: Study) -> Result:
     """Return the rows of a study; its page has the runs side by side."""
-    return found.result.with_page(partial(_page, found))
+    return found.result.with_page(partial(_page, found), screenful=40)
 
 
 def _page(found: Study, shown: Arranged) -> Page:
     layout = LAYOUTS[found.name]
-    frame = shown.frame
+    frame = arrange(found.result, sort=shown.sort).frame
     blocks: list[Block] = [Heading(found.title)]
     if found.conditions:
         blocks.append(Facts(tuple(("", line) for line in found.conditions)))
     own = frame.filter(pl.col(SOURCE).is_null()) if SOURCE in frame.columns else frame
     if own.height:
-        blocks += _own(own, layout)
+        blocks += [_limited(one, shown.limit) for one in _own(own, layout)]
     blocks += _printed(frame, layout)
-    hidden = hidden_of(shown)
-    if hidden is not None and isinstance(blocks[-1], Table):
-        blocks[-1] = replace(blocks[-1], hidden=hidden)
     for name, result in found.sections.items():
         blocks += [Heading(SECTIONS[name]), _table(result.frame, result.frame.columns)]
     source = {
@@ -119,6 +120,13 @@ def _page(found: Study, shown: Arranged) -> Page:
     return Page("study", (*blocks, *notes), data_of(shown, source, found.sections))
 
 
+def _limited(block: Block, limit: int | None) -> Block:
+    """Return a table with its first ``limit`` rows; other blocks as they are."""
+    if not isinstance(block, Table) or limit is None or block.frame.height <= limit:
+        return block
+    return replace(block, frame=block.frame.head(limit), hidden=Hidden(block.frame.height - limit))
+
+
 def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
     known = [column for column in layout.columns if column in own.columns]
     if own[_IN_HEADING].n_unique() == 1 and own[_IN_HEADING][0] is not None:
@@ -126,7 +134,8 @@ def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
     if _STATUS in known and (own[_STATUS] == "ok").all():
         known.remove(_STATUS)
     if not layout.figures:
-        return [replace(_table(own, known), dropped=layout.dropped)]
+        single = (RUN,) if own[RUN].n_unique() == 1 else ()
+        return [replace(_table(own, known), dropped=(*layout.dropped, *single))]
     items = own.select(known).unique(keep="first", maintain_order=True)
     if own.height < SPARSE * items.height * own[RUN].n_unique():
         rows = own.join(
@@ -134,17 +143,27 @@ def _own(own: pl.DataFrame, layout: Layout) -> list[Block]:
         ).sort("_item", maintain_order=True)
         columns = [*known, RUN, *layout.figures]
         return [replace(_table(rows, columns), dropped=layout.dropped)]
-    return [_side_by_side(own, known, layout)]
+    runs = own[RUN].unique(maintain_order=True).to_list()
+    if max(map(len, runs)) <= LONGEST_TITLE:
+        return [_side_by_side(own, known, layout, {run: run for run in runs})]
+    numbered = {run: f"run {number}" for number, run in enumerate(runs, start=1)}
+    legend = Facts(tuple((title, run) for run, title in numbered.items()))
+    return [legend, _side_by_side(own, known, layout, numbered)]
 
 
-def _side_by_side(own: pl.DataFrame, keys: list[str], layout: Layout) -> Table:
-    """Return one row per item and one column per run and figure, grouped by figure."""
+def _side_by_side(
+    own: pl.DataFrame, keys: list[str], layout: Layout, titles: Mapping[str, str]
+) -> Table:
+    """Return one row per item and one column per run and figure, grouped by figure.
+
+    ``titles`` has the title of each run's columns.
+    """
     wide = own.select(keys).unique(keep="first", maintain_order=True)
     columns = list(columns_of(wide, keys))
     for figure in layout.figures:
         if not has_values(own[figure]):
             continue
-        for run in own[RUN].unique(maintain_order=True):
+        for run, run_title in titles.items():
             name = f"{run} {figure}"
             rows = own.filter(pl.col(RUN) == run).group_by(keys, maintain_order=True)
             value = pl.col(figure).drop_nulls()
@@ -154,7 +173,7 @@ def _side_by_side(own: pl.DataFrame, keys: list[str], layout: Layout) -> Table:
             if wide[name].null_count() < wide.height:
                 title = title_of(figure)
                 columns.append(
-                    Column(name, str(run), kind_of(figure), scale_of(figure) or figure, title)
+                    Column(name, run_title, kind_of(figure), scale_of(figure) or figure, title)
                 )
     return Table(wide, tuple(columns), dropped=layout.dropped)
 
