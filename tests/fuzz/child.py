@@ -112,7 +112,9 @@ class Child:
                 )
                 printed = (self.folder / "stderr").read_text(errors="replace")
                 if "panicked at" in printed and not outcome.failed:
-                    outcome = Outcome("abort", outcome.command, "panic", _panic(printed))
+                    outcome = Outcome(
+                        "abort", outcome.command, "panic", f"panic at {_panic(printed)}"
+                    )
                 peak = _peak_bytes()
                 if peak > RUNAWAY_BYTES and not outcome.failed:
                     outcome = Outcome("memory", outcome.command, frame=given.what)
@@ -232,7 +234,7 @@ def _peak_bytes() -> int:
 
 def _panic(printed: str) -> str:
     lines = [line for line in printed.splitlines() if "panicked at" in line]
-    return lines[-1].strip()[:200] if lines else ""
+    return lines[-1].partition("panicked at")[2].strip()[:200] if lines else ""
 
 
 def _frame(printed: str) -> str:

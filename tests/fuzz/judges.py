@@ -75,7 +75,10 @@ def _json(content: bytes) -> Judgement:
     if repeated:
         return Judgement("traceEvents twice")
     events = document.get("traceEvents") if isinstance(document, dict) else document
-    return Judgement(None, len(events) if isinstance(events, list) else None)
+    if not isinstance(events, list):
+        return SOUND
+    # What is no object is no event.
+    return Judgement(None, sum(isinstance(event, dict) for event in events))
 
 
 def _sqlite(content: bytes) -> Judgement:

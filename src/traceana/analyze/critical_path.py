@@ -7,7 +7,7 @@ threads (``critical_waits.py``). ``critical.py`` labels the stretches.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -161,8 +161,8 @@ def paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFram
     ``what`` (WORK, GAP, LAUNCH, SYNC, HOST), ``of`` (row of the activity, for SYNC of the call, for
     HOST the key of the thread, -1 where unknown) and ``why`` (the kind of wait of work).
     """
-    parts = [path for own in _processes(steps) for path in _paths(trace, own, threads)]
-    return pl.concat(parts) if parts else _frame(0, Stretches())
+    parts = [_paths(trace, own, threads) for own in _processes(steps)]
+    return pl.concat(parts) if parts else _frame([], Stretches())
 
 
 def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -171,8 +171,8 @@ def _processes(own: pl.DataFrame) -> Iterator[pl.DataFrame]:
         yield from rank.partition_by("process", maintain_order=True)
 
 
-def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Iterator[pl.DataFrame]:
-    """Yield the path of each of ``steps``, the windows of one process, last stretch first."""
+def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:
+    """Return the path of each of ``steps``, the windows of one process, last stretch first."""
     whole = trace.whole
     rank = steps["rank"][0]
     alone = whole.steps.filter(of_process(whole.steps, rank, None))["process"].n_unique() <= 1
@@ -188,22 +188,26 @@ def _paths(trace: Trace, steps: pl.DataFrame, threads: ThreadKeys) -> Iterator[p
     device = work_waits(trace, work, syncs, call_key)
     walk = Walk(device, host_waits(trace, device, syncs, op_key, call_key, window_key))
     columns = steps.select("step_row", "begin", "end", "host_end").iter_rows()
+    rows: list[int] = []
+    stretches = Stretches()
     for (row, begin, end, host_end), thread in zip(columns, window_key.tolist(), strict=True):
-        path = _frame(row, walk.window(begin, end, host_end, thread))
-        on_device = pl.col("what").is_in([WORK, GAP, LAUNCH])
-        of_work = path.select(pl.when(on_device).then("of").otherwise(None)).to_series()
-        activity = pl.Series(device.activity, dtype=pl.Int64).gather(of_work)
-        why = pl.Series(device.why, dtype=pl.Int64).gather(of_work)
-        yield path.with_columns(
-            pl.when(on_device).then(activity).otherwise("of").alias("of"), why.alias("why")
-        )
+        walk.window(stretches, begin, end, host_end, thread)
+        rows += [row] * (len(stretches.begin) - len(rows))
+    path = _frame(rows, stretches)
+    on_device = pl.col("what").is_in([WORK, GAP, LAUNCH])
+    of_work = path.select(pl.when(on_device).then("of").otherwise(None)).to_series()
+    activity = pl.Series(device.activity, dtype=pl.Int64).gather(of_work)
+    why = pl.Series(device.why, dtype=pl.Int64).gather(of_work)
+    return path.with_columns(
+        pl.when(on_device).then(activity).otherwise("of").alias("of"), why.alias("why")
+    )
 
 
-def _frame(row: int, path: Stretches) -> pl.DataFrame:
-    """Return a path as a frame, without ``why``."""
+def _frame(rows: Sequence[int], path: Stretches) -> pl.DataFrame:
+    """Return a path as a frame, without ``why``; ``rows`` are the rows of the steps."""
     return pl.DataFrame(
         {
-            "step_row": pl.Series([row] * len(path.begin), dtype=pl.UInt32),
+            "step_row": pl.Series(rows, dtype=pl.UInt32),
             "begin": pl.Series(path.begin, dtype=pl.Int64),
             "end": pl.Series(path.end, dtype=pl.Int64),
             "what": pl.Series(path.what, dtype=pl.Int64),
@@ -215,7 +219,7 @@ def _frame(row: int, path: Stretches) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Stretches:
-    """The path of one window, last stretch first, as columns.
+    """The paths of windows, last stretch of each first, as columns.
 
     ``of`` is the row in :class:`WorkWaits` of the work (WORK, GAP, LAUNCH), the row of the call
     (SYNC) or the key of the thread (HOST; -1 where unknown).
@@ -248,14 +252,13 @@ class Walk:
         self._launching = device.thread.tolist()
         self._host = host
 
-    def window(self, begin: int, end: int, host_end: int, thread: int) -> Stretches:
-        """Return the path of a window: stretches without gaps from ``end`` back to ``begin``.
+    def window(self, path: Stretches, begin: int, end: int, host_end: int, thread: int) -> None:
+        """Append the path of a window: stretches without gaps from ``end`` back to ``begin``.
 
         The walk starts at the last device work if that ends with the window, else on ``thread``.
         It terminates: each stretch of work is an earlier row of :class:`WorkWaits` than the one
         before, and stretches of threads are not empty.
         """
-        path = Stretches()
         last = bisect_right(self._end, end) - 1
         if last >= 0 and self._end[last] == end >= host_end:
             at, thread, limit = self._along_device(path, begin, last)
@@ -266,7 +269,6 @@ class Walk:
             if work == _NOBODY:
                 break
             at, thread, limit = self._along_device(path, begin, work)
-        return path
 
     def _along_device(self, path: Stretches, begin: int, work: int) -> tuple[int, int, int]:
         """Follow the device from the end of ``work`` back to a launch or to ``begin``.

@@ -42,7 +42,7 @@ def _with_ranks(trace: Trace, wanted: list[int]) -> Trace:
     present = trace.activities["rank"].drop_nulls().unique().sort().to_list()
     if not present and wanted == [trace.meta.rank]:
         return trace
-    missing = [rank for rank in wanted if rank not in set(present)]
+    missing = sorted(set(wanted) - set(present))
     if missing:
         known = ", ".join(map(str, present)) or trace.meta.rank
         ranks = "no rank recorded" if known is None else f"ranks: {known}"
@@ -76,7 +76,7 @@ def _with_steps(trace: Trace, wanted: list[int]) -> Trace:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no steps: omit --step, or record with step markers"
         )
-    missing = [number for number in wanted if number not in set(present)]
+    missing = sorted(set(wanted) - set(present))
     if missing:
         raise NoSuchSelectionError(
             f"{trace.meta.source} has no step {missing[0]}; steps: {present[0]} to {present[-1]}"
