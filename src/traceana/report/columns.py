@@ -127,6 +127,7 @@ STEP: Final = "one step"
 _SCALES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mean_ns", "median_ns", "min_ns", "max_ns"), "one call"),
     **dict.fromkeys(("step_ns", "step_median_ns"), STEP),
+    **dict.fromkeys(("flops", "executed_flops", "direct_flops"), "FLOPs"),
 }
 _KEPT_AT_ZERO: Final = frozenset({"exposed_ns"})
 
@@ -159,11 +160,10 @@ def title_of(column: str) -> str:
 def scale_of(column: str) -> str:
     """Return the name of the scale that ``column`` shares with others, or an empty string.
 
-    Durations share a unit with comparable ones: those of single calls, of steps, of the whole.
+    Durations share a unit with comparable ones: those of single calls, of steps, of the whole; so
+    do the FLOPs of a computation and those that its algorithm executes.
     """
-    if kind_of(column) is not Kind.TIME:
-        return ""
-    return _SCALES.get(column, _ADDED)
+    return _SCALES.get(column, _ADDED if kind_of(column) is Kind.TIME else "")
 
 
 def has_values(values: pl.Series, total: int | None = None) -> bool:

@@ -244,5 +244,8 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     other = (pl.col("class") == "host") & pl.col("part").is_null()
     part = pl.when(other).then(pl.lit("(other)")).otherwise("part").alias("part")
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
-    table = table_of(replace(shown, frame=called), PATHS[by], dropped=dropped)
+    # Without steps the whole capture is one, and its median is the time itself.
+    left_out = () if trace.steps.height else ("step_median_ns",)
+    columns = [name for name in PATHS[by] if name not in left_out]
+    table = table_of(replace(shown, frame=called), columns, dropped=dropped)
     return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))

@@ -29,6 +29,7 @@ from traceana.report.pages.single_table import (
     data_of,
     hidden_of,
     source_of,
+    without_unknown,
     without_zeros,
 )
 from traceana.result import Arranged, Result, arrange
@@ -266,7 +267,7 @@ def _layers(whole: Overview) -> list[Block]:
     if not (whole.layers.frame["role"] == "layer").any():
         return [Notes(tuple(("", note) for note in whole.layers.notes))]
     top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
-    frame = top.frame.with_columns(pl.col("algorithm").replace("unknown", None))
+    frame = without_unknown(top.frame)
     wanted = ("layer", *DIRECTIONS, "time_ns", "share", "algorithm")
     titles = {"layer": "Slowest layers", "time_ns": "total", "algorithm": "conv algorithm"}
     return [
@@ -285,7 +286,7 @@ def _transfers(whole: Overview) -> list[Block]:
     top = arrange(whole.transfers, limit=MOST_TRANSFERS)
     if top.frame.is_empty():
         return []
-    frame = top.frame
+    frame = without_unknown(top.frame)
     wanted = (
         *("direction", "count", "bytes", "mean_bytes", "time_ns", "exposed_ns", "bytes_per_s"),
         "host_memory",

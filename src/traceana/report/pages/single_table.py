@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
+_UNKNOWN: Final = ("algorithm", "part", "host_memory")
 _NONE: Final = {"operator": "(no operator)", "range": "(no range)", "call": "(no call)"}
 
 
@@ -53,7 +54,7 @@ def table_of(
 ) -> Table:
     """Return the table of the rows ``shown`` with those of ``columns`` that have values."""
     wanted = tuple(columns) or tuple(shown.frame.columns)
-    frame = named(shown.frame, wanted[0])
+    frame = without_unknown(named(shown.frame, wanted[0]))
     return Table(
         frame,
         columns_of(frame, (name for name in wanted if name != BAR), shown.totals, titles),
@@ -70,6 +71,15 @@ def named(frame: pl.DataFrame, first: str) -> pl.DataFrame:
     if first not in _NONE or frame[first].null_count() == frame.height:
         return frame
     return frame.with_columns(pl.col(first).fill_null(_NONE[first]))
+
+
+def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with unknown algorithms, parts and kinds of host memory empty.
+
+    A column that is unknown in every row is then left out.
+    """
+    known = [name for name in _UNKNOWN if name in frame.columns]
+    return frame.with_columns(pl.col(known).replace("unknown", None))
 
 
 def without_zeros(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
