@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
 
 from traceana.errors import MissingExtraError, NoSuchSelectionError
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 _NOTEBOOK_ROWS: Final = 40
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """A frame with its totals and notes, and the page that shows it.
 
     ``totals`` maps a column to its total over all rows, which is its sum unless the analysis
@@ -31,7 +30,7 @@ class Result:
     """
 
     frame: pl.DataFrame
-    totals: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     _make_page: Callable[[Arranged], Page] | None = None
     screenful: int | None = None
@@ -41,7 +40,7 @@ class Result:
         self, make_page: Callable[[Arranged], Page], *, screenful: int | None = None
     ) -> Result:
         """Return the result with a page made by ``make_page``."""
-        return replace(self, _make_page=make_page, screenful=screenful)
+        return msgspec.structs.replace(self, _make_page=make_page, screenful=screenful)
 
     def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
         """Return the page with the rows of :func:`arrange`."""
@@ -91,10 +90,8 @@ class Result:
         return render(self.page(limit=self.screenful or _NOTEBOOK_ROWS))
 
 
-class HasResult:
+class HasResult(msgspec.Struct, frozen=True):
     """Base of objects that show and save a :class:`Result`."""
-
-    __slots__ = ()
 
     def result(self) -> Result:
         """Return the result to show."""
@@ -125,8 +122,7 @@ class HasResult:
         return self.result()._repr_html_()
 
 
-@dataclass(frozen=True, slots=True)
-class Arranged:
+class Arranged(msgspec.Struct, frozen=True):
     """The rows of a result that a table shows.
 
     ``totals`` are those of all rows, shown or hidden; ``hidden`` is the number of hidden rows, and

@@ -6,8 +6,9 @@ protect against damaged files, are constants in the modules that use them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 Number = TypeVar("Number", int, float)
 
@@ -15,8 +16,7 @@ SETTINGS: Final[dict[str, Setting]] = {}
 """All settings by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One threshold."""
 
     value: float

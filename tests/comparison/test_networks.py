@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from itertools import combinations, permutations
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from tests.support.manifest import opened
 from traceana.analyze.manifest_pairing import paired

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from traceana.advise import (  # noqa: F401  # these modules register their rules
     convolution_algorithms,
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """The findings, largest saving first, and notes on them."""
 
     findings: tuple[Finding, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
 
 from traceana.advise.rule import Change, Found, rule
@@ -255,8 +255,7 @@ def _faster(row: Mapping[str, Any], bandwidth: float | None) -> dict[str, Any] |
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Transform:
+class _Transform(msgspec.Struct, frozen=True):
     """The cost of one convolution by a transform algorithm.
 
     ``moved_bytes`` counts the operands once, and the transformed tensors written and read.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
 import polars as pl
 
 from traceana.advise.rule import RULES
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 Unit = Literal["share", "time", "count", "bytes"]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """A figure; ``of`` returns its value (shares as fractions of 1, times in ns) or None."""
 
     name: str
@@ -143,8 +142,7 @@ SUFFIXES: Final[dict[Unit, dict[str, float]]] = {
 """The units of a limit, by the metric's unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """The maximum of a figure, in the metric's unit."""
 
     metric: Metric
@@ -152,8 +150,7 @@ class Limit:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(msgspec.Struct, frozen=True):
     """A failed gate: a rule that holds, or a limit and the value of its figure (None: unknown)."""
 
     gate: str | Limit

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.advise.gpu_idle import idle_for
 from traceana.advise.rule import Change, Found, rule

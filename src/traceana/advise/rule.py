@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import msgspec
 import polars as pl
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ Kind = Literal["estimate", "upper bound", "measurement validity", "no saving"]
 validity, or shows work that is already at its peak."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The change for each framework."""
 
     pytorch: str
@@ -27,8 +26,7 @@ class Change:
     jax: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The result of a rule on a trace.
 
     ``saving_ns`` is the time of all devices over all steps (see
@@ -45,8 +43,7 @@ class Found:
 Find: TypeAlias = "Callable[[Figures], Found | None]"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A condition on a trace, with a recommendation.
 
     ``find`` returns None if the condition does not hold. ``sentence`` has figures of
@@ -64,8 +61,7 @@ class Rule:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A rule that holds: ``saving_ns`` is per device and step, ``saving_share`` of a step."""
 
     rule: Rule

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -25,8 +25,7 @@ _STEPS: Final = 3
 """The minimum number of steps for quartiles."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePerImage:
+class TimePerImage(msgspec.Struct, frozen=True):
     """The time per example of the runs: one row of :data:`SCHEMA` per batch, by batch.
 
     ``image_ns`` is the step time divided by the batch, of the median step, or of the mean if only

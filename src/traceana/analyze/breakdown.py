@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.classes import SOURCE, classified
@@ -64,8 +64,7 @@ def breakdown(trace: Trace) -> Result:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A category, a part of the one before it (``depth`` 1), or the rest of either.
 
     ``category`` and ``part`` are null in a line of the rest, where ``folded`` is the number of

@@ -7,9 +7,9 @@ layer manifest. All charges are rows of one frame.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -56,8 +56,7 @@ _DOTTED: Final = re.compile(r"[./]+")
 _MOST_LISTED: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Charges:
+class Charges(msgspec.Struct, frozen=True):
     """The costs of the selected work, and their sources.
 
     ``frame`` has the columns of :data:`CHARGES`, a row per layer, part, kind and formula: of the

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -121,8 +121,7 @@ def _spans(trace: Trace) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadKeys:
+class ThreadKeys(msgspec.Struct, frozen=True):
     """The key of the thread of each operator, call, range and window, distinct between ranks.
 
     A window without a thread has a key of its own.
@@ -217,18 +216,17 @@ def _frame(rows: Sequence[int], path: Stretches) -> pl.DataFrame:
     )
 
 
-@dataclass(slots=True)
-class Stretches:
+class Stretches(msgspec.Struct):
     """The paths of windows, last stretch of each first, as columns.
 
     ``of`` is the row in :class:`WorkWaits` of the work (WORK, GAP, LAUNCH), the row of the call
     (SYNC) or the key of the thread (HOST; -1 where unknown).
     """
 
-    begin: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    what: list[int] = field(default_factory=list)
-    of: list[int] = field(default_factory=list)
+    begin: list[int] = msgspec.field(default_factory=list)
+    end: list[int] = msgspec.field(default_factory=list)
+    what: list[int] = msgspec.field(default_factory=list)
+    of: list[int] = msgspec.field(default_factory=list)
 
     def add(self, begin: int, end: int, what: int, of: int) -> None:
         """Append a stretch, unless it is empty."""

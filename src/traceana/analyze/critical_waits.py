@@ -7,9 +7,9 @@ waits for the device in blocking calls. ``critical_path.py`` follows these depen
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -54,8 +54,7 @@ CONTEXT_SYNC: Final = "Context Sync"
 _NO_TIMES: Final = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkWaits:
+class WorkWaits(msgspec.Struct, frozen=True):
     """Device work in the order of its end, with its waits.
 
     ``activity`` is the row in ``activities``, ``call`` that of the launching call in ``calls``.
@@ -256,8 +255,7 @@ def _of_work(end: Ints, rows: Ints) -> Ints:
     return np.where(rows == NONE, NEVER, end[rows]) if len(end) else rows
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadWaits:
+class ThreadWaits(msgspec.Struct, frozen=True):
     """Calls of one thread that returned after device work had ended, by their end."""
 
     end: list[int]
@@ -266,8 +264,7 @@ class ThreadWaits:
     """The work that ended last while the call waited: a row of :class:`WorkWaits`."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostWaits:
+class HostWaits(msgspec.Struct, frozen=True):
     """The threads of a process.
 
     ``spans`` are, by thread, the intervals with a call or an operator, disjoint and in order.

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -241,8 +241,7 @@ def _first_of_each(calls: Ints) -> Ints:
     return order[np.concatenate(([True], calls[1:] != calls[:-1]))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernels:
+class _Kernels(msgspec.Struct, frozen=True):
     """Launched work: which rows are kernels, which are launch-bound, durations, launch delays."""
 
     kernel: Flags

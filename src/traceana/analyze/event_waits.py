@@ -7,10 +7,10 @@ ended last. ``ANY`` is an unknown stream, ``NO_WORK`` a stream without work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -119,8 +119,7 @@ def awaited(waiting: Ints, when: Ints, work: Ints, key: Ints, launched: Ints) ->
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """An index of work by key (a stream, a device) and end. Lookups of columns, O(log n) each."""
 
     order: Ints
@@ -192,8 +191,7 @@ def distinct_of(ordered: Ints) -> Ints:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True):
     """Start and launching call of each activity; start, end and thread of each call.
 
     ``call`` are rows, NONE for null; ``launching``: whether a call launched anything.
@@ -223,8 +221,7 @@ class Launches:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedGaps:
+class LaunchedGaps(msgspec.Struct, frozen=True):
     """Gaps of one device that began after the next work had been launched.
 
     ``before`` and ``after`` are rows of activities, ``call`` of the call that launched ``after``.

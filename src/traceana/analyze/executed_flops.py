@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, get_args
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.operator_flops import Tree
 from traceana.enrich.nesting import NONE, from_rows, to_rows

@@ -8,9 +8,9 @@ gaps of traces without GPU work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.idle_causes import CauseFinder
@@ -62,8 +62,7 @@ _GAPS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IdleTime:
+class IdleTime(msgspec.Struct, frozen=True):
     """The gaps of the selected devices in the whole capture, and the work between them.
 
     ``gaps`` has the columns :data:`_GAPS`, by device and time; row numbers are those of the whole

@@ -9,9 +9,9 @@ cause.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -173,8 +173,7 @@ class _GapLaunches:
         self.launch_start = take(launches.call_start, self.call)
 
 
-@dataclass(frozen=True, slots=True)
-class LargestCauses:
+class LargestCauses(msgspec.Struct, frozen=True):
     """The cause of each gap, the time that it explains, and its interval on the thread.
 
     ``row`` is the first interval of the cause in the gap (a row of calls or ranges), ``middle`` the
@@ -222,8 +221,7 @@ def largest_causes(
     return LargestCauses(cause, explained, middle, row)
 
 
-@dataclass(frozen=True, slots=True)
-class _Gaps:
+class _Gaps(msgspec.Struct, frozen=True):
     """Gaps by their start, and the start of the launch."""
 
     start: Ints
@@ -238,8 +236,7 @@ class _Gaps:
         return _Gaps(self.start[rows], self.end[rows], self.launch[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class _InGaps:
+class _InGaps(msgspec.Struct, frozen=True):
     """The rows of ``gaps`` in which a cause occurs; ``at`` is its first interval in each."""
 
     number: int
@@ -282,8 +279,7 @@ def _parts(gaps: _Gaps, found: Sequence[_InGaps]) -> tuple[dict[int, Ints], Ints
     return known.by_cause, gaps.launch - gaps.start - known.until_launch, known.overhead
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True):
     """The time of each gap by cause, of all causes until the launch, and of overhead."""
 
     by_cause: dict[int, Ints]

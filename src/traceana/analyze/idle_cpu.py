@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -22,8 +22,7 @@ _TRAINING: Final = ("layer", "optimizer", "collective", "hooks")
 """Roles of operators that count as compute even during a wait for a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuTime:
+class CpuTime(msgspec.Struct, frozen=True):
     """The CPU's busy intervals, and its gaps with causes (columns as in ``idle_causes.py``)."""
 
     busy: Intervals

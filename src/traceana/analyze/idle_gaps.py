@@ -7,9 +7,9 @@ A gap is time in which a device runs nothing, from the end of the last work unti
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -116,8 +116,7 @@ def measured_of(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     return steps.filter(pl.col("step").is_in(measured_steps(trace).rows))
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceWork:
+class DeviceWork(msgspec.Struct, frozen=True):
     """The work of one device in order of its start: ``row`` in activities, ``start``, ``end``."""
 
     device: Device

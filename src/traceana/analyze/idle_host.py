@@ -7,11 +7,12 @@ nesting has its innermost operator and annotation at any time (``HostNesting``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.idle_gaps import (
     ALLOCATION,
@@ -54,8 +55,7 @@ _DRIVER_OVERHEAD: Final = r"(?i)loading|compiler|command buffer"
 _THREAD: Final = ("rank", "process", "thread")
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
+class Threads(msgspec.Struct, frozen=True):
     """The number of the thread of each row of ``calls``, ``ops`` and ``ranges``.
 
     Rows without a thread count as one thread of their process. ``known`` has :data:`_THREAD` of
@@ -88,8 +88,7 @@ class Threads:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class HostNesting:
+class HostNesting(msgspec.Struct, frozen=True):
     """The nested operators and annotations of some threads, by the number of the thread."""
 
     ops: Mapping[int, Nesting]
@@ -147,8 +146,7 @@ _HOSTS: Final = ("module", "annotation", "step", "nvtx", "nvtx_start", "runtime"
 """Kinds of ranges whose text can be the cause of a wait of the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostTime:
+class HostTime(msgspec.Struct, frozen=True):
     """The intervals of one thread that have one cause, by their start.
 
     ``row`` is a row of ``calls`` or of ``ranges``, or ``NONE`` for operators; ``reach`` the latest
@@ -165,8 +163,7 @@ class HostTime:
         return np.searchsorted(self.reach, times, side="right")
 
 
-@dataclass(frozen=True, slots=True)
-class _Intervals:
+class _Intervals(msgspec.Struct, frozen=True):
     """Intervals of one cause in any order; ``number`` is that of the thread or process."""
 
     number: Ints

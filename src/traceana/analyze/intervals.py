@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -58,8 +58,7 @@ def rows_by_device(frame: pl.DataFrame) -> Iterator[tuple[Device, Times]]:
         yield (frame["rank"][first], frame["device"][first]), rows
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(msgspec.Struct, frozen=True):
     """Busy time of each device: disjoint intervals by device."""
 
     by_device: Mapping[Device, Intervals]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.layer_operands import operands
@@ -42,8 +42,7 @@ _MOST_OPENED: Final = 4
 """Maximum number of times that Keras opens the scope of a layer for one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True):
     """The pairs of layers of a trace and of a manifest.
 
     ``layer_of`` maps rows of ``layers`` to layers of the manifest. ``paths`` has the path of rows
@@ -53,19 +52,18 @@ class Pairing:
     """
 
     layer_of: dict[int, Layer]
-    paths: dict[int, str] = field(default_factory=dict)
-    inside: dict[int, int] = field(default_factory=dict)
+    paths: dict[int, str] = msgspec.field(default_factory=dict)
+    inside: dict[int, int] = msgspec.field(default_factory=dict)
     unclear: tuple[str, ...] = ()
     another: bool = False
 
 
-@dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct):
     """A part of the paths of layers; ``row`` is of the trace, ``layer`` of the manifest."""
 
     name: str
     path: str
-    children: dict[str, Node] = field(default_factory=dict)
+    children: dict[str, Node] = msgspec.field(default_factory=dict)
     row: int | None = None
     layer: Layer | None = None
 
@@ -98,8 +96,7 @@ def tree_of_manifest(model: Manifest) -> Node:
     return root
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """The work of each row of ``layers``, and the number of elements of its weight.
 
     ``multiplies`` are rows with a convolution or product; ``forward`` those with forward work, and
@@ -159,15 +156,14 @@ class Evidence:
         return is_default_name(layer) or not known or prod(weight) % known != 0
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """The matches of the nodes of a part of the trace, by node of the trace.
 
     ``unclear`` are nodes of the manifest.
     """
 
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
-    unclear: list[Node] = field(default_factory=list)
+    pairs: list[tuple[Node, Node]] = msgspec.field(default_factory=list)
+    unclear: list[Node] = msgspec.field(default_factory=list)
 
     def leaves(self) -> frozenset[int]:
         """Return the positions of the layers found."""

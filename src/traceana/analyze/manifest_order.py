@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.layer_operands import operands
@@ -46,8 +46,7 @@ _ACTIVATIONS_ALONE: Final = re.compile(r"^(?:matmul|bmm|baddbmm|scaled_dot_produ
 """Weighted operators that multiply two activations."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     """A layer of the trace that is identified by its position, in order of execution."""
 
     row: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -87,8 +87,7 @@ def thread_numbers(*frames: pl.DataFrame) -> list[Ints]:
     return [key * many + rank for key, rank in zip(keys, of_rank, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Digits:
+class _Digits(msgspec.Struct, frozen=True):
     """A column of several frames as digits: 0 for null, values from 1, all below ``base``.
 
     ``known`` are its distinct values where they are far apart; else digits count from ``low``.

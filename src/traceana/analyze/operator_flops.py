@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -51,8 +51,7 @@ _ATEN: Final = re.compile(r"^(?:torch\.nn\.functional\.|torch\.|Tensor\.|(?=[a-z
 _KEY: Final = ("name", "input_shapes", "input_types", "inputs", OUTPUT, WANTED)
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCosts:
+class OperatorCosts(msgspec.Struct, frozen=True):
     """The costs of the operators of a trace, and the operators without a count.
 
     ``costs`` has the columns of :data:`COSTS`, one row per operator and part; children of a counted
@@ -296,8 +295,7 @@ def _which_gradient(product: str | None, node: str | None) -> str | None:
     return "wgrad" if of_weight else None
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """The nesting of a table of operators: the parent of each row, and the rows of each depth.
 
     Methods proceed by level of nesting, not by event.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.intervals import Busy
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """The steps for averages per step: row numbers of ``steps``, and notes on their choice."""
 
     rows: list[int]

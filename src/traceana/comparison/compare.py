@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -178,8 +177,7 @@ _TABLES: Final[dict[By, Callable[[Sequence[Run]], Table]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(HasResult):
+class Comparison(HasResult, frozen=True):
     """Several runs side by side.
 
     The properties are frames with one row per run and item; :meth:`by` returns the same as a

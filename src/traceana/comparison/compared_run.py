@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.facts import span_ns
@@ -79,8 +79,7 @@ class Run:
         return self._batch or self.layers.batch
 
 
-@dataclass(frozen=True, slots=True)
-class RunSteps:
+class RunSteps(msgspec.Struct, frozen=True):
     """The measured steps of one run.
 
     ``frame`` has a row per step (:data:`STEPS`): ``wall_ns`` (the longest of several processes),

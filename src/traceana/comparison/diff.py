@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from traceana.trace import Trace
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Diff(HasResult):
+class Diff(HasResult, frozen=True):
     """Two runs compared: ``baseline`` and ``candidate``, in columns ``a`` and ``b``.
 
     ``step`` has the verdict on the whole step; ``pairs`` the layers of both runs, paired;

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -38,8 +38,7 @@ _PAIRS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PairedRun:
+class PairedRun(msgspec.Struct, frozen=True):
     """A run of a diff: the compared steps, and their cells with ``pair``.
 
     ``pair`` is the row of :func:`layer_rows` of a cell's layer or role.
@@ -66,8 +65,7 @@ class PairedRun:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """All work of two runs in the rows ``named``, before any test.
 
     ``row_a`` and ``row_b`` have the row of each cell, ``rows`` the times of the rows in each step.

@@ -9,9 +9,9 @@ in both runs count most; unknown features do not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -43,8 +43,7 @@ _OBSERVATIONS: Final = 10
 """The weight of the prior of m, in layers, when m is estimated from paired layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """A match of layer ``a`` of one run with layer ``b`` of the other, both by index.
 
     ``confidence`` is the probability under the model of evidence. ``how`` is ``map`` for a forced
@@ -57,8 +56,7 @@ class Pair:
     how: How
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(msgspec.Struct, frozen=True):
     """The pairs by index in a, and for each layer the probability that it has no match."""
 
     pairs: tuple[Pair, ...]
@@ -164,8 +162,7 @@ def _indices(pair: Pair) -> tuple[int, int]:
     return pair.a, pair.b
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """One feature of all layers of both runs: equal codes agree, :data:`UNKNOWN` is unknown."""
 
     name: str

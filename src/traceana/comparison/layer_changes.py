@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,8 +17,7 @@ _PRODUCTS: Final = ("conv", "gemm")
 _UNKNOWN: Final = ("unknown", "(unknown)")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One change: its ``kind`` (see ``docs/diff.md``), and its layer or subject.
 
     ``before`` and ``after`` are the values in baseline and candidate; ``layers`` is the number of

@@ -6,12 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import polars as pl
 import rtoml
 
@@ -44,8 +44,7 @@ _PART_OF_ANY: Final = "pointwise"
 them has the name of one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """One layer of a run. None: a feature in neither the trace nor its manifest.
 
     ``path`` is None for numbered names (``Conv2d_3``), which are in ``number``. Shapes are of one
@@ -70,8 +69,7 @@ class Layer:
     memory_format: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunLayers:
+class RunLayers(msgspec.Struct, frozen=True):
     """The layers of one run in the order of the model, and its batch size, None if unknown."""
 
     layers: tuple[Layer, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from traceana.analyze.layer_rows import DIRECTIONS, by_direction
@@ -136,8 +136,7 @@ def _of_step(column: str) -> str:
     return "step_ns" if column == "time_ns" else f"step_{column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A layer of a run: its index there, and the probability that it belongs to its row.
 
     ``confidence`` is None in the run that the others are aligned with.

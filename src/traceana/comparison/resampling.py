@@ -9,13 +9,13 @@ larger of the two, and an interval whose p value exceeds the level is extended t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import comb, sqrt
 from statistics import NormalDist
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +33,7 @@ _ROUNDING: Final = 1e-9
 _ROUNDING_OF_LEVEL: Final = 1e-12
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """The difference of a statistic, b less a, in ns, and the bounds of its interval."""
 
     difference: float

@@ -12,10 +12,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import rtoml
 
 from traceana.comparison.layer_features import RunLayers
@@ -68,8 +68,7 @@ def recorded_batch(given: Trace | str | os.PathLike[str]) -> int | None:
     return None if timing is None else timing.images_per_step
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The compared runs: their paths and labels, and the runs left out with the reasons."""
 
     paths: tuple[Path, ...]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.transfers import transfers as of_one
 from traceana.comparison.compared_run import Run
@@ -27,8 +28,7 @@ _FIGURES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """One row per run and item.
 
     ``frame`` begins with ``run`` (its label), ``item`` (the number of the item, the same in all

@@ -6,9 +6,9 @@ one of the other in one order only: the other order has the same pairs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +21,7 @@ _MATCH, _ROWS, _COLUMNS = 0, 1, 2
 _NEVER: Final = -1e18
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(msgspec.Struct, frozen=True):
     """The costs of gaps, in the unit of the scores (positive numbers)."""
 
     open: int

@@ -9,9 +9,9 @@ are the *same* where the whole interval is within that minimum. Everything else 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -65,8 +65,7 @@ device time of a's step), ``p`` (corrected for all rows of work together; rows r
 are tested one by one) and the verdict. Without enough steps bounds and ``p`` are null."""
 
 
-@dataclass(frozen=True, slots=True)
-class Criteria:
+class Criteria(msgspec.Struct, frozen=True):
     """The confidence level and the minimum relative change of a difference."""
 
     level: float = CONFIDENCE_LEVEL
@@ -87,8 +86,7 @@ class Criteria:
         return alpha(self.level)
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticVerdict:
+class StatisticVerdict(msgspec.Struct, frozen=True):
     """One statistic of the step times of both runs (ns), their difference and its verdict.
 
     ``interval`` and ``p`` are null without enough steps.
@@ -106,8 +104,7 @@ class StatisticVerdict:
         return self.b / self.a - 1 if self.a else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The wall time of the step in both runs; ``statistic`` determines the verdict."""
 
     median: StatisticVerdict
@@ -164,16 +161,14 @@ def _verdict(
     return "slower" if interval.difference > 0 else "faster"
 
 
-@dataclass(frozen=True, slots=True)
-class RowTimes:
+class RowTimes(msgspec.Struct, frozen=True):
     """Time (ns) and calls of rows in each step of a run: steps by rows."""
 
     times: Times
     calls: Times
 
 
-@dataclass(frozen=True, slots=True)
-class RowPairs:
+class RowPairs(msgspec.Struct, frozen=True):
     """Rows of two runs.
 
     ``of_step`` marks rows that are not device work (idle time, data loading, the remainder). They

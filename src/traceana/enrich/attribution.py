@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -109,8 +108,7 @@ def _with_calls(activities: pl.DataFrame, calls: pl.DataFrame, ledger: Ledger) -
     return joined.select(activities.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
+class _Host(msgspec.Struct, frozen=True):
     """The operators, ranges, calls and steps of the host, indexed by thread and time."""
 
     ops: pl.DataFrame

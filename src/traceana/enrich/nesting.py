@@ -6,9 +6,9 @@ The functions work on whole columns. Loops run over levels of nesting, not over 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -42,8 +42,7 @@ def thread_keys(*frames: pl.DataFrame) -> list[Ints]:
     return np.split(keys, np.cumsum([frame.height for frame in frames])[:-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True):
     """Intervals with the parent and the depth of each.
 
     ``parent[i]`` is the row of the innermost interval on the same thread that contains the start

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -154,8 +154,7 @@ def _between_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags) -> Flags:
     return between
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyStopped:
+class EarlyStopped(msgspec.Struct, frozen=True):
     """Operators at which a checkpoint stopped recomputing (early stop), and those ``around`` them.
 
     A non-reentrant checkpoint stops recomputing as soon as all tensors that the backward pass needs

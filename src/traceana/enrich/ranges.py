@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -22,8 +22,7 @@ DIRECTION_ALONE: Final = rf"^(?:## ?)?{DIRECTION_WORD}(?: ?##)?$"
 """A range around a whole pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadRanges:
+class ThreadRanges(msgspec.Struct, frozen=True):
     """The nested ranges of threads.
 
     ``row`` is the row of each in ``ranges``. ``backward`` is 1 inside a range whose text has a word

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -147,8 +147,7 @@ def candidates(ranges: pl.DataFrame) -> str:
     return ", ".join(f"{stem!r} ({n})" for stem, n in counted.head(_MOST_CANDIDATES).iter_rows())
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """Process, thread, time and weight of the launches of work.
 
     Work is device work with its duration (at least 1 ns) as the weight, else operators, else
@@ -231,8 +230,7 @@ def _outermost(found: pl.DataFrame, keys: Ints) -> pl.DataFrame:
     return found.filter(pl.Series(nesting.depth == 0, dtype=pl.Boolean))
 
 
-@dataclass(frozen=True, slots=True)
-class _Optimizer:
+class _Optimizer(msgspec.Struct, frozen=True):
     """The optimizer steps that end iterations: ``process``, ``thread`` and ``end``."""
 
     ends: pl.DataFrame

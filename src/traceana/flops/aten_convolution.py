@@ -8,9 +8,9 @@ are the computed gradients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.flops.call import Call
@@ -27,8 +27,7 @@ from traceana.flops.cost import Cost, Shape, UncountableError
 from traceana.flops.registry import operator
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardInputs:
+class ForwardInputs(msgspec.Struct, frozen=True):
     """The positions of a forward operator's inputs; ``None`` for inputs that it does not have."""
 
     stride: int
@@ -207,8 +206,7 @@ def _groups(channels: int, first: int, call: Call) -> int:
     return 1 if at is None else call.integer(at)
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardInputs:
+class BackwardInputs(msgspec.Struct, frozen=True):
     """The positions of a backward operator's inputs."""
 
     gradient: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
@@ -14,8 +15,7 @@ Causal: TypeAlias = Literal["no", "top left", "bottom right"]
 """The alignment of a causal mask's diagonal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(msgspec.Struct, frozen=True):
     """The extents of one attention: batch, heads, sequence lengths, widths of a head.
 
     ``key_heads`` may be fewer than ``heads`` (grouped-query attention): each key head is then used

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from traceana.flops.cost import Operand, Shape, UncountableError
 
@@ -32,8 +32,7 @@ _texts = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=_MOST
 Entry = Shape | tuple[Shape, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """The inputs of one call, by position.
 
     ``shapes``: extents of each input, ``()`` for other types; ``types`` and ``scalars`` are
@@ -347,8 +346,7 @@ class Attributes(msgspec.Struct):
     lhs_contracting: Extents | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
+class Contraction(msgspec.Struct, frozen=True):
     """One instruction: its first two operands and its first result."""
 
     target: str

@@ -6,12 +6,12 @@ record their inputs in different orders: :mod:`traceana.flops.aten_convolution`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceana.flops.call import Attributes, Call, Contraction, DimensionNumbers, picked
 from traceana.flops.cost import Cost, Count, Operand, Shape, UncountableError, compulsory
@@ -20,8 +20,7 @@ from traceana.flops.registry import formula, operator
 _KINDS: Final = {1: "1d", 2: "2d", 3: "3d"}
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(msgspec.Struct, frozen=True):
     """The extents of a convolution.
 
     ``input`` and ``output`` are the spatial extents of the layer's input and output, ``window``

@@ -6,9 +6,10 @@ once and each result written once, as with an unlimited cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -27,15 +28,13 @@ class UncountableError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The reason without a cost: one line for a table, without text from the trace."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """The FLOPs and compulsory bytes of a call, or of a part of it.
 
     ``flops`` counts a multiply-accumulate as two. ``bytes`` is ``None`` where an element's size
@@ -56,8 +55,7 @@ class Cost:
             raise UncountableError("FLOP count exceeds 64 bits")
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """A tensor that is read or written: number of elements, and bytes of each.
 
     ``elements`` is ``None`` where its shape is unknown, ``size`` where its type is unknown.
@@ -113,10 +111,9 @@ def per_element(
     return Cost(kind, part, elements * operations, compulsory(*operands), formula)
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(msgspec.Struct, frozen=True):
     """The FLOPs of an instruction; ``tensors``: sorted element counts of a convolution."""
 
     flops: int
     formula: str
-    tensors: tuple[int, ...] = field(default=())
+    tensors: tuple[int, ...] = msgspec.field(default=())

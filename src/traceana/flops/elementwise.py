@@ -6,9 +6,10 @@ power, reciprocal) of one element is one operation; constants are folded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
+
+import msgspec
 
 from traceana.flops.call import Call, element_size, floating, promoted
 from traceana.flops.cost import Cost, Operand, Part, UncountableError, broadcast, per_element
@@ -18,8 +19,7 @@ from traceana.flops.registry import declare, operator
 Result = Literal["same", "floating", "bool"]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """One elementwise function: its kind, operations per element, and the type of its result."""
 
     name: str

@@ -6,9 +6,10 @@ Figure 9 (c) of Kim et al. (ISPASS 2017): floating-point operations by layer and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import ceil, log2, prod
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import Refusal, Shape, UncountableError
@@ -17,8 +18,7 @@ from traceana.flops.registry import declare, formula
 Direction = Literal["fprop", "dgrad", "wgrad"]
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(msgspec.Struct, frozen=True):
     """Real multiplications and additions; a fused multiply-add is one of each."""
 
     multiplications: int = 0
@@ -41,8 +41,7 @@ class Operations:
 NOTHING: Final = Operations()
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(msgspec.Struct, frozen=True):
     """The operations of an algorithm for one convolution in one direction.
 
     The transforms are those of the two operands and the result of that direction (for a forward
@@ -55,9 +54,9 @@ class Executed:
     direction: Direction
     product: Operations
     formula: str
-    data_transform: Operations = field(default=NOTHING)
-    filter_transform: Operations = field(default=NOTHING)
-    output_transform: Operations = field(default=NOTHING)
+    data_transform: Operations = msgspec.field(default=NOTHING)
+    filter_transform: Operations = msgspec.field(default=NOTHING)
+    output_transform: Operations = msgspec.field(default=NOTHING)
     workspace: int | None = None
 
     @property
@@ -265,8 +264,7 @@ REAL_TRANSFORM: Final = declare(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _FftPlan:
+class _FftPlan(msgspec.Struct, frozen=True):
     """Transforms of ``extents``: their number for each tensor, and the number of products."""
 
     extents: Shape

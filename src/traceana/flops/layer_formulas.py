@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Final
+
+import msgspec
 
 from traceana.flops import convolution, normalization, pooling
 from traceana.flops.convolution import Convolution
@@ -15,8 +16,7 @@ from traceana.flops.matmul import bias_grad, matmul
 from traceana.flops.reduction import softmax, softmax_backward
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """A layer of a manifest.
 
     ``type`` is the class in PyTorch (``Conv2d``), Keras (``Conv2D``, ``Dense``) or Flax (``Conv``).

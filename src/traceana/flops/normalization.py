@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Operand, UncountableError, compulsory
 from traceana.flops.registry import formula, operator
 
 
-@dataclass(frozen=True, slots=True)
-class Normalized:
+class Normalized(msgspec.Struct, frozen=True):
     """A normalized tensor: its elements, the elements of w (and of b), its statistics.
 
     ``parameters`` is 0 without w; ``statistics`` counts the means (and the variances).

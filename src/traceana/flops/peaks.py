@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal
 
+import msgspec
 import polars as pl
 import rtoml
 
@@ -32,8 +32,7 @@ _REAL: Final = {"c64": "fp32", "c128": "fp64", "w4a16": "fp16", "w8a16": "fp16"}
 """The multiplied types: pairs of real numbers for complex ones, weights unpacked to 16 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peaks:
+class Peaks(msgspec.Struct, frozen=True):
     """The highest rates of a device, dense, a multiply-accumulate being two operations.
 
     ``flops`` has operations per second by :data:`RATES`, without unknown ones.
@@ -75,8 +74,7 @@ _VENDOR_WORDS: Final = frozenset(
 _GUIDE: Final = "CUDA C++ Programming Guide, throughput of native arithmetic instructions"
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
+class _Device(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str]
     vendor: str
     compute_capability: str | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Operand, Part, Shape, UncountableError, compulsory
@@ -19,8 +20,7 @@ _FORWARD: Final[dict[Cell, int]] = {"lstm": 18, "gru": 14, "rnn_tanh": 1, "rnn_r
 _BACKWARD: Final[dict[Cell, int]] = {"lstm": 23, "gru": 16, "rnn_tanh": 3, "rnn_relu": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Recurrent:
+class Recurrent(msgspec.Struct, frozen=True):
     """The extents of one call of a recurrent layer or a stack of layers.
 
     ``positions`` is the number of time steps, summed over the images of the batch; ``matrices`` are

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Final
+
+import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Operand, UncountableError, broadcast, compulsory, per_element
@@ -199,8 +200,7 @@ def tf_cross_entropy(call: Call) -> tuple[Cost, ...]:
 # Losses, by PyTorch's operators.
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """An elementwise loss: operations per element, and the position of its reduction."""
 
     operations: int

@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
+
+import msgspec
 
 from traceana.flops.call import Call
 from traceana.flops.cost import Cost, Refusal, UncountableError
@@ -40,8 +41,7 @@ _MORE: Final = ("traceana.flops.executed", "traceana.flops.hlo")
 """Modules with formulas that no framework's operator uses directly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(msgspec.Struct, frozen=True):
     """A framework-neutral formula: its id and its derivation, whose first line is a summary."""
 
     id: str

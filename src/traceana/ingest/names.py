@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.trace.ledger import Ledger
@@ -70,8 +70,7 @@ class NameTable:
         return pl.DataFrame({"name": list(self._ids)}, schema={"name": pl.String})
 
 
-@dataclass(slots=True)
-class Demangled:
+class Demangled(msgspec.Struct):
     """Demangled names by their mangled form.
 
     ``failed`` is how many mangled names could not be demangled, ``error`` the reason.

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import polars as pl
 
 from traceana.ingest.source import Progress
 
 
-@dataclass(frozen=True)
 class Integer:
     """The first of ``columns`` that exists and is not null in the row, as int64, else null.
 
     In SQLite, where each cell has its own type, text that begins with a number is that number.
     """
 
-    columns: tuple[str, ...]
+    __slots__ = ("columns",)
 
     def __init__(self, *columns: str) -> None:
-        object.__setattr__(self, "columns", columns)
+        self.columns = columns
 
 
-@dataclass(frozen=True)
-class Bytes:
+class Bytes(msgspec.Struct, frozen=True):
     """The bytes of a text or binary column, empty where it is null or missing.
 
     Never null, so that a page that begins with nulls has the same type as the others.
@@ -35,8 +33,7 @@ class Bytes:
     column: str
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """The columns to read from one table, by the name of their result.
 
     ``shape`` converts a page (int64 and binary columns) to its compact form.

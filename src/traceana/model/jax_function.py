@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import msgspec
+from msgspec.structs import replace
 
 from traceana.errors import BadModelError
 from traceana.flops import convolution
@@ -190,8 +191,7 @@ _MOVES: Final = frozenset(("transpose", "reshape", "squeeze", "broadcast_in_dim"
 _WITHOUT_WORK: Final = _MOVES | {"convert_element_type", "stop_gradient", "stack"}
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """One call of a scope; ``roots`` maps a value computed from parameters only to a parameter."""
 
     program: Program

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import msgspec
 from jax.extend.core import Literal
+from msgspec.structs import replace
 
 from traceana.errors import BadModelError
 from traceana.model.recorded_calls import ModelCall
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(msgspec.Struct, frozen=True):
     """One primitive. ``inputs`` and ``outputs`` are indices of values; literals are None.
 
     ``times`` is the number of its executions per call of the function, as in the body of a scan.
@@ -29,8 +29,7 @@ class Equation:
     times: int = 1
 
 
-@dataclass(slots=True)
-class Program:
+class Program(msgspec.Struct):
     """An inlined function: its equations in order, and the shape and dtype of every value.
 
     ``arguments``, ``constants`` and ``results`` are indices of values. ``constants`` is keyed by

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isqrt, prod
 from typing import Final
+
+import msgspec
 
 from traceana.flops import attention, convolution, normalization, pooling
 from traceana.flops.call import Call
@@ -24,8 +25,7 @@ from traceana.model.recorded_calls import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(msgspec.Struct, frozen=True):
     """A layer's type and arguments, in the manifest's terms.
 
     ``parameters`` have PyTorch's shapes: (K, C / groups, R, S) and (out, in). ``neighbours`` is
@@ -40,7 +40,7 @@ class Details:
     padding: Pads | None = None
     dilation: tuple[int, ...] | None = None
     groups: int | None = None
-    parameters: Mapping[str, Shape] = field(default_factory=dict)
+    parameters: Mapping[str, Shape] = msgspec.field(default_factory=dict)
     neighbours: int | None = None
     flops: int | None = None
     by_operators: bool = False
@@ -131,8 +131,7 @@ def model_inputs(
 Parameters = Mapping[str, Shape]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCall:
+class LayerCall(msgspec.Struct, frozen=True):
     """The inputs and outputs of one call: shapes in the manifest's convention."""
 
     inputs: tuple[Shape, ...]

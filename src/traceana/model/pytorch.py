@@ -10,11 +10,11 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import prod
 from types import TracebackType
 from typing import Any, Final
 
+import msgspec
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -158,20 +158,21 @@ def _without_fast_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     """One module: its calls, and the operators that it calls outside of its submodules."""
 
     path: str
     module: nn.Module
     layer: bool
-    calls: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = field(default_factory=list)
+    calls: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = msgspec.field(
+        default_factory=list
+    )
     layout: Layout = "channels_first"
     flops: int = 0
     multiplied: int = 0
     unknown: bool = False
-    order: list[int] = field(default_factory=list)
-    products: list[tuple[int, int, int]] = field(default_factory=list)
+    order: list[int] = msgspec.field(default_factory=list)
+    products: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
 
 
 class _OperatorCounts(TorchDispatchMode):  # type: ignore[misc]  # not checked: an extra

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from traceana.errors import BadModelError
 from traceana.model.manifest import Layout, Shape
@@ -81,8 +82,7 @@ DTYPES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(msgspec.Struct, frozen=True):
     """The inputs: shapes in the framework's own order of axes, ``names`` for keyword arguments.
 
     A dtype of None is that of the model.
@@ -141,8 +141,7 @@ def _dtype(dtype: Any) -> str | None:
     return name
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(msgspec.Struct):
     """One layer: the shapes of every call, in the framework's own order of axes.
 
     ``key`` identifies the layer; ``layer`` is the framework's own object. ``axes`` is the order of
@@ -157,7 +156,9 @@ class Recorded:
     outputs: list[tuple[int, ...]]
     axes: Layout
     layout: Layout
-    later: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = field(default_factory=list)
+    later: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = msgspec.field(
+        default_factory=list
+    )
     """Inputs and outputs of the calls after the first."""
     times: int = 1
     """Repetitions of all these calls: the iterations of a scan."""
@@ -165,7 +166,7 @@ class Recorded:
     """FLOPs of all calls, counted by operator; None if one has no formula."""
     product: tuple[int, int] | None = None
     """(out, in) features of a layer that is a matrix product with its only matrix."""
-    order: list[int] = field(default_factory=list)
+    order: list[int] = msgspec.field(default_factory=list)
     """Positions in the sequence of all calls; empty if unknown."""
 
     @property

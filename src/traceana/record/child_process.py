@@ -8,11 +8,12 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Final
+
+import msgspec
 
 from traceana.errors import NotFoundError
 from traceana.record.inside.process_report import EXITING
@@ -29,8 +30,7 @@ _GRACE: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The end of a child: its exit status, negative for a signal, and its causes.
 
     ``interrupted``: by the user. ``out_of_memory``: by the kernel's OOM killer. ``overdue``: one of
@@ -112,8 +112,7 @@ class _ExitWatch(threading.Thread):
         _signal(family, signal.SIGKILL)
 
 
-@dataclass(frozen=True)
-class _Process:
+class _Process(msgspec.Struct, frozen=True):
     parent: int
     started: int
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -12,16 +11,14 @@ from traceana.record.inside.process_report import PREFIX
 from traceana.runs.run_files import Gpu, Profiler, StepTimes, Workload
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """A command, and its additional environment variables."""
 
     words: list[str]
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The files and reports of a launch in its scratch folder.
 
     ``refused`` is the reason why a workload rejected its options, ``why_nothing`` the reason for a

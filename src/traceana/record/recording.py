@@ -6,11 +6,11 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from traceana.comparison.resampling import Statistic, relative_interval, smallest_p, statistic
@@ -63,8 +63,7 @@ _OUT_OF_MEMORY_WORDS: Final = (
 _LONGEST: Final = 200
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """How to record a run.
 
     With ``baseline`` the run is also timed without the profiler. ``options`` are the arguments of
@@ -75,7 +74,7 @@ class Request:
 
     baseline: bool = True
     options: Sequence[str] = ()
-    point: Mapping[str, str] = field(default_factory=dict)
+    point: Mapping[str, str] = msgspec.field(default_factory=dict)
     keep_failures: bool = False
     exit_timeout: float = EXIT_TIMEOUT
     progress: Callable[[str], None] = lambda _: None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from traceana.errors import ProfilerConflictError
 from traceana.record import nsys
@@ -29,8 +30,7 @@ _STEP: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """The command ``words``; with ``stop`` it ends after the window.
 
     The launch without a profiler always ends after the window, because only its step times are

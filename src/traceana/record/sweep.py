@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from traceana.errors import BadSweepError, CannotWriteError
 from traceana.record import Framework
@@ -100,8 +100,7 @@ _FRAMEWORK = "framework"
 _SWITCH = {"on": "--", "off": "--no-"}
 
 
-@dataclass(frozen=True)
-class SubjectOptions:
+class SubjectOptions(msgspec.Struct, frozen=True):
     """A workload of ``framework`` with its ``options``, or the ``command`` of a script.
 
     ``home`` is the folder of the workloads. None is the default of an option.
@@ -188,8 +187,7 @@ def _filled(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...
 SubjectOf = Callable[[Point], Subject]
 
 
-@dataclass(frozen=True)
-class SweepRequest:
+class SweepRequest(msgspec.Struct, frozen=True):
     """The ``axes`` and their ``points``; ``argv`` is the command at each of them."""
 
     axes: tuple[Axis, ...]

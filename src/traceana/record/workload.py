@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +38,7 @@ class _Report(msgspec.Struct, frozen=True):
     times: StepTimes | None = None
 
 
-@dataclass(frozen=True)
-class WorkloadRun:
+class WorkloadRun(msgspec.Struct, frozen=True):
     """``python -m workloads.FRAMEWORK WORDS``; ``home`` is the folder of ``workloads``."""
 
     framework: Framework

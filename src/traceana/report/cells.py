@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from traceana.report import names, numbers
@@ -33,8 +33,7 @@ _UNITS: Final[dict[Kind, numbers.Units]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(msgspec.Struct, frozen=True):
     """A column as text: its name, title, unit (may be empty), cells, and the total below them."""
 
     name: str

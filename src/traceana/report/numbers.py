@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from math import log10
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 Units = tuple[tuple[int, str], ...]
 
@@ -24,8 +26,7 @@ MINUS: Final = "\u2212"
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """The unit of a column, and the decimals that give its largest value four digits."""
 
     factor: int

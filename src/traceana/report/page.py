@@ -6,8 +6,9 @@ Renderers depend on these blocks and on no command; commands make blocks and dep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
 
 from traceana.report.columns import Kind
 
@@ -15,23 +16,20 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """A title of the following blocks, and a remark beside it. The first is the page's title."""
 
     text: str
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Labels and values, one per row. A row without a label continues the row above it."""
 
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table: its ``name`` in the frame, its title and the kind of its values.
 
     Columns of one ``scale`` share a unit. Without a scale, a column has a unit of its own.
@@ -45,8 +43,7 @@ class Column:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
+class Hidden(msgspec.Struct, frozen=True):
     """The hidden rows of a table: their number and time.
 
     ``command`` is the command that shows them, if it is not the page's own.
@@ -57,8 +54,7 @@ class Hidden:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows of ``frame`` in ``columns``, and the ``totals`` of some of them.
 
     If the width is too small, columns are dropped in the order of ``dropped``, and groups of
@@ -70,7 +66,7 @@ class Table:
 
     frame: pl.DataFrame
     columns: tuple[Column, ...]
-    totals: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     bars: str | None = None
     layout: Literal["ruled", "compact", "records"] = "ruled"
@@ -78,8 +74,7 @@ class Table:
     folded: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels."""
 
     title: str
@@ -89,8 +84,7 @@ class Finding:
     evidence: Table | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """Numbered findings; ``brief`` ones have at most two lines each."""
 
     items: tuple[Finding, ...]
@@ -98,8 +92,7 @@ class Findings:
     first: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(msgspec.Struct, frozen=True):
     """Footnotes: a label, which may be empty, and a text each."""
 
     rows: tuple[tuple[str, str], ...]
@@ -109,8 +102,7 @@ class Notes:
 Block: TypeAlias = Heading | Facts | Table | Findings | Notes
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """A table of the exact data; ``details`` are for the JSON only, one mapping per row.
 
     A frame in ``details`` becomes a list of its rows.
@@ -120,24 +112,22 @@ class Rows:
     details: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(msgspec.Struct, frozen=True):
     """The data of the machine formats: ``rows`` in CSV, TSV and Parquet, all fields in JSON.
 
     ``source`` is the first part of the JSON's ``meta``. ``whole``, if given, replaces the JSON.
     """
 
     rows: Rows
-    source: Mapping[str, Any] = field(default_factory=dict)
-    totals: Mapping[str, int] = field(default_factory=dict)
+    source: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    totals: Mapping[str, int] = msgspec.field(default_factory=dict)
     rows_total: int = 0
     notes: tuple[str, ...] = ()
-    sections: Mapping[str, Rows] = field(default_factory=dict)
+    sections: Mapping[str, Rows] = msgspec.field(default_factory=dict)
     whole: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """The blocks of one command's output in order, and their data."""
 
     command: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any, Final
 
+import msgspec
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
@@ -50,15 +51,17 @@ _DISTINCT: Final = (Kind.KERNEL, Kind.PATH)
 _LABEL: Final = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(msgspec.Struct, frozen=True):
     """The width in characters, and whether colours are shown."""
 
     width: int = 100
     colour: bool = False
 
 
-def render(page: Page, terminal: Terminal = Terminal()) -> str:
+PLAIN: Final = Terminal()
+
+
+def render(page: Page, terminal: Terminal = PLAIN) -> str:
     """Return ``page`` as text, no wider than ``terminal``."""
     parts: list[Any] = []
     before: Block | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 from typing import Annotated, Final
@@ -116,8 +115,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     overhead_interval: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSeries:
+class BatchSeries(msgspec.Struct, frozen=True):
     """Unprofiled step times by examples per step, of runs that differ in the batch only.
 
     ``own`` is the batch of the analyzed run; ``times`` includes its steps.

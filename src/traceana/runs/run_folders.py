@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,8 +38,7 @@ from traceana.runs.run_files import (
 File = TypeVar("File", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True)
-class RecordedRun:
+class RecordedRun(msgspec.Struct, frozen=True):
     """A run's folder and the content of its ``traceana-run.json``.
 
     The other files are read on demand. :meth:`timing` and :meth:`environment` raise the errors of

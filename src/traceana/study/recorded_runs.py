@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from statistics import fmean, median, quantiles
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from traceana.model import Manifest
@@ -39,8 +40,7 @@ NETWORKS: Final = frozenset(
 """The networks of the workloads; the workloads are not part of the package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True):
     """One run. ``folder`` is its path as found, ``batch`` the global batch size.
 
     ``steps_ns`` are the measured steps, without profiler if these were timed (``timed``); empty for
@@ -59,8 +59,8 @@ class Recorded:
     devices: int = 1
     device_kind: str = "CPU"
     device_name: str | None = None
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, object] = field(default_factory=dict)
+    libraries: Mapping[str, str] = msgspec.field(default_factory=dict)
+    options: Mapping[str, object] = msgspec.field(default_factory=dict)
     steps_ns: tuple[int, ...] = ()
     exact: bool = True
     timed: str | None = None
@@ -305,8 +305,7 @@ def command(
     return " ".join(["traceana record", *own, network or "alexnet", *swept, *options, "-o FOLDER"])
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(msgspec.Struct, frozen=True):
     """A run with its trace, and the layer manifest of its model or None."""
 
     run: Recorded

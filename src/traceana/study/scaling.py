@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -173,8 +173,7 @@ def _sped_up(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(msgspec.Struct, frozen=True):
     """Means over the measured steps and ranks of a run.
 
     ``time_ns`` is the union of a rank's collectives in a step, including the wait for other ranks.
@@ -211,8 +210,7 @@ def communicated(steps: pl.DataFrame) -> Communication | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """A fitted model: its two times (ns) and its residual.
 
     ``residual_ns`` is the root mean square of measured minus fitted time, ``residual_share`` is

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 import rtoml
+from msgspec.structs import replace
 
 from traceana.result import Result
 from traceana.study import Name
@@ -25,8 +26,7 @@ _UNITS: Final[Mapping[str, Mapping[str, int]]] = {
 _COLUMNS: Final = {"time": "time_ns"}
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+class Study(msgspec.Struct, frozen=True):
     """One study: ``title`` names the measurement, ``conditions`` its machines and software.
 
     ``result`` has the rows, ``sections`` further tables by name. ``missing`` are instructions to
@@ -37,7 +37,7 @@ class Study:
     title: str
     conditions: tuple[str, ...]
     result: Result
-    sections: Mapping[str, Result] = field(default_factory=dict)
+    sections: Mapping[str, Result] = msgspec.field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
 
@@ -56,8 +56,7 @@ def with_published(study: Study) -> Study:
     return replace(study, result=result)
 
 
-@dataclass(frozen=True, slots=True)
-class Exhibit:
+class Exhibit(msgspec.Struct, frozen=True):
     """A table or figure of a paper: its number, contents and measurement conditions.
 
     ``rows`` have the study's columns and are empty for a figure without printed values.

@@ -6,9 +6,9 @@ means that the trace is incomplete; ``--strict`` rejects it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import polars as pl
 
 from traceana.trace.schema import conform, empty
@@ -60,8 +60,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One entry of the ledger; ``time_ns`` is null for events without a duration."""
 
     reason: str

@@ -13,10 +13,10 @@ A column with ``row_of`` holds the row number in that table, counted from 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
@@ -95,8 +95,7 @@ LayerRole = pl.Enum(
 Dtype = pl.DataType | type[pl.DataType]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column of a table; ``unit`` is ``None`` for a column without a unit.
 
     ``row_of`` is the table whose row numbers it holds. Readers leave ``enriched`` columns null;
@@ -110,8 +109,7 @@ class Column:
     enriched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """One table: the meaning of a row, and the columns in order."""
 
     row: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, zip_longest
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -42,8 +42,7 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """The class of one name, and the rule that decided it.
 
     ``also_matched`` are the ids of later rules that match too, in their order.

@@ -9,11 +9,11 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 import rtoml
 
@@ -28,16 +28,14 @@ from traceana.trace.taxonomy import (
 ClassValue = str | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A name that a rule must decide, with the expected columns of its class."""
 
     name: str
-    columns: Mapping[str, ClassValue | None] = field(default_factory=dict)
+    columns: Mapping[str, ClassValue | None] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A pattern of names, and the class of the names that match it.
 
     ``head`` is matched against the name's head (:func:`.spelling.heads_of`), ``name`` against the
@@ -54,8 +52,7 @@ class Rule:
     examples: tuple[Example, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """A pattern that sets a column from the name, for names of some categories.
 
     It applies if no rule and no earlier attribute has set the column. ``value`` may contain ``$1``,
@@ -70,11 +67,10 @@ class Attribute:
     name_part: str = "name"
     categories: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(msgspec.Struct, frozen=True):
     """Rules in the order in which they are checked, and the attributes that complete a class.
 
     The last rule matches every name.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from traceana.enrich.layers.intervals import SEPARATOR, Layer
@@ -85,8 +85,7 @@ class _Scope(NamedTuple):
     loops: frozenset[_Path] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeLayers:
+class ScopeLayers(msgspec.Struct, frozen=True):
     """The layers of name scopes.
 
     ``table`` has the columns scope, layer, direction and operator. ``operator`` is the function or

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,8 +17,7 @@ Layer = tuple[str, str | None, str]
 """(path, type, role) of one row of ``layers``."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerIntervals:
+class LayerIntervals(msgspec.Struct, frozen=True):
     """Intervals on threads, each of them a layer.
 
     ``layer[i]`` is the index into ``layers`` of interval ``i``. Other ranges are excluded before
@@ -63,8 +62,7 @@ DEEPEST_PATH: Final = 256
 """Most nested ranges in a path; deeper ranges have the path of their parent."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathTree:
+class PathTree(msgspec.Struct, frozen=True):
     """The distinct paths of nested, named intervals.
 
     ``node[i]`` is the node of interval ``i``. ``parent`` and ``code`` have one entry per node,

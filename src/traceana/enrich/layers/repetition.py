@@ -7,9 +7,9 @@ kernel at the same position of another repetition has the layer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -60,8 +60,7 @@ _SHIFTS: Final[tuple[Callable[[int], int], ...]] = (
 """Offset of the activity from the start of its context: first, last, in the middle."""
 
 
-@dataclass(slots=True)
-class _View:
+class _View(msgspec.Struct):
     """One position of the activity in its context, and the range of layers that are possible."""
 
     shift: Callable[[int], int]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -24,8 +23,7 @@ NO_LAUNCH: Layer = ("(launched before capture)", None, "unattributed")
 """Rows for work outside all layers, by reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerResolution:
+class LayerResolution(msgspec.Struct, frozen=True):
     """The layers, and lookups of the layer by scope, or by thread and time.
 
     ``of_op`` is the index into ``layers`` of every operator, NONE without a layer.

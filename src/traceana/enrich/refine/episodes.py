@@ -6,9 +6,9 @@ Three passes find the activities that can be part of a convolution, cut runs of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Ints, from_rows
@@ -160,8 +160,7 @@ _RANK: Final = {"before": 0, "main": 1, "after": 2}
 _LAYOUT_CHANGES: Final = ("nchw_to_nhwc", "nhwc_to_nchw")
 
 
-@dataclass(frozen=True, slots=True)
-class Episodes:
+class Episodes(msgspec.Struct, frozen=True):
     """Episodes and the activities in them.
 
     ``table`` has one row per episode: ``op``, ``algorithm``, ``direction``. ``members`` has one row

@@ -8,9 +8,9 @@ the launch's grid).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -24,8 +24,7 @@ from traceana.trace import Trace
 _SCOPE_TAIL: Final = r"([^/]+?)(?:_\d+)?/?$"
 
 
-@dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(msgspec.Struct, frozen=True):
     """The operators of a trace, with classified names and numbered situations.
 
     ``names`` has one row per distinct operator name or last part of a name scope: ``text``, the

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 from msgspec import Raw, Struct
 
@@ -56,13 +56,12 @@ class Event(Struct, gc=False):
     args: Any = None
 
 
-@dataclass(slots=True)
 class Columns(Counted):
     """The events of one stretch of the file."""
 
-    complete: list[pl.DataFrame] = field(default_factory=list)
-    begins_and_ends: list[pl.DataFrame] = field(default_factory=list)
-    labels: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    complete: list[pl.DataFrame] = msgspec.field(default_factory=list)
+    begins_and_ends: list[pl.DataFrame] = msgspec.field(default_factory=list)
+    labels: dict[tuple[str, str, str], str] = msgspec.field(default_factory=dict)
     """(process_name or thread_name, pid, tid) -> the name."""
 
     def take(self, other: Columns) -> None:

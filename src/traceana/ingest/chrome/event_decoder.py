@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -21,16 +20,15 @@ _MICROSECONDS: Final = pl.Decimal(38, 3)
 _TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(msgspec.Struct):
     """Counts of the events in one stretch of a file."""
 
     events: int = 0
-    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    left_out: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """(reason, detail) -> events without a row in any table."""
     repaired: int = 0
     """Events whose JSON was invalid and has been repaired."""
-    lost_fields: dict[str, int] = field(default_factory=dict)
+    lost_fields: dict[str, int] = msgspec.field(default_factory=dict)
     """Field -> events kept without it, because it could not be parsed."""
 
     def count(self, reason: str, detail: str, events: int) -> None:

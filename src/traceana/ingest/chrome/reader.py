@@ -7,10 +7,10 @@ thread, and there are no devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.ingest.chrome.decode import (
@@ -121,8 +121,7 @@ def _ranges(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class JsonEvents:
+class JsonEvents(msgspec.Struct, frozen=True):
     """Events of ``trace.json``, as :class:`~traceana.ingest.xplane.events.PlaneEvents`."""
 
     names: list[str | None]

@@ -13,7 +13,6 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -44,8 +43,7 @@ _BRACKETS[[ord("{"), ord("[")]] = 1
 _BRACKETS[[ord("}"), ord("]")]] = -1
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
+class StreamEnd(msgspec.Struct, frozen=True):
     """The document's other keys, and how the file ended.
 
     ``bare``: the document is an array without an object around it. ``cut``: number of bytes of an
@@ -154,8 +152,7 @@ class NoEventsError(Exception):
         self.complete = complete
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """The document up to its first event; ``rest`` is the text read beyond that point.
 
     ``bare``: an array of events without an object around it (torch 1.7).
@@ -298,8 +295,7 @@ def _last_seam(text: bytes) -> int:
     return text.index(b",", seams[-1].start()) if seams else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(msgspec.Struct, frozen=True):
     """The objects in a stretch of an array's elements.
 
     ``starts[i]:ends[i]`` slices object ``i``; ``closed`` is the position of the bracket that ends

@@ -13,9 +13,9 @@ the file's spelling, rows in the order of the file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
 import polars as pl
 from msgspec import Raw, Struct
 from msgspec import field as named
@@ -166,11 +166,10 @@ FRAMES: Final[dict[str, dict[str, pl.DataType | type[pl.DataType]]]] = {
 }
 
 
-@dataclass(slots=True)
 class Columns(Counted):
     """The events of one stretch of the file, by frame."""
 
-    frames: dict[str, list[pl.DataFrame]] = field(
+    frames: dict[str, list[pl.DataFrame]] = msgspec.field(
         default_factory=lambda: {name: [] for name in FRAMES}
     )
 

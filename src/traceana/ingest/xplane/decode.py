@@ -13,9 +13,9 @@ str 5, bytes 6, ref 7}.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from traceana.ingest.xplane.runs import TAG, Records
@@ -53,8 +53,7 @@ _DENSE: Final = 1 << 20
 """Numbers below this are looked up in a table, others by binary search."""
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(msgspec.Struct, frozen=True):
     """Events of some runs.
 
     ``sound`` is false for damaged events, ``aggregate`` true for aggregates of several events.
@@ -68,8 +67,7 @@ class Events:
     sound: Mask
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """Stats of events.
 
     ``owner`` is the event's row, ``index`` that of the stat among the wanted ids. ``kind`` is
@@ -246,8 +244,7 @@ def _content(
     return value, length, after
 
 
-@dataclass(frozen=True, slots=True)
-class AnyEvents:
+class AnyEvents(msgspec.Struct, frozen=True):
     """Numbers of events by tag, the sound events, and the positions of their stats."""
 
     numbers: dict[int, Ints]
@@ -257,8 +254,7 @@ class AnyEvents:
     end: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class AnyStats:
+class AnyStats(msgspec.Struct, frozen=True):
     """Stats as in :class:`Stats`, by their metadata ids."""
 
     metadata_id: Ints
@@ -310,8 +306,7 @@ def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
     return AnyStats(metadata_id, kind, value, length, sound)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True):
     """One field of each message: the message's row, the tag, the value, the content's position."""
 
     rows: Ints

@@ -6,11 +6,12 @@ The tables are made of :class:`PlaneEvents`, which an XPlane file and a ``trace.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol, Self
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.ingest.xplane.decode import (
     REFERENCE,
@@ -208,8 +209,7 @@ def _of_kept(stats: Stats, kept: Mask) -> Stats:
     return replace(stats, owner=row[stats.owner])
 
 
-@dataclass(frozen=True, slots=True)
-class EventColumns:
+class EventColumns(msgspec.Struct, frozen=True):
     """Events of an XPlane file, as :class:`PlaneEvents`.
 
     ``picked`` is which of the owners of ``stats`` are rows; None: all of them.
@@ -282,8 +282,7 @@ class EventColumns:
         return pl.select(pl.when(pl.Series(known)).then(pl.Series(column))).to_series()
 
 
-@dataclass(frozen=True, slots=True)
-class StatColumns:
+class StatColumns(msgspec.Struct, frozen=True):
     """Stats of some events; ``indices`` maps a name to its ``stats.index``."""
 
     buffer: Buffer
@@ -296,8 +295,7 @@ class StatColumns:
         return self.stats.take(np.flatnonzero(self.stats.index == self.indices.get(name, -1)))
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(msgspec.Struct, frozen=True):
     """Texts by their metadata ids."""
 
     known: Known

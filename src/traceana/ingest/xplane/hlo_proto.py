@@ -8,7 +8,6 @@ shapes, which many instructions share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any, Final
@@ -171,8 +170,7 @@ def _parsed(message: str, content: bytes) -> Any:
         raise WireError(f"invalid {message}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """``sizes`` and ``types`` are JSON text: of an array ``[4,3]`` and ``"f32"``, of a tuple a list
     of those. ``elements`` is the number of an array's elements, None for a tuple.
     """
@@ -185,8 +183,7 @@ class Shape:
 UNKNOWN: Final = Shape("null", "null")
 
 
-@dataclass(slots=True)
-class Instruction:
+class Instruction(msgspec.Struct):
     """One instruction; ``window`` and later fields are protocol buffers, None where absent."""
 
     name: str
@@ -206,8 +203,7 @@ class Instruction:
     config: bytes
 
 
-@dataclass(slots=True)
-class Computation:
+class Computation(msgspec.Struct):
     """A function of the program; an instruction comes after its operands."""
 
     number: int
@@ -215,8 +211,7 @@ class Computation:
     instructions: list[Instruction]
 
 
-@dataclass(slots=True)
-class Module:
+class Module(msgspec.Struct):
     """A program: ``entry`` is the number of the computation that runs."""
 
     entry: int

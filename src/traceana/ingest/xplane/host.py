@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -139,8 +138,7 @@ class HostTables:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HostName:
+class HostName(msgspec.Struct, frozen=True):
     """A host event's name: ``operator`` and ``scope`` of operators, else the ``kind`` of range."""
 
     operator: str | None

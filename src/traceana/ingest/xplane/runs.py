@@ -11,9 +11,9 @@ before it leads. A stretch that fails is followed again from there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from traceana.ingest.xplane.wire import Buffer, Ints, Mask
@@ -29,8 +29,7 @@ _SCANNED_BYTES: Final = 256
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(msgspec.Struct, frozen=True):
     """Some records in the order of the file: the position of each tag, and its run.
 
     ``till`` is the first byte after the last of them.

@@ -13,8 +13,9 @@ XStat {metadata_id 1, double 2, uint64 3, int64 4, str 5, bytes 6, ref 7}.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from traceana.ingest.xplane.decode import BYTES, DOUBLE, REFERENCE, STRING
 from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, Field, WireError, fields, text
@@ -25,8 +26,7 @@ _SPACE_FIELDS: Final = (1, 2, 3, 4)
 _LINE_EVENTS: Final = 4
 
 
-@dataclass(slots=True)
-class Line:
+class Line(msgspec.Struct):
     """One timeline; its events lie between ``begin`` and ``end``."""
 
     number: int = 0
@@ -36,20 +36,19 @@ class Line:
     end: int = 0
 
 
-@dataclass(slots=True)
-class Plane:
+class Plane(msgspec.Struct):
     """One plane: its lines and metadata.
 
     ``kept_bytes`` holds the event metadata's stats of type bytes, by (event metadata id, stat id).
     """
 
     name: str = ""
-    lines: list[Line] = field(default_factory=list)
-    event_names: dict[int, str] = field(default_factory=dict)
-    stat_names: dict[int, str] = field(default_factory=dict)
-    raw_stats: list[tuple[int, int, Value]] = field(default_factory=list)
+    lines: list[Line] = msgspec.field(default_factory=list)
+    event_names: dict[int, str] = msgspec.field(default_factory=dict)
+    stat_names: dict[int, str] = msgspec.field(default_factory=dict)
+    raw_stats: list[tuple[int, int, Value]] = msgspec.field(default_factory=list)
     """Stats of the plane itself: (metadata id, kind of value, value)."""
-    kept_bytes: dict[tuple[int, int], Field] = field(default_factory=dict)
+    kept_bytes: dict[tuple[int, int], Field] = msgspec.field(default_factory=dict)
     cut: bool = False
 
     def stats(self) -> dict[str, Value]:
@@ -62,14 +61,13 @@ class Plane:
         }
 
 
-@dataclass(slots=True)
-class Space:
+class Space(msgspec.Struct):
     """A file. ``cut``: it is truncated."""
 
-    planes: list[Plane] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    hostnames: list[str] = field(default_factory=list)
+    planes: list[Plane] = msgspec.field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    hostnames: list[str] = msgspec.field(default_factory=list)
     cut: bool = False
 
 

@@ -7,9 +7,9 @@ stats. :func:`fields` walks through one message, for the metadata around them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -45,8 +45,7 @@ FIXED32: Final = 5
 _LONGEST: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True):
     """``size`` bytes of content in ``data``, and the 8-byte word that begins at each of them.
 
     ``view`` is the same content, for fast access to single bytes.

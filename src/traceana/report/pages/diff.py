@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+from msgspec.structs import asdict, replace
 
 from traceana.report import names, numbers
 from traceana.report.columns import Kind

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.report import numbers

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.advise import Advice, advise
 from traceana.analyze.breakdown import Line, breakdown, condensed
@@ -44,8 +45,7 @@ MOST_TRANSFERS: Final = 4
 MOST_FINDINGS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True):
     """The sections of the report; each is the result of the analysis of its name."""
 
     facts: Mapping[str, Any]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from traceana.study.study import Study
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The columns of a table with one row per run, or, with ``figures``, one row per item.
 
     With ``figures``, ``columns`` identify the item, and each figure has one column per run.

@@ -6,10 +6,11 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from traceana.errors import MissingExtraError
 from traceana.report.plots.panels import GREY, LONGEST_NAME, draw_bars, draw_lines, drawn
@@ -163,8 +164,7 @@ def _height(panel: Panel) -> float:
     return _BARS_AROUND + len(panel.rows) * max(0.22, _BAR_HEIGHT * (most + 0.6))
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """The lines of text, and the legend's columns and lines."""
 
     title: list[str]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 import polars as pl
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
@@ -13,24 +13,21 @@ _BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 _FLOPS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"), (1, "FLOP"))
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One axis: its label with the unit; ``log`` is the base of a logarithmic one."""
 
     label: str
     log: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A run without a value: its position on the x axis, and the reason."""
 
     x: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """Points of one series in the order of ``x``, in the units of the axes.
 
     ``low`` and ``high`` are the bounds of each point. A line with a ``dash`` is a model or an
@@ -46,8 +43,7 @@ class Line:
     dash: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(msgspec.Struct, frozen=True):
     """One series of bars: a value, or None, for each of the panel's ``rows``.
 
     ``notes`` replace missing bars. A ``printed`` series is from a paper.
@@ -59,8 +55,7 @@ class Bars:
     printed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(msgspec.Struct, frozen=True):
     """One plot: lines over ``x``, or horizontal bars, with one group per name in ``rows``."""
 
     title: str
@@ -73,13 +68,12 @@ class Panel:
     """A reference value of bars, drawn as a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """Panels, ``columns`` side by side, below a title and the conditions of the measurement."""
 
     title: str
     conditions: Sequence[str] = ()
-    panels: Sequence[Panel] = field(default_factory=tuple)
+    panels: Sequence[Panel] = msgspec.field(default_factory=tuple)
     columns: int = 2
     share: Literal["row", "all"] | None = None
     """The panels that share a y axis, so that rows of bars are named once."""
