@@ -90,3 +90,18 @@ def test_files_have_the_rights_that_the_umask_gives(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert (tmp_path / "k.csv").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_table_has_one_screen_in_a_pipe_and_in_a_file_alike(run: Run, tmp_path: Path) -> None:
+    trace = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+    words = ("idle", trace, "--by", "gap")
+    piped = run(*words).stdout
+    run(*words, "-o", tmp_path / "gaps.txt")
+    assert (tmp_path / "gaps.txt").read_text(encoding="utf-8") == piped
+    rows = run(*words, "-f", "csv").stdout.splitlines()[1:]
+    (hidden,) = (line for line in piped.splitlines() if line.startswith("… "))
+    assert hidden.startswith(f"… {len(rows) - 30:,} more rows")
+    assert hidden.endswith("(--limit 0: all)")
+    everything = run(*words, "--limit", "0").stdout
+    assert not [line for line in everything.splitlines() if line.startswith("… ")]
+    assert len(everything.splitlines()) == len(piped.splitlines()) - 1 + len(rows) - 30
