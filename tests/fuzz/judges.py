@@ -75,10 +75,10 @@ def _json(content: bytes) -> Judgement:
     if repeated:
         return Judgement("traceEvents twice")
     events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list):
+    # What is no object is no event, and may be counted as a malformed one.
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         return SOUND
-    # What is no object is no event.
-    return Judgement(None, sum(isinstance(event, dict) for event in events))
+    return Judgement(None, len(events))
 
 
 def _sqlite(content: bytes) -> Judgement:

@@ -152,8 +152,10 @@ def shortened(fields: list[Field], events: int) -> list[Field]:
 
 
 def event_count(content: bytes) -> int | None:
-    """Return the number of events in a sound space; None where it is broken."""
+    """Return the events in a sound space, of any wire type; None where it is broken."""
     try:
-        return sum(field.kind == "event" for _, field in walked(parsed(content)))
+        fields = parsed(content)
     except BrokenError:
         return None
+    lines = [field.value for _, field in walked(fields) if field.kind == "line"]
+    return sum(one.number == 4 for line in lines if isinstance(line, list) for one in line)

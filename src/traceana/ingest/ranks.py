@@ -163,11 +163,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _preference(path: Path) -> int | None:
     try:
         return _PREFERRED.index(detect(path))
-    except (NotATraceError, UnknownFormatError):
+    except NotATraceError:
         return None
     except ValueError:  # Nsight Compute's: counters without a timeline
         return None
-    except EmptyFileError:
+    except (EmptyFileError, UnknownFormatError):
+        # Named as a trace and not readable as one: the damaged file of a rank.
         return len(_PREFERRED) if path.name.endswith(_ENDINGS) else None
     except UnreadableError:
         return len(_PREFERRED)
