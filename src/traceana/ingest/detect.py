@@ -149,7 +149,7 @@ def _chrome(head: bytes) -> Format:
 def is_nsys_export(path: Path) -> bool:
     """Return whether the directory ``path`` holds nsys's description of an export."""
     return any(
-        (path / f"{table}{suffix}").is_file()
+        (path / f"{table}{suffix}").exists()
         for table in NSYS_EXPORT_TABLES
         for suffix in _NSYS_TABLE_SUFFIXES
     )

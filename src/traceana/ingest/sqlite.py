@@ -3,7 +3,8 @@
 Large tables are read page by page on several threads. ADBC's SQLite driver passes Arrow data to
 polars, so that no row becomes a Python object, and releases the interpreter's lock. A page is one
 query and one Arrow batch: the driver derives a column's type from its first batch, and fails where
-a later one disagrees.
+a later one disagrees. Tables without row numbers, and those of a damaged database, are scanned from
+their first page to the last: a lookup by row number loses all rows behind a wrong one.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import os
 import sqlite3
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
+import msgspec
 import polars as pl
 
 from traceana.errors import CorruptError, UnreadableError
 from traceana.ingest.source import Progress
+from traceana.ingest.sqlite_check import first_problem
 from traceana.ingest.table_source import Bytes, Integer, Query
+from traceana.trace import Ledger
 
 _HEADER: Final = 100
 """Bytes of the database header, https://www.sqlite.org/fileformat2.html section 1.3."""
@@ -31,12 +36,20 @@ _PART_ROWS: Final = 4 * PAGE_ROWS
 _MOST_PARTS: Final = 256
 _MOST_THREADS: Final = 4
 _ROW: Final = "_row"
+_ROW_NUMBERS: Final = ("rowid", "_rowid_", "oid")
+"""SQLite's names of the row number; a column of the same name hides it."""
+_LARGEST_PAGE: Final = 65536
+_SMALLEST_ROW: Final = 4
+"""Bytes of a row and of its place in the page."""
+_LONGEST_VALUE: Final = 64 << 20
+"""Bytes of a text or blob in a small table; an expression in the schema can make it any length."""
 
 
 class Database:
     """The tables of one SQLite file; a :class:`~traceana.ingest.table_source.TableSource`.
 
-    ``tables`` maps each table to its columns, in the order of the file.
+    ``tables`` maps each table to its columns, in the order of the file. Generated columns are left
+    out, because their expressions can need any amount of time and memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +61,7 @@ class Database:
         self.path = path
         self.uri = read_only_uri(path)
         _refuse_unfinished(path)
-        self.size_bytes = _whole_size(path)
+        self._header, self.size_bytes = _whole_file(path)
         try:
             self._connection = sqlite3.connect(self.uri, uri=True)
         except sqlite3.Error as error:
@@ -57,6 +70,8 @@ class Database:
             ) from error
         # Text in a trace may hold any bytes.
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        self._unreadable_names = 0
         try:
             self.tables = self._schema()
         except CorruptError:
@@ -68,17 +83,63 @@ class Database:
         names = self.rows(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         )
+        readable = [name for (name,) in names if _can_be_named(name)]
+        self._unreadable_names = len(names) - len(readable)
         return {
-            name: tuple(row[1] for row in self.rows(f"PRAGMA table_info({identifier(name)})"))
-            for (name,) in names
+            name: tuple(
+                row[1]
+                for row in self.rows(f"PRAGMA table_info({identifier(name)})")
+                if _can_be_named(row[1])
+            )
+            for name in readable
         }
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a small query; raises ``CorruptError`` where the file is damaged."""
         try:
             return self._connection.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self.path, error) from error
+
+    @cached_property
+    def damage(self) -> str | None:
+        """What SQLite's integrity check finds first, None if nothing.
+
+        Raises ``CorruptError`` if the database is too damaged for it.
+        """
+        pages = self.size_bytes // _page_bytes(self._header)
+        try:
+            return first_problem(self._connection, pages)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise damaged(self.path, error) from error
+
+    def count_damage(self, ledger: Ledger) -> None:
+        """Count in ``ledger`` the damage that SQLite finds, and tables without a readable name."""
+        unreadable = "names of tables that are not UTF-8"
+        for count, detail in (
+            (int(self.damage is not None), self.damage),
+            (self._unreadable_names, unreadable),
+        ):
+            ledger.add("damaged", count, table="-", kept=True, detail=detail)
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows the file can have; damaged pages that form a cycle have more."""
+        return self.size_bytes // _SMALLEST_ROW
+
+    def row_number(self, table: str) -> str | None:
+        """Return the name of the row numbers of ``table``, None if queries by them lose rows."""
+        if self.damage is not None:
+            return None
+        taken = {row[1].lower() for row in self.rows(f"PRAGMA table_xinfo({identifier(table)})")}
+        free = next((name for name in _ROW_NUMBERS if name not in taken), None)
+        if free is None:
+            return None
+        try:
+            self._connection.execute(f"SELECT {free} FROM {identifier(table)} LIMIT 0")
+        except sqlite3.OperationalError:  # the table is WITHOUT ROWID
+            return None
+        return free
 
     def records(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a small table as dictionaries, empty when the table is missing."""
@@ -86,14 +147,17 @@ class Database:
             return []
         columns = self.tables[table]
         listed = ", ".join(map(identifier, columns))
-        rows = self.rows(f"SELECT {listed} FROM {identifier(table)}")
+        rows = self.rows(f"SELECT {listed} FROM {identifier(table)} LIMIT {self.most_rows}")
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def count(self, table: str) -> int:
         """Return how many rows ``table`` has, 0 when it is missing."""
         if table not in self.tables:
             return 0
-        return int(self.rows(f"SELECT count(*) FROM {identifier(table)}")[0][0])
+        rows = identifier(table)
+        if self.damage is not None:
+            rows = f"(SELECT 1 FROM {rows} LIMIT {self.most_rows})"
+        return int(self.rows(f"SELECT count(*) FROM {rows}")[0][0])
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
         """Return one frame per query, rows in the order of the file; ``progress`` counts rows."""
@@ -135,8 +199,21 @@ def _refuse_unfinished(path: Path) -> None:
             )
 
 
-def _whole_size(path: Path) -> int:
-    """Return the size of ``path`` in bytes; raises ``CorruptError`` where the file is truncated."""
+def _can_be_named(name: str) -> bool:
+    """Return whether a query can have ``name``, a table's or column's with any bytes."""
+    return "\ufffd" not in name and "\0" not in name
+
+
+def _page_bytes(header: bytes) -> int:
+    written = int.from_bytes(header[16:18], "big")
+    return _LARGEST_PAGE if written <= 1 else written
+
+
+def _whole_file(path: Path) -> tuple[bytes, int]:
+    """Return the header of ``path`` and the size in bytes.
+
+    Raises ``CorruptError`` where the file is truncated.
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -145,7 +222,7 @@ def _whole_size(path: Path) -> int:
         raise UnreadableError(
             f"{path} cannot be read ({error.strerror}): check the file and its permissions"
         ) from error
-    page = int.from_bytes(header[16:18], "big")
+    page = _page_bytes(header)
     pages = int.from_bytes(header[28:32], "big")
     # The header's page count is valid only where the same version of SQLite wrote both.
     if len(header) < _HEADER or (header[24:28] == header[92:96] and size < page * pages):
@@ -153,7 +230,7 @@ def _whole_size(path: Path) -> int:
         raise CorruptError(
             f"{path} is truncated ({size:,} of {whole:,} bytes): copy or export it again"
         )
-    return size
+    return header, size
 
 
 def identifier(name: str) -> str:
@@ -163,7 +240,8 @@ def identifier(name: str) -> str:
 
 def damaged(path: Path, error: Exception) -> CorruptError:
     """Return the error for a database ``path`` that SQLite cannot read."""
-    what = " ".join(str(error).split())
+    is_text = isinstance(error, UnicodeDecodeError)
+    what = "the schema is not UTF-8" if is_text else " ".join(str(error).split())
     return CorruptError(f"{path} is damaged ({what}): copy or export it again")
 
 
@@ -175,11 +253,11 @@ def read_tables(
     ``progress`` counts row numbers. Raises ``CorruptError`` where the file is damaged.
     """
     parts = [
-        (index, first, last)
+        (index, part)
         for index, query in enumerate(queries)
-        for first, last in _parts(database, query.table)
+        for part in _parts(database, query.table)
     ]
-    total = sum(last - first + 1 for _, first, last in parts)
+    total = sum(part.rows for _, part in parts)
     done = 0
     progress(done, total)
     read: dict[int, pl.DataFrame] = {}
@@ -187,20 +265,20 @@ def read_tables(
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads, thread_name_prefix="traceana-sqlite") as pool:
         futures: dict[Future[pl.DataFrame], int] = {
-            pool.submit(_read_part, database, queries[index], first, last): number
-            for number, (index, first, last) in enumerate(parts)
+            pool.submit(_read_part, database, queries[index], part): number
+            for number, (index, part) in enumerate(parts)
         }
         try:
             for future in as_completed(futures):
                 number = futures[future]
                 read[number] = future.result()
-                done += parts[number][2] - parts[number][1] + 1
+                done += parts[number][1].rows
                 progress(done, total)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return [
-        _concat(query, [read[n] for n, (of, _, _) in enumerate(parts) if of == i])
+        _concat(query, [read[n] for n, (of, _) in enumerate(parts) if of == i])
         for i, query in enumerate(queries)
     ]
 
@@ -211,20 +289,35 @@ def _concat(query: Query, frames: list[pl.DataFrame], *, copy: bool = False) -> 
     return query.nothing()
 
 
-def _parts(database: Database, table: str) -> list[tuple[int, int]]:
-    """Return the row numbers of ``table`` in parts (first, last) of some pages each."""
+class _Part(msgspec.Struct, frozen=True):
+    """Rows ``first`` to ``last`` of a table by the column ``number``; all rows if it is None."""
+
+    first: int
+    last: int
+    number: str | None
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first + 1
+
+
+def _parts(database: Database, table: str) -> list[_Part]:
+    """Return the rows of ``table`` in parts of some pages each."""
+    number = database.row_number(table)
+    if number is None:
+        return [_Part(1, database.count(table), None)]
     name = identifier(table)
     # Two queries: SQLite finds one end of the index by a lookup, both ends by a scan.
-    low = database.rows(f"SELECT min(rowid) FROM {name}")[0][0]
-    high = database.rows(f"SELECT max(rowid) FROM {name}")[0][0]
+    low = database.rows(f"SELECT min({number}) FROM {name}")[0][0]
+    high = database.rows(f"SELECT max({number}) FROM {name}")[0][0]
     if low is None:
         return []
     count = min(-(-(high - low + 1) // _PART_ROWS), _MOST_PARTS)
     edges = [low + (high - low + 1) * i // count for i in range(count + 1)]
-    return [(first, after - 1) for first, after in pairwise(edges)]
+    return [_Part(first, after - 1, number) for first, after in pairwise(edges)]
 
 
-def _read_part(database: Database, query: Query, first: int, last: int) -> pl.DataFrame:
+def _read_part(database: Database, query: Query, part: _Part) -> pl.DataFrame:
     import adbc_driver_manager
     import adbc_driver_sqlite
 
@@ -232,6 +325,7 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
     listed = ", ".join(
         f"{_sql(column, present)} AS {identifier(name)}" for name, column in query.columns.items()
     )
+    source = identifier(query.table)
     # A page that holds only nulls has no type.
     typed = [
         pl.col(name).cast(pl.Int64 if isinstance(column, Integer) else pl.Binary)
@@ -243,18 +337,23 @@ def _read_part(database: Database, query: Query, first: int, last: int) -> pl.Da
             adbc_driver_sqlite.connect(database.uri) as driver,
             adbc_driver_manager.AdbcConnection(driver) as connection,
         ):
+            if part.number is None:
+                sql = f"SELECT {listed} FROM {source} LIMIT {database.most_rows}"
+                scanned = _fetch(connection, sql).select(typed)
+                pages = [query.shape(page) for page in scanned.iter_slices(PAGE_ROWS)]
             # Row numbers may have gaps: a page begins after the last row of the one before it.
-            while first <= last:
+            first = part.first
+            while part.number is not None and first <= part.last:
                 sql = (
-                    f"SELECT rowid AS {_ROW}, {listed} FROM {identifier(query.table)} "
-                    f"WHERE rowid BETWEEN {first} AND {last} ORDER BY rowid LIMIT {PAGE_ROWS}"
+                    f"SELECT {part.number} AS {_ROW}, {listed} FROM {source} WHERE {part.number} "
+                    f"BETWEEN {first} AND {part.last} ORDER BY {part.number} LIMIT {PAGE_ROWS}"
                 )
                 page = _fetch(connection, sql)
                 if page.is_empty():
                     break
                 first = int(page[_ROW][-1]) + 1
                 pages.append(query.shape(page.select(typed)))
-    except (adbc_driver_manager.Error, pl.exceptions.ComputeError) as error:
+    except (adbc_driver_manager.Error, pl.exceptions.ComputeError, UnicodeDecodeError) as error:
         raise damaged(database.path, error) from error
     # An unchanged column keeps its whole batch alive: copying frees the pages.
     return _concat(query, pages, copy=True)

@@ -10,6 +10,7 @@ import msgspec
 import polars as pl
 
 from traceana.ingest.source import Progress
+from traceana.trace import Ledger
 
 
 class Integer:
@@ -76,6 +77,9 @@ class TableSource(Protocol):
     def count(self, table: str) -> int:
         """Return how many rows ``table`` has, 0 when it is missing."""
 
+    def count_damage(self, ledger: Ledger) -> None:
+        """Count in ``ledger`` the damage of the store that reading does not raise for."""
+
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
         """Return one frame per query, rows in the order of the store; each table must exist."""
 
@@ -105,6 +109,11 @@ def texts_query(table: str, number: str, text: str) -> Query:
         {"id": Integer(number), "text": Bytes(text)},
         lambda page: page.with_columns(decoded(page["text"]).alias("text")),
     )
+
+
+def has_texts(source: TableSource, table: str, number: str, text: str) -> bool:
+    """Return whether ``source`` has the strings that :func:`texts_query` asks for."""
+    return {number, text} <= set(source.tables.get(table, ()))
 
 
 class Texts:

@@ -51,7 +51,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "malformed": ("problem", "events that cannot be decoded"),
     "repaired": ("problem", "passages of invalid JSON, repaired before decoding"),
     "truncated": ("problem", "the file is truncated"),
-    "damaged": ("problem", "compressed file damaged: events lost or wrong"),
+    "damaged": ("problem", "the file is damaged: events lost or wrong"),
     "unnamed": ("problem", "events whose name is missing from the file"),
     "skipped_file": ("problem", "unreadable files of the folder"),
     "no_epoch": ("problem", "files without a start time, beside files with one"),

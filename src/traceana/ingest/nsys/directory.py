@@ -14,7 +14,7 @@ from traceana.errors import CorruptError
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Bytes, Integer, Query
-from traceana.trace import Trace
+from traceana.trace import Ledger, Trace
 
 PAGE_ROWS: Final = 1 << 20
 
@@ -39,11 +39,9 @@ class TableDirectory:
     def __init__(self, path: Path) -> None:
         """List the tables in ``path``; other files are ignored."""
         self.path = path
-        self._files = {
-            file.stem: file
-            for file in sorted(path.iterdir())
-            if file.suffix in _READERS and file.is_file()
-        }
+        found = [file for file in sorted(path.iterdir()) if file.suffix in _READERS]
+        self._files = {file.stem: file for file in found if file.is_file()}
+        self._not_files = [file.name for file in found if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
     @cached_property
@@ -61,6 +59,12 @@ class TableDirectory:
         return (
             self._frame(table, list(self.tables[table][:1])).height if table in self._files else 0
         )
+
+    def count_damage(self, ledger: Ledger) -> None:
+        """Count in ``ledger`` the tables whose place in the folder no file has."""
+        for name in self._not_files:
+            detail = f"{name} is not a file"
+            ledger.add("missing_table", 1, table="-", kept=True, detail=detail)
 
     def read(self, queries: Sequence[Query], progress: Progress) -> list[pl.DataFrame]:
         """Return one frame per query, rows in the order of the file; ``progress`` counts bytes."""

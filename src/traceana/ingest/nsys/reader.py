@@ -39,6 +39,7 @@ def read_tables(database: TableSource, progress: Progress) -> Trace:
     events += count_unread(database, _tables_read(database), ledger)
     count_missing(database, tables["calls"], tables["activities"], ledger)
     session.count_lost(database, ledger)
+    database.count_damage(ledger)
     tables, first_ns = rebase(tables, ledger)
     tables["names"] = names.frame()
     tables["devices"] = devices(database, tables["activities"]["device"])
@@ -68,9 +69,9 @@ def _tables_read(database: TableSource) -> list[str]:
         *host.CALL_TABLES,
         host.NVTX,
         *host.API_TABLES,
-        STRINGS,
     ]
-    return [table for table in candidates if table in database.tables]
+    tables = [table for table in candidates if table in database.tables]
+    return [*tables, STRINGS] if session.has_strings(database) else tables
 
 
 def _frames(database: TableSource, progress: Progress) -> dict[str, pl.DataFrame]:
@@ -91,7 +92,7 @@ def _query(table: str) -> Query:
         return host.nvtx_query()
     if table in host.API_TABLES:
         return host.api_query(table)
-    return texts_query(STRINGS, "id", "value")
+    return texts_query(STRINGS, *session.STRING_COLUMNS)
 
 
 def _calls(

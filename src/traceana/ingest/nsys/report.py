@@ -63,6 +63,8 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
 
 def _read_export(path: Path, progress: Progress) -> Trace:
     with Database(path) as database:
+        if database.damage is not None:
+            raise CorruptError(f"{path} is damaged ({database.damage}): delete it")
         return read_tables(database, progress)
 
 

@@ -12,10 +12,11 @@ from traceana.ingest.cupti import CALLS_OF
 from traceana.ingest.detect import NSYS_EXPORT_TABLES
 from traceana.ingest.nsys.activities import GRAPH, KERNEL, MEMCPY, MEMSET
 from traceana.ingest.nsys.host import CALL_TABLES
-from traceana.ingest.table_source import TableSource, as_int
+from traceana.ingest.table_source import TableSource, as_int, has_texts
 from traceana.trace import Ledger
 
 STRINGS: Final = "StringIds"
+STRING_COLUMNS: Final = ("id", "value")
 DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 
 _ENVIRONMENT: Final = {
@@ -46,6 +47,11 @@ _NO_EVENTS: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_")
 _TIMES: Final = frozenset({"start", "timestamp", "rawTimestamp"})
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 _EXPECTED: Final = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
+
+
+def has_strings(database: TableSource) -> bool:
+    """Return whether the export has its table of strings, with both columns."""
+    return has_texts(database, STRINGS, *STRING_COLUMNS)
 
 
 def export_facts(database: TableSource) -> dict[str, str]:
@@ -165,7 +171,7 @@ def count_missing(
     activities, the table of calls where there are activities. The entries count tables, not events:
     ``kept`` is true. Where the description of the GPUs is missing, the devices have no name.
     """
-    missing = [] if STRINGS in database.tables else [STRINGS]
+    missing = [] if has_strings(database) else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
     for table, kind in _EXPECTED.items():
         as_graphs = table == KERNEL and GRAPH in database.tables

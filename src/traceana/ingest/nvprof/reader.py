@@ -19,11 +19,12 @@ from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
 from traceana.ingest.nvprof import activities, host
 from traceana.ingest.source import Progress
-from traceana.ingest.table_source import Query, TableSource, Texts, as_int, texts_query
+from traceana.ingest.table_source import Query, TableSource, Texts, as_int, has_texts, texts_query
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import empty
 
 STRINGS: Final = "StringTable"
+_STRING_COLUMNS: Final = ("_id_", "value")
 NO_TEXT: Final = 0
 """The id of ``-- null --`` in the table of strings."""
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
@@ -61,8 +62,10 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     ``CorruptError``.
     """
     ledger = Ledger()
-    wanted = [*activities.tables(source), *host.CALL_TABLES, *host.RANGE_TABLES, STRINGS]
+    wanted = [*activities.tables(source), *host.CALL_TABLES, *host.RANGE_TABLES]
     tables_read = [table for table in wanted if table in source.tables]
+    if _has_strings(source):
+        tables_read.append(STRINGS)
     queries = [_query(table) for table in tables_read]
     frames = dict(zip(tables_read, source.read(queries, progress), strict=True))
     events = sum(frame.height for table, frame in frames.items() if table != STRINGS)
@@ -74,6 +77,7 @@ def read_database(source: TableSource, progress: Progress) -> Trace:
     tables["ranges"] = _ranges(frames, texts, tables, ledger)
     events += count_unread(source, tables_read, ledger)
     count_missing(source, tables["calls"], tables["activities"], ledger)
+    source.count_damage(ledger)
     tables, first_ns = rebase(tables, ledger)
     tables["names"] = names.frame()
     tables["devices"] = devices(source, texts, tables["activities"]["device"])
@@ -104,7 +108,11 @@ def _query(table: str) -> Query:
         return host.marker_query()
     if table == host.OVERHEAD:
         return host.overhead_query()
-    return texts_query(STRINGS, "_id_", "value")
+    return texts_query(STRINGS, *_STRING_COLUMNS)
+
+
+def _has_strings(source: TableSource) -> bool:
+    return has_texts(source, STRINGS, *_STRING_COLUMNS)
 
 
 def _texts(table: pl.DataFrame | None) -> Texts:
@@ -229,7 +237,7 @@ def count_missing(
     A database has all tables, also empty ones. ``nvprof --profile-api-trace`` alone records calls
     without activities. The entries count tables, not events.
     """
-    missing = [] if STRINGS in source.tables else [STRINGS]
+    missing = [] if _has_strings(source) else [STRINGS]
     called = calls["name"].cast(pl.Categorical).unique().drop_nulls().cast(pl.String)
     done = set(activities["kind"].unique())
     missing += [
