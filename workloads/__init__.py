@@ -11,3 +11,4 @@ if find_spec("msgspec") is None:
     from workloads import plain_structs
 
     sys.modules["msgspec"] = plain_structs
+    sys.modules["msgspec.structs"] = plain_structs.structs

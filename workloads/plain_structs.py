@@ -7,8 +7,9 @@ can write layer manifests and algorithm studies; reading them needs msgspec.
 from __future__ import annotations
 
 import json as _json
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from inspect import get_annotations
+from types import ModuleType
 from typing import Any, ClassVar, NoReturn, dataclass_transform
 
 
@@ -28,6 +29,10 @@ class Struct:
             if isinstance(default, dict | list):
                 setattr(cls, name, field(default_factory=default.copy))
         dataclass(frozen=frozen, kw_only=kw_only)(cls)
+
+
+structs = ModuleType("msgspec.structs")
+structs.__dict__.update(asdict=asdict, replace=replace)
 
 
 class Meta:

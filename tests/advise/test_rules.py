@@ -10,6 +10,8 @@ from tests.advise.cases import CASES, Build
 from traceana.advise import RULES, advise
 from traceana.report.pages.advise import sentence
 
+pytestmark = pytest.mark.slow
+
 SILENT = [(rule, build) for rule, (_, silent) in CASES.items() for build in silent]
 
 

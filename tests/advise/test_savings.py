@@ -16,6 +16,8 @@ from traceana.flops.convolution import Convolution
 from traceana.flops.executed import executed
 from traceana.report.pages.advise import sentence
 
+pytestmark = pytest.mark.slow
+
 
 def found(advice: Advice, rule: str) -> Finding:
     (one,) = [finding for finding in advice.findings if finding.rule.id == rule]

@@ -16,6 +16,8 @@ from workloads.algorithms.layers import LayerError, convolutions
 from workloads.manifest import layer_manifest
 from workloads.options import RunOptions
 
+pytestmark = pytest.mark.frameworks
+
 SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 
 from tests.support.manifest import Expected, each, opened
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
+
+pytestmark = pytest.mark.slow
 
 WINOGRAD = "kineto/resnet50_train_v100_workers0.json.gz"
 

@@ -23,6 +23,8 @@ from traceana.cli.app import app
 from traceana.model import read
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 
 def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:
     """Return by layer how many forward operators of this name it called."""

@@ -15,6 +15,8 @@ from traceana.analyze.idle import idle, idle_time
 from traceana.analyze.idle_gaps import CAUSES
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
 RECORDED = [

@@ -23,6 +23,8 @@ from traceana.comparison.run_tables import classes
 from traceana.report.pages.report import Overview, overview
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 FILES = traces_at_hand()
 _WORK = pl.col("kind") != "sync"
 

@@ -14,6 +14,8 @@ from tests.ingest.kineto.writing import kernel, write
 from traceana.advise import RULES
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,8 @@ from traceana import __version__
 from traceana.errors import ExitCode
 from traceana.trace.taxonomy import CLASS_SCHEMA
 
+pytestmark = pytest.mark.slow
+
 TABLE_COMMANDS = [
     *("report", "info", "kernels", "layers", "flops", "transfers", "idle", "critical", "advise"),
 ]

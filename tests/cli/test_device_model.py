@@ -13,6 +13,8 @@ from tests.cli.conftest import Run
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 COPIED = 6_400_000
 PRODUCT = 2 * 64 * 32 * 16
 

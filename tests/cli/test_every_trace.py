@@ -17,6 +17,8 @@ import pytest
 from tests.support.every_command import COMMANDS, as_json, digest, opened_once
 from tests.support.manifest import FIXTURES, traces_at_hand
 
+pytestmark = pytest.mark.slow
+
 FILES = traces_at_hand()
 
 

@@ -11,6 +11,8 @@ from tests.cli.conftest import Run
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = ["transfers", "idle", "critical", "advise", "report"]
 CPU = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 HOSTILE = "\x1b[31m\x07\u202e\u2028[bold]x[/bold]\x00{x}"

@@ -14,6 +14,8 @@ import pytest
 
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "traceana"]
 
 

@@ -20,6 +20,8 @@ from traceana.analyze.transfers import transfers
 from traceana.report.pages.report import report
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
 FILES = [

@@ -19,6 +19,8 @@ from tests.support.traces import cnn_steps
 from traceana.errors import ExitCode
 from traceana.study import Name
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden" / "study"
 MS = 1_000_000
 

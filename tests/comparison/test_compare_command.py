@@ -18,6 +18,8 @@ from tests.support.training import KERNELS, LAYERS, training
 from traceana.cli.app import app
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -17,6 +17,8 @@ from traceana.analyze.work import work
 from traceana.comparison.compare import Comparison
 from traceana.comparison.step_work import OTHER
 
+pytestmark = pytest.mark.slow
+
 SETS = {
     "control": shared.CONTROL,
     "vendors": (*shared.TIMESFORMER, "kineto/alexnet_forward_a100.json.gz"),

@@ -17,6 +17,8 @@ from traceana.comparison.diff import Diff, diff
 from traceana.comparison.diff_rows import IDLE, OVERLAP, VIEWS, By
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 APART = (IDLE, OVERLAP)
 A = training(seed=1)
 B = training(seed=2)

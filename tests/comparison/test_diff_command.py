@@ -14,6 +14,8 @@ from tests.support.training import KERNELS, training
 from traceana.cli.app import app
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 
 

@@ -21,6 +21,8 @@ from traceana.model import Manifest, find, read
 from traceana.model.manifest import Layer
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.frameworks
+
 ROOT = Path(__file__).parents[2]
 NETWORKS = ("vgg11", "unet", "mobilenet", "densenet121")
 ALONE = (

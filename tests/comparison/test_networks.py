@@ -22,6 +22,8 @@ from traceana.comparison.layer_features import RunLayers, run_layers
 from traceana.model import Manifest, find, read
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
 FRAMEWORKS = ("pytorch", "keras", "jax")

@@ -9,6 +9,8 @@ from tests.comparison import shared
 from traceana.comparison.diff import Diff, diff
 from traceana.comparison.diff_rows import IDLE, VIEWS
 
+pytestmark = pytest.mark.slow
+
 PAIRS = {
     "timesformer": shared.TIMESFORMER,
     "transformer": shared.TRANSFORMER,

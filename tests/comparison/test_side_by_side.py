@@ -33,6 +33,8 @@ from traceana.comparison.run_tables import (
 )
 from traceana.comparison.step_work import NO_TILE, OTHER
 
+pytestmark = pytest.mark.slow
+
 PLAIN = "maxwell_sgemm_128x64_nn"
 BATCHED = "maxwell_sgemmBatched_128x64_raggedMn_nn"
 STRIDED = "sgemm_strided_batched_sm35_ldg_nn_64x16x128x8x32"

@@ -18,6 +18,8 @@ from traceana.comparison.compared_run import Run
 from traceana.comparison.layer_features import RunLayers
 from traceana.comparison.layer_table import aligned, layer_table
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WEIGHTED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "fc8")
 

@@ -13,6 +13,8 @@ from tests.support.traces import TraceBuilder
 from traceana.cli.app import app
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 DOCS = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
 WAYS = ("class", "kernel", "layer", "operator", "segment")
 

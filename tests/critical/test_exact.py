@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from traceana.analyze.critical import By, critical, cut, segments
 from traceana.analyze.event_waits import Ended
 from traceana.enrich.nesting import NONE, Nesting
 from traceana.trace import Trace
+
+pytestmark = pytest.mark.slow
 
 times = st.integers(0, 60)
 lengths = st.integers(0, 12)

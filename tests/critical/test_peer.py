@@ -17,6 +17,8 @@ from tests.critical.checks import check_causes
 from tests.support.manifest import TRACES, Expected, each, opened
 from traceana.analyze.critical import GPU_WORK, segments
 
+pytestmark = pytest.mark.slow
+
 POINTS = 0.03
 KINETO = TRACES / "kineto"
 

@@ -15,6 +15,8 @@ from traceana.analyze.critical import critical, segments
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 Both = Callable[[Scenario], list[Trace]]
 
 

@@ -16,6 +16,8 @@ from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRACES = sorted(
     file

@@ -18,6 +18,8 @@ from traceana.report.pages.layers import layers as layers_page
 from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.frameworks
+
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceana.enrich.nesting import NONE, Nesting, from_rows, inherit, thread_keys, to_rows
+
+pytestmark = pytest.mark.slow
 
 
 def arrays(intervals: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,6 +17,8 @@ from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 
 def calls(trace: Trace, type_: str) -> list[tuple[str, int]]:
     """Return (layer, forward operators of its own name) of the layers of one operator."""

@@ -18,6 +18,8 @@ from traceana.analyze.layers import layers
 from traceana.model import Manifest
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.frameworks
+
 LINEN = {f"LinenNet{layer}" for layer in ("", ".Conv_0", ".Conv_1", ".Dense_0")}
 # Keras opens each scope a second time when the model is called, and TensorFlow numbers it.
 NET = {f"net_1.{layer}_1" for layer in ("conv", "bn", "relu", "fc")}

@@ -11,6 +11,8 @@ from traceana.analyze.layers import layers
 from traceana.enrich.layers.repetition import repeated
 from traceana.enrich.nesting import NONE
 
+pytestmark = pytest.mark.slow
+
 WITH_LAYER_RANGES = ("nvprof/language_model_pyprof_v100.sql",)
 """Traces whose layers only NVTX tells; those with module events are told by their ranges."""
 

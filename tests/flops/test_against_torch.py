@@ -18,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from tests.flops.models import MODELS  # noqa: E402
 
+pytestmark = pytest.mark.frameworks
+
 # PyTorch counts products alone: the sums of bias gradients are no product.
 PRODUCTS = "conv|linear|matmul|matrix_vector|dot|attention"
 BATCH = 2

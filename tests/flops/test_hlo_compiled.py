@@ -13,6 +13,8 @@ from tests.ingest.xplane.hlo_writing import ran, write_programs
 from tests.ingest.xplane.writing import message, trace_of
 from traceana.flops.hlo import instruction_flops
 
+pytestmark = pytest.mark.frameworks
+
 jax = pytest.importorskip("jax")
 
 SAME, VALID = [(1, 1), (1, 1)], [(0, 0), (0, 0)]

@@ -17,6 +17,8 @@ from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline
 from traceana.enrich import attribute
 
+pytestmark = pytest.mark.frameworks
+
 SIDE: Final = 128
 PRODUCT: Final = 2 * SIDE**3
 RUNS: Final = 2

@@ -18,6 +18,8 @@ from traceana.analyze.idle_gaps import CAUSES
 from traceana.analyze.selection import select
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 Both = Callable[[Scenario], list[Trace]]
 OTHER = 12
 """Another thread than the one that launches by default."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle, idle_time
 from traceana.analyze.selection import select
 from traceana.trace import Trace
+
+pytestmark = pytest.mark.slow
 
 END = 60
 """The recording, 0 to here."""

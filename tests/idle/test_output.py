@@ -16,6 +16,8 @@ from traceana.analyze.idle_gaps import CAUSES
 from traceana.choices import IdleBy as By
 from traceana.cli.app import app
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs"
 

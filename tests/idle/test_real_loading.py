@@ -19,6 +19,8 @@ import traceana
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 
+pytestmark = pytest.mark.frameworks
+
 SLEEP_S = 0.2
 STEPS = 4
 

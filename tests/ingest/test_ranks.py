@@ -26,6 +26,8 @@ from traceana.report.pages.info import info
 from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 BASE = 1_700_000_000 * 10**9
 
 

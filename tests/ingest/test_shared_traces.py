@@ -11,6 +11,8 @@ from traceana.ingest import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS
 
+pytestmark = pytest.mark.slow
+
 EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
 
 

@@ -17,6 +17,8 @@ from traceana.ingest.source import silent
 from traceana.ingest.sqlite import Database
 from traceana.ingest.table_source import Bytes, Integer, Query, decoded
 
+pytestmark = pytest.mark.slow
+
 Columns = dict[str, Integer | Bytes]
 
 cells = st.one_of(

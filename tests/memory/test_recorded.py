@@ -20,6 +20,8 @@ from traceana.cli.app import app
 from traceana.errors import ExitCode
 from traceana.report.cells import BAR_WIDTH
 
+pytestmark = pytest.mark.frameworks
+
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces" / "kineto"
 RECORDED = [

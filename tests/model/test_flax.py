@@ -15,6 +15,8 @@ from flax import linen, nnx
 from traceana import describe
 from traceana.errors import BadModelError
 
+pytestmark = pytest.mark.frameworks
+
 
 class Block(linen.Module):  # type: ignore[misc]  # not checked: an extra
     """A module of modules."""

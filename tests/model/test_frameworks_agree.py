@@ -19,6 +19,8 @@ from workloads.manifest import layer_manifest
 from workloads.networks import NETWORKS
 from workloads.options import RunOptions, parse_run_options
 
+pytestmark = pytest.mark.frameworks
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BATCH = 8
 # A framework's own: how it names and holds things.

@@ -15,6 +15,8 @@ from jax import lax
 from traceana import describe
 from traceana.errors import BadModelError
 
+pytestmark = pytest.mark.frameworks
+
 
 def test_parameters_by_name_and_what_is_between_scopes() -> None:
     def net(parameters: Any, x: Any) -> Any:

@@ -14,6 +14,8 @@ from keras import layers
 from traceana import describe
 from traceana.errors import BadModelError
 
+pytestmark = pytest.mark.frameworks
+
 
 def functional() -> Any:
     images = keras.Input((33, 32, 3), name="images")

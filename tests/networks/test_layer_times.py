@@ -20,6 +20,8 @@ from tests.networks import torch_models as models  # noqa: E402
 from tests.networks.hooks import Key  # noqa: E402
 from tests.networks.torch_recording import clocked  # noqa: E402
 
+pytestmark = pytest.mark.frameworks
+
 MATTERS = 0.02
 """Layers of less of the time are left out: Python takes longer around them than they do."""
 

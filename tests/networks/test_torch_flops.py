@@ -21,6 +21,8 @@ torch = pytest.importorskip("torch")
 from tests.networks import torch_models as models  # noqa: E402
 from tests.networks.torch_recording import counted, recorded  # noqa: E402
 
+pytestmark = pytest.mark.frameworks
+
 PRODUCTS = "conv|linear|matmul|matrix_vector|dot|attention|lstm"
 BATCH, LENGTH = 4, 12
 

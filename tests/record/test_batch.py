@@ -15,6 +15,8 @@ from traceana.record.inside.torch_model import Model
 from traceana.record.outcome import ProcessReport, read_reports
 from traceana.record.script import _batch as batch_of_ranks
 
+pytestmark = pytest.mark.frameworks
+
 
 def in_torch(
     folder: Path, network: Any, *inputs: Any, loads: tuple[int | None, ...] = (), calls: int = 1

@@ -24,6 +24,8 @@ from traceana.record.script import Script
 from traceana.runs import is_run, read_run
 from traceana.runs.run_files import RUN_FILE, Profiler
 
+pytestmark = pytest.mark.frameworks
+
 Write = Callable[[str], Path]
 PYTHON = (sys.executable, "-c")
 

@@ -14,6 +14,8 @@ from traceana.errors import CannotWriteError, NothingRecordedError, RefusedOptio
 from traceana.model import read
 from traceana.runs import RecordedRun, read_run
 
+pytestmark = pytest.mark.frameworks
+
 TORCH = """
 import sys, torch, traceana
 from torch import nn

@@ -19,6 +19,8 @@ from traceana.analyze.layers import layers
 from traceana.model import read
 from traceana.runs import RecordedRun, Status, read_run
 
+pytestmark = pytest.mark.frameworks
+
 Script = Callable[[str], Path]
 
 

@@ -19,6 +19,8 @@ from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
 from traceana.runs.run_files import RUN_FILE
 
+pytestmark = pytest.mark.frameworks
+
 SMALL = ("--network", "lenet5", "--steps", "2", "--warm-up", "1")
 
 

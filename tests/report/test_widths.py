@@ -20,6 +20,8 @@ from traceana.report.terminal import Terminal, render
 from traceana.result import Arranged, Result
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
 FILES = [

@@ -21,6 +21,8 @@ from traceana.runs import Status, find_runs
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
 
+pytestmark = pytest.mark.frameworks
+
 WEIGHTED = [each.name for each in NETWORKS["alexnet"]().layers if isinstance(each, Conv | Linear)]
 NAMES = ("PyTorch", "Keras", "JAX")
 TIMED = Path(__file__).resolve().parents[2] / "fixtures/algorithms/alexnet-cpu-onednn.json"

@@ -12,6 +12,8 @@ from tests.cli.conftest import Run
 from tests.cli.conftest import run as run
 from tests.support.recorded import recorded_sweep
 
+pytestmark = pytest.mark.frameworks
+
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 

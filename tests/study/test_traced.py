@@ -17,6 +17,8 @@ from traceana.study.trace_tables import (
 )
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.frameworks
+
 
 @pytest.fixture
 def pair(make: Make) -> list[Traced]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools.formats import FIXTURES, HEAD, PAGE, fixtures, table
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_page_is_up_to_date() -> None:

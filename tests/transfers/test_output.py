@@ -17,6 +17,8 @@ from traceana.choices import TransfersBy as By
 from traceana.cli.app import app
 from traceana.report.pages.transfers import copy_notes
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden"
 JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 

@@ -16,6 +16,8 @@ from traceana.analyze.selection import select
 from traceana.analyze.transfers import transfers
 from traceana.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 PCIE4 = 31_507_692_307
 Row = dict[str, Any]
 

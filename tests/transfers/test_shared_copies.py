@@ -22,6 +22,8 @@ import pytest
 from tests.support.manifest import opened
 from traceana.analyze.transfers import transfers
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 NSYS = sorted(SHARED.glob("nsys/*.sqlite"))
 NVPROF = sorted(SHARED.glob("nvprof/*"))

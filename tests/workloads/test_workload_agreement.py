@@ -17,6 +17,8 @@ from tests.workloads.agreement import SIZES
 from workloads.networks import NETWORKS
 from workloads.shapes import layer_shapes, parameter_count
 
+pytestmark = pytest.mark.frameworks
+
 SCRIPT = Path(__file__).with_name("agreement.py")
 MODULES = {"pytorch": "torch", "keras": "tensorflow", "jax": "jax"}
 # TensorFlow normalizes across channels in single precision at most.

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.frameworks
+
 SCRIPT = Path(__file__).with_name("losses.py")
 # Options of one process; a number of replicas is fixed once anything has run.
 TOGETHER = {

@@ -22,6 +22,8 @@ from workloads.options import RunOptions  # noqa: E402
 from workloads.pytorch.build import build  # noqa: E402
 from workloads.shapes import parameter_count  # noqa: E402
 
+pytestmark = pytest.mark.frameworks
+
 SMALL = {"image_size": 67, "width_divisor": 16, "classes": 10}
 
 

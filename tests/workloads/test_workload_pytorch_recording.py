@@ -17,6 +17,8 @@ from workloads.options import OptionError, RunOptions
 from workloads.pytorch.__main__ import main
 from workloads.pytorch.record import cuda_profiler
 
+pytestmark = pytest.mark.frameworks
+
 TINY = ["--batch=1", "--image-size=67", "--width-divisor=16", "--classes=10", "--threads=1"]
 LAYERS = [layer.name for layer in NETWORKS["alexnet"]().layers]
 

@@ -26,6 +26,8 @@ from workloads.recordings import PLANS, Recording, Tool
 from workloads.sandbox import HOST_NAME, RecordingError, Sandbox, find_sandbox
 from workloads.support import Framework, supported
 
+pytestmark = pytest.mark.frameworks
+
 SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
 NSYS = shutil.which("nsys")
 

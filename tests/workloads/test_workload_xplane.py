@@ -15,6 +15,8 @@ from traceana.trace import Trace
 from workloads.network import Conv, Linear
 from workloads.networks import NETWORKS
 
+pytestmark = pytest.mark.frameworks
+
 # The others are in fixtures/networks/.
 TRAINED = ("alexnet", "alexnet_2012")
 WEIGHTED = {

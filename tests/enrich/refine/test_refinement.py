@@ -17,6 +17,8 @@ from traceana.enrich.refine.context_rules import context
 from traceana.trace import Trace
 from traceana.trace.schema import conform
 
+pytestmark = pytest.mark.slow
+
 SGEMM = "volta_sgemm_128x64_nn"
 CGEMM = "volta_cgemm_64x32_tn"
 TENSILE = "Cijk_Ailk_Bjlk_SB_MT64x64x16_SN_APM1_AF0EM1_ASEM1"

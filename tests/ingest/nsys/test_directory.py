@@ -24,6 +24,8 @@ from traceana.ingest.detect import Format, detect
 from traceana.ingest.nsys import directory
 from traceana.trace.schema import TABLES
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = sorted((Path(__file__).parents[3] / "fixtures").glob("*nsys*.sqlite"))
 Write = Callable[[pl.DataFrame, Path], Any]
 

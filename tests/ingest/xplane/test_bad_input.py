@@ -28,6 +28,8 @@ from traceana.errors import (
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_xspace_is_detected_by_its_content(tmp_path: Path) -> None:
     assert detect(write(tmp_path / "anything", gpu("k"))) is Format.XPLANE

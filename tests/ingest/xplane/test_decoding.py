@@ -25,6 +25,8 @@ from traceana.ingest.xplane.decode import (
 from traceana.ingest.xplane.runs import Records, Runs
 from traceana.ingest.xplane.wire import Buffer
 
+pytestmark = pytest.mark.slow
+
 MOST = (1 << 64) - 1
 NUMBERS = (METADATA_ID, OFFSET_PS, DURATION_PS, OCCURRENCES)
 Decoded = tuple[int, int, int, bool, dict[int, object]] | None

@@ -13,6 +13,8 @@ from tests.ingest.xplane.writing import on_another_host
 from traceana.cli.app import app
 from traceana.errors import AmbiguousRanksError, ExitCode
 
+pytestmark = pytest.mark.slow
+
 FIXTURE = (
     Path(__file__).resolve().parents[3] / "fixtures" / "xplane" / "alexnet-cpu-keras.xplane.pb"
 )

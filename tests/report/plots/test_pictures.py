@@ -27,6 +27,8 @@ from traceana.study.trace_tables import (
     transfers_study,
 )
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 DEAD = {"complete": False, "reason": "out of memory", "steps_ns": ()}
 
