@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.fuzz import values
@@ -99,3 +99,21 @@ def _changed(rng: random.Random, table: Any, at: int) -> tuple[Any, str]:
     for place in some:
         cells[place] = value
     return table.set_column(at, name, pa.array(cells, column.type)), f"{value!r:.40} in {len(some)}"
+
+
+def with_cells(column: str, value: Any) -> Callable[[bytes], bytes]:
+    """Return the change of a Parquet file that sets all cells of ``column`` to ``value``."""
+
+    def changed(content: bytes) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(pa.BufferReader(content), use_threads=False)
+        at = table.schema.names.index(column)
+        cells = pa.array([value] * table.num_rows, table.schema.types[at])
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.set_column(at, column, cells), sink, compression="zstd")
+        written: bytes = sink.getvalue().to_pybytes()
+        return written
+
+    return changed
