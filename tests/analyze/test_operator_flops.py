@@ -184,6 +184,14 @@ def test_the_only_product_of_a_square_first_layer_is_of_the_weight() -> None:
     assert costs["part"].to_list() == ["wgrad", "dgrad", "wgrad"]
 
 
+def test_an_operator_without_a_name_has_no_formula() -> None:
+    builder = TraceBuilder()
+    builder.row("ops", name=None, start=0, duration=10)
+    result = operator_costs(builder.build().ops)
+    assert result.costs.is_empty()
+    assert result.gaps["op"].to_list() == [0]
+
+
 def test_no_operators_cost_nothing() -> None:
     result = operator_costs(TraceBuilder().build().ops)
     assert result.costs.is_empty()

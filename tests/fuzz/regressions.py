@@ -1,3 +1,5 @@
+# One case a line.
+# ruff: noqa: E501
 """Inputs that once broke the promise, each made from a seed: ``python -m tests.fuzz.regressions``.
 
 They are made by code, not kept as files: what is wrong with each can be read here.

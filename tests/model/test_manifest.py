@@ -84,6 +84,7 @@ def changed(**fields: Any) -> bytes:
         (b"[1, 2]", "is not a layer manifest"),
         (b"\xff\xfe\x00", "is not a layer manifest"),
         (b"[" * 100_000, "is not a layer manifest"),
+        (b'{"x": ' + b"[" * 100_000, "is not a layer manifest"),
         (changed(format="other"), "is not a layer manifest"),
         (changed(version=2), "of version 2, and this traceana reads 1; write it again"),
         (changed(version="1"), "is not a layer manifest"),

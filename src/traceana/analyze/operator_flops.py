@@ -68,7 +68,9 @@ def operator_costs(ops: pl.DataFrame) -> OperatorCosts:
     Formulas are evaluated once per distinct call. The outermost of nested operators with a cost
     counts; inside a node of the backward pass, the part is the node's.
     """
-    named = ops.with_columns(pl.col("name").cast(pl.String)).with_row_index("op")
+    # A trace may have lost the names of its operators.
+    name = pl.col("name").cast(pl.String).fill_null("")
+    named = ops.with_columns(name).with_row_index("op")
     rows = with_hints(named.drop("scope", "module", strict=False))
     distinct, by_call = _distinct_costs(rows)
     rows = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")

@@ -143,7 +143,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     text = content(source, "layer manifest")
     try:
         header = msgspec.json.decode(text, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _bad(source, "is not a layer manifest", "write one with traceana.describe") from None
     if header.format != FORMAT:
         raise _bad(source, "is not a layer manifest", "write one with traceana.describe")
@@ -155,7 +155,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         )
     try:
         return msgspec.json.decode(text, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(
             source,
             f"is a damaged layer manifest: {error}",

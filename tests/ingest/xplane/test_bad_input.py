@@ -134,6 +134,13 @@ def test_events_of_another_encoding_are_counted_and_passed_over(tmp_path: Path, 
     assert accounted(trace) == trace.meta.events == 4
 
 
+def test_a_line_of_events_of_another_encoding_alone_is_counted(tmp_path: Path) -> None:
+    plane = gpu("k")
+    plane.line("Stream #2", [b"\x25" + bytes(4)] * 3)
+    trace = trace_of(write(tmp_path / "x.pb", plane))
+    assert accounted(trace) == trace.meta.events == 4
+
+
 def test_events_that_stand_for_several_have_no_time(tmp_path: Path) -> None:
     plane = PlaneWriter("/host:CPU")
     plane.line("python", [plane.event("a", 0, 1000), plane.event("b", 0, 1000, number(5, 3))])

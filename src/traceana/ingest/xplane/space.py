@@ -122,7 +122,7 @@ def read_line(buffer: Buffer, start: int, end: int) -> Line:
                 line.name = text(buffer, part)
             case (3, 0):
                 line.timestamp_ns = part.signed
-            case (_, 2) if part.number == _LINE_EVENTS:
+            case (number, _) if number == _LINE_EVENTS:
                 line.begin = at
                 break
         at = part.end
