@@ -42,7 +42,7 @@ class Case:
     damage: bool = False
 
 
-def _kineto(change: Callable[[dict[str, Any]], None]) -> Change:
+def _kineto(change: Callable[[dict[str, Any]], object]) -> Change:
     """Return the change of a JSON object, given as Python's."""
 
     def changed(content: bytes) -> bytes:
