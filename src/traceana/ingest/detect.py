@@ -46,7 +46,7 @@ _PLANE: Final = re.compile(rb'"name"\s*:\s*"/(?:host|device):')
 _MXNET_DEVICE: Final = re.compile(rb'"name"\s*:\s*"cpu (?:pinned|shared)/"')
 _KINETO: Final = re.compile(
     rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds|External id|distributedInfo)"|'
-    rb'"(?:ts|dur)"\s*:\s*"|'
+    rb'"(?:ts|dur)"\s*:\s*"\s*-?[\d.]|'
     rb'"cat"\s*:\s*"(?:kernel|gpu_\w+|cuda_\w+|cpu_(?:op|instant_event)|operator|python_function|'
     rb"user_annotation|runtime|memcpy|memset|ac2g|async\w*|fwdbwd|forward_backward|overhead|trace|"
     rb'Trace|Kernel|Memcpy|Memset|Operator|Runtime)"',

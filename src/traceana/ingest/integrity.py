@@ -40,11 +40,17 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
     ``table`` is the canonical table that the rows are meant for.
     """
+    lost = pl.when(pl.col("start") == 0).then(pl.lit("zero_timestamp"))
+    frame = _without(frame, lost, table, ledger)
+    return _without_duplicates(possible(frame, table, ledger), table, ledger)
+
+
+def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return the rows of ``frame`` with a possible time: :func:`screen` without its first and last
+    reason."""
     start, duration = pl.col("start"), pl.col("duration")
     reason = (
-        pl.when(start == 0)
-        .then(pl.lit("zero_timestamp"))
-        .when(start.is_null() | duration.is_null())
+        pl.when(start.is_null() | duration.is_null())
         .then(pl.lit("missing_time"))
         .when(
             (start <= -FARTHEST_NS)
@@ -56,15 +62,20 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
         .when(duration < 0)
         .then(pl.lit("negative_duration"))
     )
+    return _without(frame, reason, table, ledger)
+
+
+def _without(frame: pl.DataFrame, reason: pl.Expr, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return the rows for which ``reason`` is null; count the others."""
     # Nearly every trace is valid, and is not copied.
-    if frame.select(reason.is_not_null().any()).item():
-        reasoned = frame.with_columns(reason.alias("_reason"))
-        for why, dropped in reasoned.filter(pl.col("_reason").is_not_null()).group_by(
-            "_reason", maintain_order=True
-        ):
-            _count(str(why[0]), dropped, table, ledger)
-        frame = reasoned.filter(pl.col("_reason").is_null()).drop("_reason")
-    return _without_duplicates(frame, table, ledger)
+    if not frame.select(reason.is_not_null().any()).item():
+        return frame
+    reasoned = frame.with_columns(reason.alias("_reason"))
+    for why, dropped in reasoned.filter(pl.col("_reason").is_not_null()).group_by(
+        "_reason", maintain_order=True
+    ):
+        _count(str(why[0]), dropped, table, ledger)
+    return reasoned.filter(pl.col("_reason").is_null()).drop("_reason")
 
 
 def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:

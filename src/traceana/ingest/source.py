@@ -12,8 +12,11 @@ Progress = Callable[[int, int], None]
 """Called with (units done, units in all); units are bytes of the file or rows of the database."""
 _GZIP: Final = b"\x1f\x8b"
 _COMPRESSED_BLOCK: Final = 256 << 10
-"""Inflates to some megabytes as a rule, to 256 MiB at most."""
+"""Inflates to some megabytes as a rule."""
 _BLOCK: Final = 4 << 20
+"""Most bytes of a block."""
+_LEAST: Final = 1 << 20
+"""Fewest bytes of a block but the last: members of a gzip file may be of single bytes."""
 
 
 def silent(done: int, total: int) -> None:
@@ -44,14 +47,14 @@ class ByteSource:
         self._progress = progress
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks of some megabytes."""
+        """Yield the content in blocks of 1 to 5 MiB, the last of which may be smaller."""
         try:
             with self.path.open("rb") as file:
                 self.compressed = file.read(2) == _GZIP
                 file.seek(0)
                 size = _COMPRESSED_BLOCK if self.compressed else _BLOCK
                 raw = self._raw(iter(lambda: file.read(size), b""))
-                yield from self._inflated(raw) if self.compressed else raw
+                yield from _gathered(self._inflated(raw)) if self.compressed else raw
         except OSError as error:
             raise UnreadableError(
                 f"{self.path} cannot be read ({error.strerror}): check the file and its permissions"
@@ -77,9 +80,31 @@ class ByteSource:
                         break
                     inflater = decompressobj(wbits=31)
                 try:
-                    yield inflater.decompress(rest)
+                    inflated = inflater.decompress(rest, _BLOCK)
+                    yield inflated
+                    # A member may hold more output than one block when its input is used up.
+                    while len(inflated) == _BLOCK and not (
+                        inflater.unconsumed_tail or inflater.eof
+                    ):
+                        inflated = inflater.decompress(b"", _BLOCK)
+                        yield inflated
                 except IsalError:  # type: ignore[misc]  # the stub types it as an instance
                     self.truncated = self.damaged = True
                     return
-                rest = inflater.unused_data if inflater.eof else b""
+                rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
         self.truncated = not inflater.eof
+
+
+def _gathered(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield ``parts`` joined to at least :data:`_LEAST` bytes."""
+    held: list[bytes] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size >= _LEAST:
+            yield b"".join(held)
+            held.clear()
+            size = 0
+    if size:
+        yield b"".join(held)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traceana.ingest.chrome.stream import EventStream, read_head, read_tail
+from traceana.ingest.chrome.stream import Document, read_document
 from traceana.ingest.kineto.decode import DECODER
 from traceana.ingest.kineto.events import Columns
 
@@ -28,17 +28,11 @@ EVENTS = st.lists(
 )
 
 
-def columns_of(
-    text: bytes, size: int
-) -> tuple[Columns, EventStream[Columns], dict[str, Any], bool]:
+def columns_of(text: bytes, size: int) -> tuple[Columns, Document]:
     """Read ``text`` in blocks of ``size`` bytes."""
     blocks = iter([text[i : i + size] for i in range(0, len(text), size)])
-    head = read_head(blocks)
     columns = Columns()
-    stream = EventStream(head.rest, blocks, DECODER)
-    stream.columns(columns.take)
-    tail, whole = read_tail(stream.tail) if stream.closed and not head.bare else ({}, stream.closed)
-    return columns, stream, {**head.keys, **tail}, whole
+    return columns, read_document(blocks, DECODER, columns.take)
 
 
 @settings(max_examples=300)
@@ -58,15 +52,15 @@ def test_all_events_come_out(
         "bare": events,
     }[place]
     text = json.dumps(document, indent=indent, ensure_ascii=False).encode()
-    columns, stream, keys, whole = columns_of(text, size)
-    assert whole and not stream.cut
+    columns, document = columns_of(text, size)
+    assert document.whole and not document.cut and not document.problems
     assert columns.events == len(events)
     assert not columns.left_out and not columns.repaired
     device = columns.frame("device")
     assert device["name"].cast(str).to_list() == [event["name"] for event in events]
     assert device["start"].to_list() == [event["ts"] * 1000 for event in events]
     if place != "bare":
-        assert keys == around
+        assert document.keys == around
 
 
 @settings(max_examples=200)
@@ -77,8 +71,8 @@ def test_what_is_whole_before_a_cut_is_kept(
     text = json.dumps({"traceEvents": events}).encode()
     begin = text.index(b"[") + 1
     cut = data.draw(st.integers(begin, len(text) - 1))
-    columns, _, _, whole = columns_of(text[:cut], size)
-    assert not whole
+    columns, document = columns_of(text[:cut], size)
+    assert not document.whole
     ends = []
     for event in events:
         begin = text.index(b"{", begin) + len(json.dumps(event))
@@ -94,8 +88,8 @@ def test_one_bad_event_does_not_take_its_neighbours_along() -> None:
     mended = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 6, "dur": NaN}'
     text = f'{{"traceEvents": [{good}, {bad}, {mended}, {good}]}}'.encode()
     for size in (1, 50, 10_000):
-        columns, _, _, whole = columns_of(text, size)
-        assert whole
+        columns, document = columns_of(text, size)
+        assert document.whole
         assert columns.events == 4
         assert columns.left_out == {("malformed", ""): 1}
         assert columns.repaired == 1

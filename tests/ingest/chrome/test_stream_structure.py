@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceana.ingest.chrome.stream import scan
+from traceana.ingest.chrome.structure import scan
 
 TEXT = st.text(st.sampled_from('ab"\\{}[],: \n\té'), max_size=12)
 VALUES = st.recursive(

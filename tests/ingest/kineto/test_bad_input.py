@@ -127,12 +127,14 @@ def test_only_the_closing_brackets_are_missing(tmp_path: Path) -> None:
     assert trace.meta.truncated
 
 
-def test_a_bare_array_may_end_without_its_bracket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [",\n", "", "\n"])
+def test_a_bare_array_without_its_bracket_is_truncated(tmp_path: Path, end: str) -> None:
     path = tmp_path / "t.json"
-    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in EVENTS) + ",\n")
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in EVENTS) + end)
     trace = read(path)
     assert trace.activities.height == len(EVENTS)
-    assert not trace.meta.truncated
+    assert trace.meta.truncated
+    assert dict(trace.ledger.select("reason", "severity").rows()) == {"truncated": "problem"}
 
 
 def test_raw_control_characters_backslashes_and_tokens(tmp_path: Path) -> None:

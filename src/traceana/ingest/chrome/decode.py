@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from traceana.errors import NotATraceError
 from traceana.ingest.chrome.event_decoder import Counted, EventDecoder, to_nanoseconds
-from traceana.ingest.chrome.stream import StreamEnd, read_stream
+from traceana.ingest.chrome.stream import Document, read_stream
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.xplane.events import DEVICE_STATS, HOST_STATS
 
@@ -74,7 +74,7 @@ class Columns(Counted):
 
 def read_columns(
     path: Path, progress: Progress, ends: Mapping[str, str], exporter: str
-) -> tuple[Columns, ByteSource, StreamEnd]:
+) -> tuple[Columns, ByteSource, Document]:
     """Read the events of ``path``; ``ends`` maps the phase of a begin to that of its end.
 
     Raises ``NotATraceError`` on JSON without events, which names ``exporter``, and ``CorruptError``

@@ -17,6 +17,8 @@ from traceana.ingest.chrome.repair import repair
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on invalid JSON, and on nesting beyond Python's recursion."""
 _TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
 
 
@@ -73,7 +75,7 @@ class EventDecoder(Generic[Event, Columns]):
         """Return the columns of whole events separated by commas; raises ``UndecodableError``."""
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise UndecodableError from error
         return self._columns(events)
 
@@ -109,7 +111,7 @@ class EventDecoder(Generic[Event, Columns]):
     def _decoded(self, text: bytes) -> Event | None:
         try:
             return self._one.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             return None
 
     def _readable_fields(self, text: bytes) -> tuple[bytes, list[str]] | None:
@@ -121,7 +123,7 @@ class EventDecoder(Generic[Event, Columns]):
         try:
             fields = self._fields.decode(text)
             arguments = self._arguments(fields.get("args"))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             return None
         kept_arguments = {
             name: raw
@@ -149,8 +151,16 @@ def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:
     """Return JSON numbers in microseconds as int64 nanoseconds; see :func:`parse`."""
     if not texts:
         return pl.Series(dtype=pl.Int64)
-    joined = b"\n".join(texts).decode("ascii", "replace")
-    return parse(pl.Series([joined]).str.split("\n").explode())
+    numbers = pl.Series([b"\n".join(texts).decode("ascii", "replace")]).str.split("\n").explode()
+    if len(numbers) > len(texts):  # an object or a list on several lines is no number
+        numbers = pl.Series(
+            [
+                None if b"\n" in (text := bytes(raw)) else text.decode("ascii", "replace")
+                for raw in texts
+            ],
+            dtype=pl.String,
+        )
+    return parse(numbers)
 
 
 def parse(text: pl.Series) -> pl.Series:
@@ -188,7 +198,7 @@ def _integer(value: object) -> int | None:
         if not value.is_integer():
             return None
         value = int(value)
-    if value >= 2**63:
+    if 2**63 <= value < 2**64:
         value -= 2**64
     return value if -(2**63) <= value < 2**63 else None
 

@@ -21,7 +21,7 @@ from traceana.ingest.chrome.decode import (
     spans,
     whole_numbers,
 )
-from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of
+from traceana.ingest.chrome.stream import Document, extent, ledger_of
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Trace, TraceMeta
@@ -44,7 +44,7 @@ def read(path: Path, progress: Progress) -> Trace:
     return _trace(*read_columns(path, progress, _ENDS, "mxnet.profiler dumped"))
 
 
-def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
+def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
     ledger = ledger_of(columns, source, end)
     complete = sum(frame.height for frame in columns.complete)
     ledger.add("unknown_category", complete, table="-", detail="X")

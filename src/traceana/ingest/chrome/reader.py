@@ -21,7 +21,8 @@ from traceana.ingest.chrome.decode import (
     spans,
     whole_numbers,
 )
-from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of
+from traceana.ingest.chrome.stream import Document, extent, ledger_of
+from traceana.ingest.integrity import possible
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.xplane.facts import framework
 from traceana.ingest.xplane.hlo import HloPrograms
@@ -45,9 +46,9 @@ def read(path: Path, progress: Progress) -> Trace:
     return _trace(*read_columns(path, progress, _ENDS, "a profiler exported"))
 
 
-def _trace(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
+def _trace(columns: Columns, source: ByteSource, end: Document) -> Trace:
     ledger = ledger_of(columns, source, end)
-    complete = pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete])
+    complete = possible(pl.concat([pl.DataFrame(schema=COMPLETE), *columns.complete]), "-", ledger)
     begins_and_ends = pl.concat(
         [pl.DataFrame(schema=BEGINS_AND_ENDS), *columns.begins_and_ends]
     ).drop("category", "phase")

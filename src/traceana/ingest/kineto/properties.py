@@ -118,7 +118,11 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
 
 def facts(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the versions and recording options in the file."""
-    found = {key: keys[key] for key in _VERSIONS if isinstance(keys.get(key), int | float)}
+    found: dict[str, Any] = {
+        key: version
+        for key in _VERSIONS
+        if isinstance(version := keys.get(key), int | float) and abs(version) < 1 << 53
+    }
     options = [key for key in _OPTIONS if keys.get(key) in (1, True)]
     if options:
         found["options"] = options

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from traceana.errors import NotATraceError
-from traceana.ingest.chrome.stream import StreamEnd, extent, ledger_of, read_stream
+from traceana.ingest.chrome.stream import Document, extent, ledger_of, read_stream
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.kineto import properties
 from traceana.ingest.kineto.decode import DECODER
@@ -36,7 +36,7 @@ def read(path: Path, progress: Progress) -> Trace:
     return _assemble(columns, source, end)
 
 
-def _assemble(columns: Columns, source: ByteSource, end: StreamEnd) -> Trace:
+def _assemble(columns: Columns, source: ByteSource, end: Document) -> Trace:
     keys = end.keys
     ledger = ledger_of(columns, source, end)
     calls = columns.frame("call")
