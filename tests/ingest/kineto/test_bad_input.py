@@ -203,3 +203,18 @@ def test_the_vendor_by_name_and_by_runtime(
     listed = [{"id": 0, "name": name}]
     path = write(tmp_path / "t.json", [kernel("k", 5, 1)], deviceProperties=listed, **keys)
     assert read(path).devices["vendor"].to_list() == [vendor]
+
+
+def test_a_flow_without_a_time_is_counted_and_no_link(tmp_path: Path) -> None:
+    flow = {"cat": "fwdbwd", "name": "fwdbwd", "pid": 1, "tid": 1}
+    events = [
+        kernel("k", 10, 5),
+        {**flow, "ph": "s", "id": 1, "ts": 10},
+        {**flow, "ph": "f", "id": 1, "ts": True},
+        {**flow, "ph": "s", "id": 2, "ts": 11},
+        {**flow, "ph": "f", "id": 2, "ts": 12},
+    ]
+    trace = traceana.open(write(tmp_path / "run.json", events))
+    assert trace.links.height == 1
+    counted = trace.ledger.filter(pl.col("table") == "links").select("reason", "count").rows()
+    assert sorted(counted) == [("flow", 1), ("flow", 1), ("missing_time", 1)]

@@ -161,15 +161,18 @@ def ranges(frame: pl.DataFrame) -> pl.DataFrame:
 def links(flow: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     """Return one row per forward-backward flow.
 
-    ``ledger`` counts the end of each pair, events without a partner, and flows of other categories.
+    ``ledger`` counts the end of each pair, events without a time or a partner, and flows of other
+    categories.
     """
-    kept = flow.filter(pl.col("category").cast(pl.String).str.to_lowercase() == _BACKWARD_FLOW)
+    backward = flow.filter(pl.col("category").cast(pl.String).str.to_lowercase() == _BACKWARD_FLOW)
+    kept = backward.filter(pl.col("time").is_not_null())
     start = kept.filter(~pl.col("ends")).unique("id", keep="first", maintain_order=True)
     end = kept.filter("ends").unique("id", keep="first", maintain_order=True)
     pairs = start.join(end, on="id", suffix="_to", maintain_order="left")
     ledger.add("flow", pairs.height, table="links", detail="ends of the flows in links")
     ledger.add("flow", kept.height - 2 * pairs.height, table="links", detail="unpaired")
-    ledger.add("flow", flow.height - kept.height, table="links", detail="other categories")
+    ledger.add("missing_time", backward.height - kept.height, table="links")
+    ledger.add("flow", flow.height - backward.height, table="links", detail="other categories")
     return pairs.select(
         pl.col("category").alias("kind"),
         pl.col("pid").alias("from_process"),
