@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from tests.ingest.ncu.writing import BEFORE, FACTS, details, facts, line, raw
+from tests.ingest.ncu.writing import BEFORE, BEHIND, FACTS, details, facts, line, raw
 from traceana.analyze.work import why_no_work
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
@@ -258,3 +259,79 @@ def test_any_cut_is_read_or_refused(tmp_path: Path) -> None:
         assert found is not None
         assert found.counters.height <= 2
         assert found.counters.select(pl.col("name").is_null().sum()).item() == 0
+
+
+def problems(trace: Trace) -> list[str]:
+    return trace.ledger.filter(severity="problem")["reason"].to_list()
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_a_cut_within_a_row_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    whole = path.read_bytes().removesuffix(BEHIND.encode())
+    begin = whole.index(b'"0","7"')
+    for cut in range(begin + 1, len(whole), 4):
+        path.write_bytes(whole[:cut])
+        complete = any(whole[cut:].startswith(end) for end in (b'\n"0",', b'\n"1",'))
+        last = whole[:cut].split(b"\n")[-1]
+        if complete or cut == len(whole) - 1 or last == b"":
+            continue
+        # What follows the value of a metric is empty.
+        if write is details and any(f'"{value}"'.encode() in last for value in ("47.5", "0")):
+            continue
+        trace = read(path)
+        assert problems(trace) == ["truncated"], last
+        assert trace.meta.truncated
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_a_hole_of_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES * 3)
+    whole = path.read_bytes().removesuffix(BEHIND.encode())
+    begin = whole.index(b'"0","7"')
+    values = ["launch", "name", "duration"]
+    want = read(path).counters.select(values)
+    for size in (1, 12, 150):
+        for at in range(begin, len(whole) - size - 1, 61):
+            path.write_bytes(whole[:at] + bytes(size) + whole[at + size :])
+            trace = read(path)
+            assert {*problems(trace)} & {"malformed", "truncated"}
+            # No launch has another's values.
+            found = trace.counters.select(values).drop_nulls()
+            assert set(found.rows()) <= set(want.rows())
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_two_rows_in_one_line_are_in_the_ledger(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'\n"1","7"', b',"1","7"', 1))
+    assert problems(read(path)) == ["malformed"]
+
+
+def test_values_without_their_units_are_not_read(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_bytes(path.read_bytes().replace(b'"usecond"', b'"usec\0nd"'))
+    trace = read(path)
+    assert problems(trace) == ["malformed"]
+    assert trace.counters["duration"].to_list() == [None, None]
+    assert TIME in trace.meta.properties["metrics_not_read"]
+
+
+def test_names_that_are_not_utf8_are_kept_and_counted(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_bytes(path.read_bytes().replace(b"say ", b"s\xff\xfe "))
+    trace = read(path)
+    assert trace.counters.height == 2
+    assert trace.counters["name"][1].startswith("s\ufffd")
+    assert problems(trace) == ["damaged"]
+
+
+def test_a_damaged_compressed_table_is_in_the_ledger(tmp_path: Path) -> None:
+    names = random.Random(0)
+    launches = [(f"k{names.getrandbits(128):x}", LAUNCHES[0][1]) for _ in range(20_000)]
+    path = raw(tmp_path / "a.csv", UNITS, launches)
+    content = bytearray(gzip.compress(path.read_bytes(), 1))
+    content[-6] ^= 0xFF  # of its checksum
+    path.write_bytes(content)
+    assert {"damaged", "truncated"} <= {*problems(read(path))}

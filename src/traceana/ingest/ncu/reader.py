@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from traceana.errors import CorruptError
 from traceana.ingest.detect import NCU_HEADER
 from traceana.ingest.names import demangle
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
+from traceana.ingest.ncu.rows import Rows, complete_rows
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -28,6 +30,8 @@ _NUMBERS: Final = {
 _SIZES: Final = {"grid": "Grid Size", "block": "Block Size"}
 _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
 _MOST_UNREAD: Final = 50
+_INCOMPLETE: Final = "rows without all cells, or with zero bytes"
+_NOT_UTF8: Final = "rows with text that is not UTF-8"
 _ID: Final = "ID"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
 _NVTX: Final = ":PL_Type:"
@@ -59,7 +63,8 @@ def read(path: Path, progress: Progress) -> Trace:
     ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    cells = parsed(path, b"".join(source.blocks()))
+    rows = table_rows(path, b"".join(source.blocks()))
+    cells = parsed(path, rows.table)
     launches, found, unread = by_launch(cells)
     values = launches.with_columns(combined(found))
     numbers = [
@@ -79,15 +84,22 @@ def read(path: Path, progress: Progress) -> Trace:
     plain.count_failures(ledger)
     whole = table.filter(pl.col("launch").is_not_null() & pl.col("name").is_not_null())
     ledger.add("malformed", table.height - whole.height, table="counters")
-    ledger.add("truncated", int(source.truncated), table="counters", kept=True)
+    # On the page `details`, a row is a metric of a launch.
+    lost_launches = 0 if _METRIC[2] in cells.columns else rows.malformed
+    kept = lost_launches == 0
+    ledger.add("malformed", rows.malformed, table="counters", kept=kept, detail=_INCOMPLETE)
+    ledger.add("damaged", rows.not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
+    ledger.add("damaged", int(source.damaged), table="-", kept=True)
+    truncated = source.truncated or rows.truncated
+    ledger.add("truncated", int(truncated), table="counters", kept=True)
     meta = TraceMeta(
         source=str(path),
         format="ncu",
         producer="NVIDIA Nsight Compute",
-        truncated=source.truncated,
+        truncated=truncated,
         bytes_read=source.bytes_read,
         bytes_total=source.bytes_total,
-        events=table.height,
+        events=table.height + lost_launches,
         properties={"metrics_not_read": unread[:_MOST_UNREAD]} if unread else {},
     )
     measured = whole.select(pl.col("name").unique(maintain_order=True))
@@ -106,30 +118,37 @@ def _three(what: str, present: list[str]) -> list[pl.Expr]:
     ]
 
 
-def parsed(path: Path, content: bytes) -> pl.DataFrame:
-    """Return the cells of the table in ``content`` as text.
+def table_rows(path: Path, content: bytes) -> Rows:
+    """Return the rows of the table in ``content``; lines before and after it are left out.
 
-    Lines before the table, and the profiler's after it, are left out. Raises ``CorruptError`` where
-    there is no readable table.
+    Raises ``CorruptError`` where there is no table.
     """
     start = NCU_HEADER.search(content)
-    lines = content[start.start() :].split(b"\n") if start else []
-    while lines and (not lines[-1].strip() or lines[-1].startswith(b"==")):
-        lines.pop()
     try:
-        table = pl.read_csv(
-            io.BytesIO(b"\n".join(lines)),
+        return complete_rows(content[start.start() :] if start else b"")
+    except (csv.Error, StopIteration) as error:
+        raise _without_table(path, error) from error
+
+
+def parsed(path: Path, table: bytes) -> pl.DataFrame:
+    """Return the cells of ``table`` as text; raises ``CorruptError`` where it is not readable."""
+    try:
+        return pl.read_csv(
+            io.BytesIO(table),
             infer_schema=False,
             truncate_ragged_lines=True,
             encoding="utf8-lossy",
         )
     except pl.exceptions.PolarsError as error:
-        what = str(error).splitlines()[0]
-        raise CorruptError(
-            f"{path} has no readable Nsight Compute table ({what}): "
-            "write it again with 'ncu --import REPORT --csv --page raw'"
-        ) from error
-    return table
+        raise _without_table(path, error) from error
+
+
+def _without_table(path: Path, error: Exception) -> CorruptError:
+    what = (str(error) or "no header").splitlines()[0]
+    return CorruptError(
+        f"{path} has no readable Nsight Compute table ({what}): "
+        "write it again with 'ncu --import REPORT --csv --page raw'"
+    )
 
 
 def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
@@ -147,7 +166,8 @@ def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[
     named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
     row = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
     units = {name: (row[name][0] if row.height else None) or "" for name in named}
-    factors = {name: factor(units[name]) for name in named}
+    # Without a row of units, no value can be read.
+    factors = {name: factor(units[name]) if row.height else None for name in named}
     found = known(name for name in named if factors[name] is not None)
     used = {name for names in found.values() for name in names}
     # A column without a unit may be text.
