@@ -57,11 +57,11 @@ def complete_rows(content: bytes) -> Rows:
     first, *others = [lines[a:b] for a, b in pairwise([1, *starts, len(lines)])]
     found = [_row(piece, widths) for piece in others]
     rows = [lines[0], *(row for row, _ in found if row is not None)]
-    truncated = bool(found) and not found[-1][1] and not content.endswith(b"\n")
-    lost = sum(not whole for _, whole in found) + (not all(map(_beside, first)))
+    whole = [all(map(_beside, first)), *(whole for _, whole in found)]
+    truncated = not whole[-1] and not content.endswith(b"\n")
     return Rows(
         table=b"\n".join(rows),
-        malformed=lost - truncated,
+        malformed=whole.count(False) - truncated,
         truncated=truncated,
         not_utf8=0 if content.isascii() else sum(map(_is_not_utf8, rows)),
     )
@@ -84,6 +84,8 @@ def _row(lines: list[bytes], widths: range) -> tuple[bytes | None, bool]:
         cells = next(reader)
     except csv.Error:
         return None, False
+    if cells[-1] == "" and joined.endswith(b","):
+        cells.pop()
     row, rest = lines[: reader.line_num], lines[reader.line_num :]
     if len(cells) not in widths or has_zeros:
         return None, False
