@@ -227,7 +227,7 @@ def test_impossible_rows_are_in_the_ledger_with_their_reason(tmp_path: Path) -> 
         ("duplicate", None): 1,
         ("zero_timestamp", None): 1,
         ("negative_duration", None): 1,
-        ("malformed", None): 2,
+        ("impossible_time", None): 2,
         ("missing_time", None): 1,
     }
 
