@@ -154,6 +154,12 @@ def test_a_gpu_of_the_first_exports_is_described(tmp_path: Path) -> None:
     assert trace.devices.rows() == [(*A100[:7], None, 32, None)]
 
 
+@pytest.mark.parametrize("number", [-(2**63), -1, 2**31, 2**63 - 1])
+def test_a_gpu_whose_number_cannot_be_one_is_left_out(tmp_path: Path, number: int) -> None:
+    gpus: list[Row] = [{**GPU, "cuDevice": number, "name": "odd"}, GPU]
+    assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).devices.rows() == [A100]
+
+
 def test_a_device_is_the_gpu_that_cuda_calls_so(tmp_path: Path) -> None:
     gpus: list[Row] = [{**GPU, "id": i, "cuDevice": 1 - i, "name": f"gpu{i}"} for i in (0, 1)]
     assert with_facts(tmp_path, {}, TARGET_INFO_GPU=gpus).devices["name"].to_list() == ["gpu1"]

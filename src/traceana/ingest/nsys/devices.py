@@ -87,7 +87,7 @@ def _device(number: int | None, gpu: dict[str, Any]) -> dict[str, Any]:
     # TARGET_INFO_CUDA_GPU is CUPTI's device record: kHz there, Hz in TARGET_INFO_GPU.
     khz = fact(gpu, "clock_khz", "coreClockRate") if hertz is None else hertz // 1000
     return {
-        "device": number if number is not None and number <= _LARGEST_NUMBER else None,
+        "device": number if number is not None and 0 <= number <= _LARGEST_NUMBER else None,
         "name": name if isinstance(name, str) and name else None,
         "vendor": "NVIDIA",
         "compute_capability": capability(gpu, "computeMajor", "computeMinor")
