@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, UnreadableError
+
+_EXCHANGE: Final = 2
+"""RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
+_ATTEMPTS: Final = 1000
 
 
 def content(source: Path, what: str) -> bytes:
@@ -94,23 +100,70 @@ def write_output(path: Path, content: bytes, *, force: bool) -> None:
         raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def replace_folder(new: Path, target: Path) -> None:
+def replace_folder(new: Path, target: Path, *, replace: bool = True) -> None:
     """Rename the folder ``new`` to ``target``; the old content is deleted after the rename.
 
-    Raises ``OSError``; ``target`` is unchanged after an error.
+    At every moment ``target`` is the old folder or the new one, where the system can exchange two
+    folders (Linux, macOS). Raises ``OSError``, and ``FileExistsError`` if the folder exists and
+    ``replace`` is false; ``target`` is unchanged after an error.
     """
-    if not target.exists():
-        new.rename(target)
-        return
+    for _ in range(_ATTEMPTS):
+        try:
+            # Fails where the target exists and is not empty.
+            new.rename(target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not replace:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+        try:
+            if not _exchange(new, target):
+                _move_aside(new, target)
+                return
+            shutil.rmtree(new, ignore_errors=True)
+            return
+        except FileNotFoundError:
+            # Another process moved the target away.
+            continue
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _move_aside(new: Path, target: Path) -> None:
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(aside / "old")
     try:
-        new.rename(target)
-    except OSError:
-        (aside / "old").rename(target)
-        raise
+        target.rename(aside / "old")
+        try:
+            new.rename(target)
+        except OSError:
+            (aside / "old").rename(target)
+            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; return whether the system and its disk can.
+
+    Raises ``OSError``.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = (os.fsencode(one), os.fsencode(other))
+    if hasattr(libc, "renameat2"):
+        here = -100  # AT_FDCWD
+        failed = libc.renameat2(here, names[0], here, names[1], _EXCHANGE)
+    elif hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(*names, _EXCHANGE)
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number))
 
 
 def umask() -> int:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -27,13 +32,13 @@ def test_every_table_and_fact_comes_back(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_tables_are_read_when_asked_for(tmp_path: Path) -> None:
+def test_a_bundle_that_is_open_stays_whole(tmp_path: Path) -> None:
     path = cnn_steps().save(tmp_path / "run")
     trace = Trace.from_bundle(path)
-    (path / "activities.parquet").unlink()
-    assert trace.layers.height > 0
-    with pytest.raises(FileNotFoundError):
-        _ = trace.activities
+    cnn_steps().with_tables(activities=pl.DataFrame()).save(path, overwrite=True)
+    assert trace.activities.equals(cnn_steps().activities)
+    shutil.rmtree(path)
+    assert trace.layers.equals(cnn_steps().layers)
 
 
 def test_an_existing_bundle_is_replaced_only_on_request(tmp_path: Path) -> None:
@@ -62,7 +67,7 @@ def test_a_failed_write_leaves_nothing_behind(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(CannotWriteError, match="No space left"):
         cnn_steps().save(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -96,3 +101,54 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: str) -> None:
             (path / MANIFEST).write_text("{")
     with pytest.raises(BundleVersionError, match="save it again"):
         Trace.from_bundle(path)
+
+
+def test_every_changed_byte_of_a_bundle_is_noticed(tmp_path: Path) -> None:
+    path = cnn_steps().save(tmp_path / "run")
+    rng = random.Random(0)
+    files = sorted(path.iterdir())
+    for number in range(60):
+        file = files[number % len(files)]
+        whole = file.read_bytes()
+        content = bytearray(whole)
+        at = rng.randrange(len(content))
+        # White space of the manifest has no meaning; a letter there does not parse.
+        content[at] = content[at] ^ 1 if content[at : at + 1].isalnum() else ord("Q")
+        file.write_bytes(content)
+        with pytest.raises(BundleVersionError, match="save it again"):
+            Trace.from_bundle(path)
+        file.write_bytes(whole)
+    assert Trace.from_bundle(path).activities.height
+
+
+def test_a_table_of_another_bundle_is_refused(tmp_path: Path) -> None:
+    path = cnn_steps().save(tmp_path / "run")
+    rows = cnn_steps().activities.with_columns(name_id=pl.lit(1 << 20, pl.UInt32))
+    assert rows.schema == cnn_steps().activities.schema
+    rows.write_parquet(path / "activities.parquet")
+    with pytest.raises(BundleVersionError, match=r"activities\.parquet is damaged: save it again"):
+        Trace.from_bundle(path)
+
+
+def test_a_full_disk_leaves_the_earlier_bundle(tmp_path: Path) -> None:
+    path = cnn_steps().save(tmp_path / "run")
+    # Larger files raise an error, as a full disk does.
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(CannotWriteError, match=r"cannot write .*run: File too large"):
+            cnn_steps().save(path, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == [path]
+    assert_frame_equal(Trace.from_bundle(path).activities, cnn_steps().activities)
+
+
+@pytest.mark.slow
+def test_savers_that_are_killed_leave_a_whole_bundle(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.trace.interrupted_saves", str(tmp_path), "8", "1"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("8 rounds")

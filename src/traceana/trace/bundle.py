@@ -1,7 +1,13 @@
-"""A bundle: a trace as a directory of Parquet files with a manifest, reopened lazily."""
+"""A bundle: a trace as a directory of Parquet files with a manifest, reopened lazily.
+
+The manifest has a checksum of every file and of itself. All files are read and checked when the
+bundle is opened, so that readers of a bundle that is replaced meanwhile have the earlier or the
+later one; a table is decoded when it is asked for.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
@@ -10,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+from isal.isal_zlib import crc32
 
 from traceana.errors import BundleVersionError, CannotWriteError
 from traceana.files import replace_folder, umask
@@ -20,15 +27,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST: Final = "manifest.json"
+_ATTEMPTS: Final = 100
+"""To read a bundle that other processes replace over and over."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """``manifest.json`` of a bundle; written last, so a directory without it is incomplete."""
+    """``manifest.json`` of a bundle; written last, so a directory without it is incomplete.
+
+    ``checksums`` are the CRC-32 of the tables' files, ``checksum`` that of the manifest without it.
+    """
 
     traceana: str = "bundle"
     schema_version: int
     meta: TraceMeta
     rows: dict[str, int]
+    checksums: dict[str, int]
+    checksum: int = 0
+
+    def checked(self) -> Manifest:
+        """Return the manifest with its checksum."""
+        without = msgspec.structs.replace(self, checksum=0)
+        return msgspec.structs.replace(self, checksum=crc32(msgspec.json.encode(without)))
 
 
 def is_bundle(path: Path) -> bool:
@@ -64,13 +83,19 @@ def save(
         raise CannotWriteError(f"cannot write {target}: {error.strerror}") from error
     try:
         rows: dict[str, int] = {}
+        checksums: dict[str, int] = {}
         for name, table in tables.items():
+            encoded = io.BytesIO()
+            table.write_parquet(encoded, compression="zstd")
             rows[name] = table.height
-            table.write_parquet(scratch / f"{name}.parquet", compression="zstd")
-        manifest = Manifest(schema_version=SCHEMA_VERSION, meta=meta, rows=rows)
+            checksums[name] = crc32(encoded.getbuffer())
+            (scratch / f"{name}.parquet").write_bytes(encoded.getbuffer())
+        manifest = Manifest(
+            schema_version=SCHEMA_VERSION, meta=meta, rows=rows, checksums=checksums
+        ).checked()
         (scratch / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         scratch.chmod(0o777 & ~umask())
-        replace_folder(scratch, target)
+        replace_folder(scratch, target, replace=overwrite)
     except OSError as error:
         raise CannotWriteError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
@@ -82,8 +107,28 @@ def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     """Return the meta and the tables of a bundle; each is read when it is collected.
 
     Raises :class:`~traceana.errors.BundleVersionError` if the schema version differs, or a
-    file is missing or not a Parquet file.
+    file is missing or not what was written.
     """
+    for _ in range(_ATTEMPTS):
+        before = _version(path)
+        try:
+            return _loaded(path)
+        except BundleVersionError:
+            # Another process replaced the bundle between two files.
+            if _version(path) == before:
+                raise
+    return _loaded(path)
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def _loaded(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     again = "save it again from the original trace"
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
@@ -94,20 +139,27 @@ def load(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
             f"{path} has schema version {manifest.schema_version}, this traceana reads "
             f"{SCHEMA_VERSION}: {again}"
         )
-    tables = {name: _scan(path, name, manifest.rows.get(name), again) for name in TABLES}
-    return manifest.meta, tables
+    if manifest != manifest.checked():
+        raise BundleVersionError(f"{path}: its {MANIFEST} is damaged: {again}")
+    return manifest.meta, {name: _table(path, name, manifest, again) for name in TABLES}
 
 
-def _scan(path: Path, name: str, rows: int | None, again: str) -> pl.LazyFrame:
+def _table(path: Path, name: str, manifest: Manifest, again: str) -> pl.LazyFrame:
     file = path / f"{name}.parquet"
-    if not file.is_file():
-        raise BundleVersionError(f"{path}: {file.name} is missing: {again}")
     try:
-        frame = pl.scan_parquet(file)
+        content = file.read_bytes()
+    except FileNotFoundError as error:
+        raise BundleVersionError(f"{path}: {file.name} is missing: {again}") from error
+    except OSError as error:
+        raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
+    if crc32(content) != manifest.checksums.get(name):
+        raise BundleVersionError(f"{path}: {file.name} is damaged: {again}")
+    try:
+        frame = pl.scan_parquet(io.BytesIO(content))
         schema = dict(frame.collect_schema())
         height = frame.select(pl.len()).collect().item()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise BundleVersionError(f"{path}: {file.name} cannot be read: {again}") from error
-    if list(schema.items()) != list(TABLES[name].items()) or height != rows:
+    if list(schema.items()) != list(TABLES[name].items()) or height != manifest.rows.get(name):
         raise BundleVersionError(f"{path}: {file.name} does not match the manifest: {again}")
     return frame

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Never
 import msgspec
 import polars as pl
 
-from traceana.errors import MissingExtraError
+from traceana.errors import CorruptError, MissingExtraError
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
@@ -76,7 +76,12 @@ class Trace(Commands):
         if table is None:
             table = empty(name)
         if isinstance(table, pl.LazyFrame):
-            table = table.collect()
+            try:
+                table = table.collect()
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+                raise CorruptError(
+                    f"table {name} of the bundle is damaged: save it again from the original trace"
+                ) from error
         self._tables[name] = table
         return table
 

@@ -216,3 +216,33 @@ def test_a_report_of_a_real_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     os.truncate(report, report.stat().st_size // 2)
     with pytest.raises(ToolFailedError, match="cannot read"):
         read(report)
+
+
+HALF = """#!{python}
+import sys
+whole = open({export!r}, "rb").read()
+open(sys.argv[5], "wb").write(whole[: len(whole) // 2])
+"""
+
+
+def test_an_export_that_nsys_cut_short_names_the_report_and_the_cache(desk: Desk) -> None:
+    desk.install(desk.bin, "nsys", HALF)
+    message = desk.refused(desk.report, CannotWriteError)
+    assert str(desk.report) in message
+    assert str(cache_folder()) in message
+    assert "XDG_CACHE_HOME" in message
+    assert ".sqlite" not in message
+    assert list(cache_folder().iterdir()) == []
+    desk.install(desk.bin, "nsys", NSYS)
+    assert read(desk.report).activities.height == 1
+
+
+def test_nsys_that_fails_on_a_full_disk_is_no_fault_of_the_report(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.install(desk.bin, "nsys", BROKEN)
+    usage = shutil.disk_usage(desk.report.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4096))
+    message = desk.refused(desk.report, CannotWriteError)
+    assert "(0.0 GB free)" in message
+    assert "XDG_CACHE_HOME" in message

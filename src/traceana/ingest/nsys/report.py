@@ -30,6 +30,9 @@ _PERCENT: Final = re.compile(rb"\[[=\s]*(\d{1,3})%")
 _LINE_END: Final = re.compile(rb"[\r\n]+")
 _LAST_LINES: Final = 5
 _LONGEST_LINE: Final = 300
+_FULL_DISK: Final = 1 << 20
+"""A program that fails with fewer free bytes failed for want of space."""
+_ANOTHER_CACHE: Final = "set XDG_CACHE_HOME to a writable folder with free space"
 
 
 def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
@@ -55,7 +58,15 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
     except CorruptError:
         # A damaged export in the cache is replaced.
         export.unlink(missing_ok=True)
-        trace = _read_export(_cached(path, make), progress)
+        export = _cached(path, make)
+        try:
+            trace = _read_export(export, progress)
+        except CorruptError as error:
+            export.unlink(missing_ok=True)
+            raise CannotWriteError(
+                f"the export of {path} is damaged after nsys wrote it to {export.parent} "
+                f"({_free(export.parent)}): {_ANOTHER_CACHE}"
+            ) from error
     size = path.stat().st_size
     meta = msgspec.structs.replace(trace.meta, source=str(path), bytes_read=size, bytes_total=size)
     return Trace(meta, {name: trace.table(name) for name in TABLES})
@@ -64,7 +75,7 @@ def read(path: Path, progress: Progress, *, stream: bool = False) -> Trace:
 def _read_export(path: Path, progress: Progress) -> Trace:
     with Database(path) as database:
         if database.damage is not None:
-            raise CorruptError(f"{path} is damaged ({database.damage}): delete it")
+            raise CorruptError(f"{path} is damaged ({database.damage})")
         return read_tables(database, progress)
 
 
@@ -132,6 +143,11 @@ def _run(command: list[str], source: Path, target: Path, progress: Progress) -> 
         ) from error
     if process.returncode or not target.is_file():
         printed = [line.decode("utf-8", "replace").strip()[:_LONGEST_LINE] for line in last]
+        if shutil.disk_usage(target.parent).free < _FULL_DISK:
+            raise CannotWriteError(
+                f"the export of {source} cannot be written to {target.parent} "
+                f"({_free(target.parent)}): {_ANOTHER_CACHE}"
+            )
         status = f"exit status {process.returncode}" if process.returncode else "no file written"
         raise ToolFailedError(
             f"{Path(command[0]).name} cannot read {source} ({'; '.join([status, *printed])}): "
@@ -180,10 +196,14 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
                 old.unlink(missing_ok=True)
     except OSError as error:
         raise CannotWriteError(
-            f"the export of {source} cannot be written to {target.parent} ({error.strerror}): set "
-            "XDG_CACHE_HOME to a writable folder with free space"
+            f"the export of {source} cannot be written to {target.parent} ({error.strerror}): "
+            f"{_ANOTHER_CACHE}"
         ) from error
     return target
+
+
+def _free(folder: Path) -> str:
+    return f"{shutil.disk_usage(folder).free / 1e9:,.1f} GB free"
 
 
 def _digest(data: bytes) -> str:
