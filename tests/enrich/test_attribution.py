@@ -8,7 +8,7 @@ import pytest
 from tests.support.traces import TraceBuilder
 from traceana.analyze.layers import layers
 from traceana.enrich import attribute
-from traceana.enrich.layers.intervals import DEEPEST_PATH
+from traceana.enrich.layers.intervals import DEEPEST_PATH, LONGEST_PATH
 from traceana.trace import Trace
 
 
@@ -328,6 +328,20 @@ def test_thousands_of_nested_ranges_have_paths_of_bounded_length() -> None:
     assert str(path).count(".") == DEEPEST_PATH - 1
     (entry,) = trace.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
     assert (entry["severity"], entry["count"]) == ("note", depth - DEEPEST_PATH)
+
+
+def test_the_paths_of_nested_long_names_are_cut() -> None:
+    depth, long = 60, 1000
+    b = TraceBuilder()
+    for i in range(depth):
+        annotate(b, f"{i:03}" + "x" * long, 100 * i, 100 * (2 * depth - i), "nvtx")
+    launch(b, 1, 100 * depth)
+    trace = attribute(b.build())
+    assert trace.layers["path"].str.len_chars().max() <= LONGEST_PATH
+    (path,) = paths(trace)
+    within = str(path).count(".") + 1
+    (entry,) = trace.ledger.filter(pl.col("reason") == "deep_range").to_dicts()
+    assert (entry["severity"], entry["count"]) == ("note", depth - within)
 
 
 def test_a_trace_of_nothing() -> None:

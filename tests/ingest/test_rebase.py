@@ -96,3 +96,16 @@ def test_every_time_column_of_the_schema_is_known() -> None:
         assert tuple(c for c in points if c in columns) == tuple(
             c for c in points if c in TIME_COLUMNS.get(table, ())
         )
+
+
+def test_names_of_any_size_are_cut_and_counted() -> None:
+    calls = pl.DataFrame(
+        {"start": [5, 6, 7], "name": ["é" * 40_000, "f", None]},
+        schema={"start": pl.Int64, "name": pl.Categorical},
+    )
+    ledger = Ledger()
+    kept = rebase({"calls": calls}, ledger)[0]["calls"]
+    assert kept["name"].to_list() == ["é" * (1 << 14), "f", None]
+    assert ledger.frame().select("reason", "severity", "kept", "count", "detail").rows() == [
+        ("oversized", "problem", True, 1, "name")
+    ]

@@ -132,7 +132,6 @@ class _Host(msgspec.Struct, frozen=True):
         ops = ops.with_columns(scopes.direction_of_ops(ops))
         thread_ranges = ThreadRanges.of(trace.ranges, range_key)
         deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
-        ledger.add("deep_range", deep, table="ranges", kept=True)
         within = _within_steps(trace.ranges, step_table, ledger)
         op_step = step_of(step_table, ops["process"], ops["start"])
         layers = resolve(
@@ -146,6 +145,7 @@ class _Host(msgspec.Struct, frozen=True):
             scopes,
             compiled=trace.meta.framework == "JAX",
         )
+        ledger.add("deep_range", deep + layers.too_long, table="ranges", kept=True)
         return cls(
             ops,
             op_key,

@@ -24,6 +24,9 @@ _LARGEST_SUM: Final = 1 << 62
 _MOST_BYTES: Final = 1 << 50
 """No device has a pebibyte of memory."""
 
+_LONGEST_NAME: Final = 1 << 16
+"""Bytes of a name that are kept; C++ templates have a few thousand."""
+
 
 def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return the valid rows of ``frame``, in order; count the others in ``ledger``.
@@ -112,7 +115,8 @@ def rebase(
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
     Rows whose time lies more than :data:`LONGEST_TRACE_NS` from the median event of all tables, and
     the longest rows of a table whose durations add up to more than int64 holds, are dropped as
-    ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``.
+    ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``; names
+    of more than 64 KiB are cut, as ``oversized``.
     """
     near = _of_one_time(frames, ledger)
     origin, _ = _extent(near)
@@ -121,7 +125,8 @@ def rebase(
         for name, frame in near.items()
     }
     summable = {name: _summable(frame, name, ledger) for name, frame in shifted.items()}
-    return {name: _fitting(frame, name, ledger) for name, frame in summable.items()}, origin
+    fitting = {name: _fitting(frame, name, ledger) for name, frame in summable.items()}
+    return {name: _short_names(frame, name, ledger) for name, frame in fitting.items()}, origin
 
 
 def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
@@ -211,3 +216,20 @@ def _bounds(
     if dtype == frame.schema[name] or dtype not in (pl.Int32, pl.UInt32):
         return None
     return (0, (1 << 32) - 1) if dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)
+
+
+def _short_names(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+    """Return ``frame`` with the names that are too long cut; the ledger counts them by column."""
+    labels = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
+    for name in labels:
+        distinct = frame[name].unique()
+        text = distinct.cast(pl.String)
+        long = distinct.filter((text.str.len_bytes() > _LONGEST_NAME).fill_null(False))
+        if long.is_empty():
+            continue
+        is_long = pl.col(name).is_in(long.implode())
+        ledger.add("oversized", frame.filter(is_long).height, table=table, kept=True, detail=name)
+        # A character has four bytes at most.
+        cut = pl.col(name).cast(pl.String).str.slice(0, _LONGEST_NAME // 4).cast(pl.Categorical)
+        frame = frame.with_columns(pl.when(is_long).then(cut).otherwise(name).alias(name))
+    return frame

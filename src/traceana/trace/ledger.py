@@ -49,7 +49,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "missing_time": ("problem", "events without a start or a duration"),
     "unclosed": ("problem", "ranges without an end, from one step into later ones"),
     "malformed": ("problem", "events that cannot be decoded"),
-    "oversized": ("problem", "events, or keys beside them, of more than 16 MiB"),
+    "oversized": ("problem", "names over 64 KiB, cut; events or keys beside them over 16 MiB"),
     "repaired": ("problem", "passages of invalid JSON, repaired before decoding"),
     "truncated": ("problem", "the file is truncated"),
     "damaged": ("problem", "the file is damaged: events lost or wrong"),

@@ -42,7 +42,7 @@ def module_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
     wanted = (ranges["kind"] == "module").to_numpy()
     nesting, tree, texts = tree_of(ranges.filter(wanted), key[wanted])
     names = [text.removeprefix(_PREFIX) for text in texts]
-    paths = tree.paths(names, SEPARATOR)
+    paths, too_long = tree.paths(names, SEPARATOR)
     longest: dict[int, tuple[int, str]] = {}
     for code, depth, path in zip(tree.code.tolist(), tree.depths().tolist(), paths, strict=True):
         if code not in longest or depth > longest[code][0]:
@@ -51,7 +51,7 @@ def module_intervals(ranges: pl.DataFrame, key: Ints) -> LayerIntervals:
         (longest[code][1], _INSTANCE.sub("", name), "layer") for code, name in enumerate(names)
     ]
     layer = tree.code[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return LayerIntervals(nesting, layer, layers)
+    return LayerIntervals(nesting, layer, layers, too_long)
 
 
 # "TOP(AlexNet)::forward.features(Sequential)::forward.0(Conv2d)::_conv_forward"
@@ -130,7 +130,7 @@ def annotation_intervals(
     nesting = nest(chosen, key[wanted])
     code, names = codes(chosen["text"])
     tree = PathTree.of(nesting, code)
-    paths = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
+    paths, too_long = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
     crowded = _crowded(nesting, tree, ops, op_key)
     layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
     layers: dict[str, int] = {}
@@ -139,7 +139,7 @@ def annotation_intervals(
             layer_of_node[node] = layers.setdefault(path, len(layers))
     rows: list[Layer] = [(path, None, "layer") for path in layers]
     layer = layer_of_node[tree.node] if len(tree.node) else np.zeros(0, dtype=np.int64)
-    return LayerIntervals(nesting, layer, rows)
+    return LayerIntervals(nesting, layer, rows, too_long)
 
 
 def _names_a_layer() -> pl.Expr:

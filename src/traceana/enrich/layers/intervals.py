@@ -21,12 +21,14 @@ class LayerIntervals(msgspec.Struct, frozen=True):
     """Intervals on threads, each of them a layer.
 
     ``layer[i]`` is the index into ``layers`` of interval ``i``. Other ranges are excluded before
-    nesting.
+    nesting. ``too_long`` counts those that have the path of their parent, because theirs is longer
+    than :data:`LONGEST_PATH`.
     """
 
     nesting: Nesting
     layer: Ints
     layers: list[Layer]
+    too_long: int = 0
 
     def at(self, key: Ints, time: Ints) -> Ints:
         """Return the index into ``layers`` at each (thread, time), NONE outside all layers."""
@@ -60,6 +62,8 @@ def tree_of(frame: pl.DataFrame, key: Ints) -> tuple[Nesting, PathTree, list[str
 
 DEEPEST_PATH: Final = 256
 """Most nested ranges in a path; deeper ranges have the path of their parent."""
+LONGEST_PATH: Final = 4096
+"""Most characters of a path of several ranges; a range that makes it longer has its parent's."""
 
 
 class PathTree(msgspec.Struct, frozen=True):
@@ -92,16 +96,18 @@ class PathTree(msgspec.Struct, frozen=True):
         empty = np.zeros(0, dtype=np.int64)
         return cls(node, np.concatenate([empty, *parents]), np.concatenate([empty, *codes]))
 
-    def paths(self, texts: Sequence[str], separator: str) -> list[str]:
-        """Return the path of every node; an empty text adds nothing to its parent's path.
+    def paths(self, texts: Sequence[str], separator: str) -> tuple[list[str], int]:
+        """Return the path of every node, and the number of intervals whose path is too long.
 
-        Nodes deeper than :data:`DEEPEST_PATH` have the path of their parent, because the memory of
-        all paths grows with the square of the depth.
+        An empty text adds nothing to its parent's path. Nodes deeper than :data:`DEEPEST_PATH`, and
+        those whose path would be longer than :data:`LONGEST_PATH`, have the path of their parent,
+        because the memory of all paths grows with the square of the depth.
 
         A text that already begins with its parent's path (``features.0`` within ``features``)
         replaces it.
         """
         paths: list[str] = []
+        long = np.zeros(len(self.parent), dtype=np.bool_)
         nodes = zip(self.parent.tolist(), self.code.tolist(), self.depths().tolist(), strict=True)
         for parent, code, depth in nodes:
             above, text = paths[parent] if parent != NONE else "", texts[code]
@@ -111,9 +117,12 @@ class PathTree(msgspec.Struct, frozen=True):
                 paths.append(text or above)
             elif text.startswith(above + separator):
                 paths.append(text)
+            elif len(above) + len(text) >= LONGEST_PATH:
+                long[len(paths)] = True
+                paths.append(above)
             else:
                 paths.append(f"{above}{separator}{text}")
-        return paths
+        return paths, int(long[self.node].sum())
 
     def depths(self) -> Ints:
         """Return the number of ancestors of each node."""

@@ -34,6 +34,11 @@ class LayerResolution(msgspec.Struct, frozen=True):
     _intervals: list[tuple[LayerIntervals, int]]
     _scopes: tuple[ScopeLayers, int]
 
+    @property
+    def too_long(self) -> int:
+        """Number of ranges that have the path of their parent, because theirs is too long."""
+        return sum(intervals.too_long for intervals, _ in self._intervals)
+
     def of_scope(self, scopes: pl.Series) -> Ints:
         """Return the layer of each name scope, NONE without a layer."""
         scopes_, base = self._scopes
