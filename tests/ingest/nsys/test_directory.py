@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ from traceana.errors import CorruptError, IsDirectoryError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
 from traceana.ingest.nsys import directory
+from traceana.ingest.panics import quiet_panics
 from traceana.trace.schema import TABLES
 
 pytestmark = pytest.mark.slow
@@ -181,3 +183,57 @@ def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None
     folder = small(tmp_path, arrow)
     (file,) = folder.glob("StringIds.*")
     subprocess.run([sys.executable, "-c", _FLIP, str(file)], check=True)
+
+
+def test_a_panic_of_the_decoder_is_an_error_of_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    folder = small(tmp_path, arrow)
+    file = folder / f"{RUNTIME}.arrow"
+    # Two columns of one name make the decoder panic.
+    table = pa.ipc.open_stream(file.read_bytes()).read_all()
+    names = ["start" if name == "correlationId" else name for name in table.schema.names]
+    renamed = table.rename_columns(names)
+    with pa.ipc.new_stream(file, renamed.schema) as writer:
+        writer.write_table(renamed)
+    with pytest.raises(CorruptError) as caught:
+        read(folder)
+    assert file.name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_is_printed_while_tables_are_decoded_appears(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with quiet_panics():
+        os.write(2, b"a warning\n")
+    assert capfd.readouterr().err == "a warning\n"
+    with pytest.raises(pl.exceptions.PanicException), quiet_panics():
+        os.write(2, b"thread panicked\n")
+        raise pl.exceptions.PanicException
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("write", [parquet, arrow])
+def test_a_table_that_is_a_folder_counts_as_missing(tmp_path: Path, write: Write) -> None:
+    folder = small(tmp_path, write)
+    (file,) = folder.glob("NVTX_EVENTS.*")
+    file.unlink()
+    file.mkdir()
+    trace = read(folder)
+    assert trace.activities.height == 2000
+    missing = trace.ledger.filter(reason="missing_table")
+    assert missing["detail"].to_list() == [f"{file.name} is not a file"]
+    assert missing["severity"].to_list() == ["problem"]
+
+
+def test_a_description_that_is_a_folder(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    file = folder / "META_DATA_EXPORT.parquet"
+    file.unlink()
+    file.mkdir()
+    trace = read(folder)
+    assert trace.activities.height == 2000
+    assert trace.ledger.filter(reason="missing_table").height == 1

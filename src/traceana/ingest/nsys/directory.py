@@ -12,6 +12,7 @@ import polars as pl
 
 from traceana.errors import CorruptError
 from traceana.ingest.nsys.reader import read_tables
+from traceana.ingest.panics import quiet_panics
 from traceana.ingest.source import Progress
 from traceana.ingest.table_source import Bytes, Integer, Query
 from traceana.trace import Ledger, Trace
@@ -101,7 +102,8 @@ class TableDirectory:
 @contextmanager
 def _damage(file: Path) -> Iterator[None]:
     try:
-        yield
+        with quiet_panics():
+            yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         what = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptError(f"{file} is damaged ({what}): export it again") from error
