@@ -261,8 +261,12 @@ def _enter(rows: dict[_Row, _Entry], row: _Row, kind: str | None, when: _When) -
 
 def _add_ancestors(rows: dict[_Row, _Entry], layers: list[Layer]) -> None:
     types = {path: kind for path, kind, role in layers if role == "layer"}
-    for (path, role), (_, when) in list(rows.items()):
+    reached: set[str] = set()
+    # In the order of first use an ancestor is reached first by the layer that is used first: the
+    # work does not grow with the depth of every layer.
+    for (path, role), (_, when) in sorted(rows.items(), key=lambda item: item[1][1]):
         above = path.rpartition(SEPARATOR)[0]
-        while role == "layer" and above in types:
+        while role == "layer" and above in types and above not in reached:
+            reached.add(above)
             _enter(rows, (above, role), types[above], when)
             above = above.rpartition(SEPARATOR)[0]
