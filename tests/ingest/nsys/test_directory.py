@@ -163,13 +163,17 @@ def test_files_that_are_cut_or_garbage(tmp_path: Path, write: Write) -> None:
 
 
 _FLIP = """
+import resource
 import sys
 from pathlib import Path
 from traceana.errors import CorruptError
 from traceana.ingest import read
 file = Path(sys.argv[1])
 whole = file.read_bytes()
-for at in range(0, len(whole), 7):
+read(file.parent)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+for at in range(0, len(whole), 5):
     file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
     try:
         read(file.parent)
@@ -179,7 +183,7 @@ for at in range(0, len(whole), 7):
 
 
 def test_any_flipped_byte_of_a_stream_is_read_or_refused(tmp_path: Path) -> None:
-    """In a process of its own: a damaged length can abort the decoder where memory is short."""
+    """In a process with little memory: a decoder that allocates a damaged length aborts there."""
     folder = small(tmp_path, arrow)
     (file,) = folder.glob("StringIds.*")
     subprocess.run([sys.executable, "-c", _FLIP, str(file)], check=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.errors import CorruptError
+from traceana.ingest.nsys.arrow_lengths import check_lengths
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.panics import quiet_panics
 from traceana.ingest.source import Progress
@@ -25,6 +26,7 @@ def _parquet(file: Path, columns: list[str] | None, rows: int | None) -> pl.Data
 
 
 def _arrow(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
+    check_lengths(file)
     return pl.read_ipc_stream(file, columns=columns, n_rows=rows)
 
 
@@ -104,7 +106,7 @@ def _damage(file: Path) -> Iterator[None]:
     try:
         with quiet_panics():
             yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         what = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptError(f"{file} is damaged ({what}): export it again") from error
 
