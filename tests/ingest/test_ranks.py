@@ -192,3 +192,13 @@ def test_eight_ranks_add_up_to_their_files() -> None:
 def test_no_files_at_all_are_an_error_of_traceana() -> None:
     with pytest.raises(NotFoundError, match="no input"):
         traceana.open([])
+
+
+def test_a_rank_that_is_no_trace_is_in_the_ledger_and_other_json_is_not(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / f"rank{rank}.json", [kernel("k", 5, 2)])
+    (tmp_path / "rank2.json").write_text('[{"args": [[[]]]}]')
+    (tmp_path / "model.json").write_text('{"layers": []}')
+    trace = traceana.open(tmp_path)
+    (entry,) = trace.ledger.filter(reason="skipped_file").to_dicts()
+    assert "rank2.json" in entry["detail"]

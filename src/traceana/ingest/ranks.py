@@ -49,6 +49,7 @@ _ENDINGS: Final = (
 )  # fmt: skip
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
+_NUMBERS: Final = re.compile(r"\d+")
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
 
@@ -71,6 +72,7 @@ def read_ranks(
     traces: list[Trace] = []
     read: list[Path] = []
     ledger = Ledger()
+    others: list[tuple[Path, NotATraceError]] = []
     first_error: TraceanaError | None = None
     for i, file in enumerate(files):
         before = sum(sizes[:i])
@@ -82,15 +84,19 @@ def read_ranks(
             traces.append(open_one(file, report))
             read.append(file)
         except NotATraceError as error:
-            # A folder may hold other JSON files; every file of a list should be a trace.
-            if not found_in_folder:
-                ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
+            others.append((file, error))
             first_error = first_error or error
         except TraceanaError as error:
             first_error = first_error or error
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
     if first_error is not None and not traces:
         raise first_error
+    # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
+    # every file of a list should be a trace.
+    named = {_NUMBERS.sub("#", file.name) for file in read}
+    for file, error in others:
+        if not found_in_folder or _NUMBERS.sub("#", file.name) in named:
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
     if len(traces) == 1 and not ledger:
         return traces[0]
     traces = [_with_valid_epoch(trace) for trace in traces]
