@@ -94,9 +94,9 @@ def read_ranks(
     # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
     # every file of a list should be a trace.
     named = {_NUMBERS.sub("#", file.name) for file in read}
-    for file, error in others:
+    for file, why in others:
         if not found_in_folder or _NUMBERS.sub("#", file.name) in named:
-            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(error))
+            ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if len(traces) == 1 and not ledger:
         return traces[0]
     traces = [_with_valid_epoch(trace) for trace in traces]
