@@ -143,6 +143,12 @@ class Campaign:
             tally.interrupted = True
         return tally
 
+    def each(self, inputs: Mapping[str, Sequence[tuple[int, Input]]]) -> Iterator[Done]:
+        """Yield the outcome of every one of ``inputs``, numbered, by format."""
+        waiting = {format_: deque(some) for format_, some in inputs.items()}
+        for done, _ in self._run(waiting, self._references):
+            yield done
+
     def alone(self, format_: str, given: Input, number: int = 0) -> Done:
         """Return the outcome of one input in a process of its own."""
         found = list(self._run({format_: deque([(number, given)])}, self._references, fresh=True))

@@ -199,9 +199,9 @@ def _refuse_unfinished(path: Path) -> None:
             )
 
 
-def _can_be_named(name: str) -> bool:
-    """Return whether a query can have ``name``, a table's or column's with any bytes."""
-    return "\ufffd" not in name and "\0" not in name
+def _can_be_named(name: Any) -> bool:
+    """Return whether a query can have ``name``, which a damaged schema gives any type and bytes."""
+    return isinstance(name, str) and "\ufffd" not in name and "\0" not in name
 
 
 def _page_bytes(header: bytes) -> int:

@@ -101,3 +101,15 @@ def test_damage_in_the_middle(tmp_path: Path) -> None:
     os.truncate(path, size // 2)
     with pytest.raises(CorruptError, match=f"truncated .{size // 2:,} of"):
         read(path, silent)
+
+
+def test_a_table_whose_name_is_no_text_is_in_the_ledger(tmp_path: Path) -> None:
+    path = database(tmp_path / "a.nvvp", {KERNEL: [kernel(0, 1)], RUNTIME: [call(1, 2)]})
+    content = path.read_bytes()
+    # One bit of the schema's record: the name of 27 bytes becomes a blob.
+    assert content.count(b"\x17CC\x01") == 1
+    path.write_bytes(content.replace(b"\x17CC\x01", b"\x17BC\x01"))
+    trace = read(path, silent)
+    assert trace.calls.is_empty()
+    problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
+    assert "damaged" in problems["reason"].to_list()
