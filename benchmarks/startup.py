@@ -13,7 +13,7 @@ from benchmarks.measure import FailedError, run, significant, spread
 from benchmarks.outcome import Outcome, Target, table
 from benchmarks.source import SCRATCH
 
-_ENTRY: Final = "from traceana.cli.main import main; import sys; sys.argv[1:] = ['--help']; main()"
+_ENTRY: Final = "from traceana.__main__ import main; import sys; sys.argv[1:] = ['--help']; main()"
 """The code of the installed script, which also runs where the script is not installed."""
 _FLOOR: Final = "python -c pass"
 _HELP: Final = "traceana --help"

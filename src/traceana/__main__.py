@@ -1,5 +1,28 @@
-"""``python -m traceana`` runs the command line without the installed script."""
+"""The entry point of the ``traceana`` script and of ``python -m traceana``."""
 
-from traceana.cli.main import main
+from __future__ import annotations
 
-main()
+
+def main() -> None:
+    """Run the command line; an interrupt ends it without a traceback, also during imports."""
+    try:
+        from traceana.cli import interrupt
+
+        interrupt.install()
+        from traceana.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        from traceana.cli import interrupt
+
+        interrupt.end()
+    except Exception:
+        from traceana.cli import interrupt
+
+        if interrupt.seen():
+            interrupt.end()
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,21 +18,67 @@ from traceana.errors import CannotWriteError, IsDirectoryError, NotFoundError, U
 _EXCHANGE: Final = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
 _ATTEMPTS: Final = 1000
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+LONGEST_CONTENT: Final = 256 << 20
+"""Bytes of the largest file that is read as a whole; a manifest of 100,000 layers has 50 MB."""
 
 
 def content(source: Path, what: str) -> bytes:
     """Return the bytes of ``source``; ``what`` names its kind in messages (``layer manifest``).
 
-    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read.
+    Raises ``NotFoundError``, ``IsDirectoryError`` or ``UnreadableError`` if it cannot be read, is
+    a pipe or a device, or is longer than :data:`LONGEST_CONTENT`.
     """
     try:
-        return source.read_bytes()
+        check_regular(source)
+        with source.open("rb") as file:
+            found = file.read(LONGEST_CONTENT + 1)
     except FileNotFoundError:
         raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from None
     except IsADirectoryError:
         raise IsDirectoryError(f"{source}: is a directory; give the {what} in it") from None
     except OSError as error:
         raise UnreadableError(f"{source}: the {what} cannot be read ({error.strerror})") from error
+    except ValueError as error:  # a null character in the path
+        raise NotFoundError(f"{source}: no such file; give {_article(what)} {what}") from error
+    if len(found) > LONGEST_CONTENT:
+        raise UnreadableError(
+            f"{source}: longer than {LONGEST_CONTENT >> 20} MiB; give {_article(what)} {what}"
+        )
+    return found
+
+
+def text_content(source: Path, what: str) -> str:
+    """Return the text of ``source``: :func:`content`, decoded.
+
+    Raises ``UnicodeDecodeError`` where it is not UTF-8.
+    """
+    return content(source, what).decode("utf-8-sig")
+
+
+def as_unicode(text: str) -> str:
+    """Return ``text`` with the bytes of a file name that are not UTF-8 written as ``\\xff``.
+
+    Python represents them by lone surrogates, which no table and no output can hold.
+    """
+    return _SURROGATE.sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    is_byte = 0xDC80 <= code <= 0xDCFF
+    return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"
+
+
+def check_regular(path: Path) -> None:
+    """Raise ``UnreadableError`` if ``path`` is a pipe, a socket or a device.
+
+    A pipe blocks until a writer opens it, and can be read only once; a device may have no end.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UnreadableError(
+            f"{path} is a pipe or a device, not a file: write its content to a file"
+        )
 
 
 def _article(what: str) -> str:

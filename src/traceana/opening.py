@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.errors import CountersError, NotARunError, NotFoundError
+from traceana.files import as_unicode
 from traceana.ingest.source import Progress, silent
 from traceana.trace import Trace
 
@@ -145,7 +146,7 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     measured = read_counters(path, progress)
     joined = with_counters(trace, measured.counters)
     with_ledger = joined.with_tables(ledger=pl.concat([joined.ledger, measured.ledger]))
-    properties = {**trace.meta.properties, "counters_file": str(path)}
+    properties = {**trace.meta.properties, "counters_file": as_unicode(str(path))}
     return with_ledger.with_meta(properties=properties)
 
 

@@ -10,6 +10,7 @@ import typer
 from traceana.cli.opening import batches_beside, exit_code, open_trace
 from traceana.cli.options import OnInconclusive, Reading, Tabling, Writing
 from traceana.cli.output import Output
+from traceana.cli.streams import message
 from traceana.errors import ExitCode, NoSuchSelectionError
 
 Files = Annotated[
@@ -92,7 +93,7 @@ def advise(
         passes = one.unknown and on_inconclusive == "pass"
         if not passes:
             codes.add(ExitCode.GATE_INCONCLUSIVE if one.unknown else ExitCode.GATE_FAILED)
-        typer.echo(f"traceana: gate: {broken_gate(one)}{': passed' if passes else ''}", err=True)
+        message(f"gate: {broken_gate(one)}{': passed' if passes else ''}")
     return min(codes) if codes else exit_code(trace, reading)
 
 

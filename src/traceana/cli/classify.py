@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from traceana.cli.options import Tabling, Writing
 from traceana.cli.output import Output
+from traceana.cli.streams import lines_of_input, message
 from traceana.errors import ExitCode
 
 Names = Annotated[
@@ -41,20 +41,14 @@ def classify(
 ) -> ExitCode:
     """Classify kernel names: one row per name, in the given order."""
     from traceana.enrich.classify import rules_in_use
+    from traceana.files import as_unicode
     from traceana.ingest.names import demangle
     from traceana.report.pages.kernels import classify as page
 
     output = Output(tabling, writing)
-    given = _lines_of_stdin() if names == ["-"] else names
+    given = list(lines_of_input()) if names == ["-"] else [as_unicode(name) for name in names]
     readable = demangle(given)
     if readable.error is not None:
-        typer.echo(f"traceana: {readable.failed} names not demangled: {readable.error}", err=True)
+        message(f"{readable.failed} names not demangled: {readable.error}")
     output.write(page(given, rules_in_use(rules), readable=readable.names, explain=explain))
     return ExitCode.OK
-
-
-def _lines_of_stdin() -> list[str]:
-    # Not splitlines(): a name may contain other characters that Python treats as line ends.
-    text = sys.stdin.buffer.read().decode(errors="replace")
-    lines = text.removesuffix("\n").split("\n") if text else []
-    return [line.removesuffix("\r") for line in lines]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
@@ -12,6 +10,8 @@ from typing import Any, NoReturn, get_type_hints
 
 import typer
 
+from traceana.cli import interrupt
+from traceana.cli.streams import message
 from traceana.errors import ExitCode, TraceanaError
 
 
@@ -21,8 +21,8 @@ def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
     A parameter whose type is a dataclass (see :mod:`traceana.cli.options`) becomes one option per
     field. The process exits with the code that ``function`` returns. A
     :class:`~traceana.errors.TraceanaError` is printed as one line on stderr, and its exit code is
-    used. A closed pipe is not an error, and an interrupt exits with 130. Any other exception is
-    printed as one line with instructions to report it.
+    used. An interrupt exits with 130. Any other exception is printed as one line with instructions
+    to report it.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
@@ -67,37 +67,32 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
     try:
         code = function(**arguments)
-        sys.stdout.flush()
     except TraceanaError as error:
         if debug:
             raise
-        _print(str(error))
+        message(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader closed the pipe. Without this, Python reports the error again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except KeyboardInterrupt:
-        _print("interrupted")
-        return ExitCode.INTERRUPTED
+        return _interrupted()
     except typer.BadParameter:
         raise
     except Exception as error:
+        if interrupt.seen():
+            return _interrupted()
         if debug:
             raise
         _report(error)
     return code
 
 
+def _interrupted() -> ExitCode:
+    message("interrupted")
+    return ExitCode.INTERRUPTED
+
+
 def _report(error: Exception) -> NoReturn:
-    _print(
+    message(
         f"internal error: {type(error).__name__}: {error}; run traceana --debug ... for the "
         "traceback, and report it with the format of the file"
     )
     raise typer.Exit(ExitCode.INTERNAL)
-
-
-def _print(message: str) -> None:
-    from traceana.report.text import plain
-
-    typer.echo(f"traceana: {plain(message)}", err=True)

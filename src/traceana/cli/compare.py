@@ -11,6 +11,7 @@ from traceana.choices import CompareBy
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing, by_option
 from traceana.cli.output import Output
+from traceana.cli.streams import message
 from traceana.errors import ExitCode
 
 Runs = Annotated[
@@ -93,15 +94,15 @@ def compare(
     from traceana.comparison.compare import Comparison
     from traceana.comparison.compared_run import Run
     from traceana.comparison.run_inputs import recorded_batch, resolved, runs_in
+    from traceana.files import as_unicode
     from traceana.report.pages.compare import compare as page
-    from traceana.report.text import plain
 
     if pairs and by != "layer":
         raise typer.BadParameter("needs --by layer", param_hint="--map")
     found = runs_in([resolved(path) for path in runs])
     paths = list(found.paths)
     for why in found.left_out:
-        typer.echo(f"traceana: skipped: {plain(why)}", err=True)
+        message(f"skipped: {why}")
     if len(paths) < 2:
         raise typer.BadParameter(
             "needs two or more runs; for one, use traceana report", param_hint="RUN"
@@ -132,7 +133,14 @@ def compare(
     if ExitCode.EMPTY_SELECTION in codes:
         return failed
     batches = [recorded_batch(path) for path in paths]
-    named = zip(label or found.labels, traces, models, batches, maps, strict=True)
+    named = zip(
+        [as_unicode(one) for one in label or found.labels],
+        traces,
+        models,
+        batches,
+        maps,
+        strict=True,
+    )
     output.write(page(Comparison(tuple(Run(*one) for one in named)), by=by))
     return failed
 

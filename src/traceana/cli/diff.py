@@ -19,6 +19,7 @@ from traceana.cli.options import (
     Writing,
 )
 from traceana.cli.output import Output
+from traceana.cli.streams import message
 from traceana.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def diff(
     models = [trace.manifest for trace in traces]
     if comparing.save_baseline is not None:
         kept = save_baseline(comparing.save_baseline, traces[0], models[0])
-        typer.echo(f"traceana: saved as {kept.name}: {kept}", err=True)
+        message(f"saved as {kept.name}: {kept}")
     codes = [exit_code(trace, one) for trace, one in zip(traces, used, strict=True)]
     failed = next((code for code in codes if code is not ExitCode.OK), ExitCode.OK)
     if len(traces) == 1 or ExitCode.EMPTY_SELECTION in codes:
@@ -192,12 +193,11 @@ def _gated(found: Diff, gate: float, on_inconclusive: Inconclusive) -> ExitCode:
     if step.verdict in ("not enough steps", "inconclusive"):
         passes = on_inconclusive == "pass"
         ends = "passed" if passes else "failed"
-        typer.echo(f"traceana: gate: step time {step.verdict}: {ends}", err=True)
+        message(f"gate: step time {step.verdict}: {ends}")
         return ExitCode.OK if passes else ExitCode.GATE_INCONCLUSIVE
     if step.verdict == "slower" and step.relative > gate:
-        typer.echo(
-            f"traceana: gate: candidate slower by {step.relative:.1%}, limit {gate:.1%}: failed",
-            err=True,
+        message(
+            f"gate: candidate slower by {step.relative:.1%}, limit {gate:.1%}: failed",
         )
         return ExitCode.GATE_FAILED
     return ExitCode.OK

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from traceana import __version__
+from traceana.cli import interrupt, streams
 from traceana.cli.command import command
 
 COMMANDS: Final = (
@@ -56,7 +57,7 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line; the entry point of the ``traceana`` script."""
+    """Run the command line and exit with its code."""
     # Imports and columns make many objects and hardly any cycles: with Python's own threshold of
     # 700 the searches for cycles take a sixth of the CPU time of a report.
     gc.set_threshold(100_000)
@@ -65,4 +66,10 @@ def main() -> None:
     name = words[len(options) :][:1]
     # All commands are needed for --help, and to suggest a command for a mistyped name.
     known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
-    application(name if known else COMMANDS)(prog_name="traceana")
+    streams.install()
+    try:
+        application(name if known else COMMANDS)(prog_name="traceana")
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        interrupt.ignore()
+        sys.exit(streams.exit_code(code))

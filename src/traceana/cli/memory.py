@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from traceana.choices import MemoryBy
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
 from traceana.cli.output import Output
+from traceana.cli.streams import message
 from traceana.errors import ExitCode
 
 By = Annotated[
@@ -31,14 +30,12 @@ def memory(
     """
     from traceana.analyze.memory import NO_EVENTS
     from traceana.report.pages.memory import memory as page
-    from traceana.report.text import plain
 
     output = Output(tabling, writing, reads=files)
     trace = open_trace(files, reading)
     output.write(page(trace, by=by))
     code = exit_code(trace, reading, needs_work=False)
     if code is ExitCode.OK and trace.memory.is_empty():
-        source = plain(trace.meta.source)
-        typer.echo(f"traceana: nothing to show for {source}: {NO_EVENTS}", err=True)
+        message(f"nothing to show for {trace.meta.source}: {NO_EVENTS}")
         return ExitCode.EMPTY_SELECTION
     return code

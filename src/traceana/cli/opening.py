@@ -7,17 +7,21 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from traceana.cli.options import Reading
+from traceana.cli.streams import message
 from traceana.errors import ExitCode, ManifestWarning
 
 if TYPE_CHECKING:
     from traceana.ingest.source import Progress
     from traceana.runs import BatchSeries
     from traceana.trace import Trace
+
+
+_MOST_NUMBERS: Final = 1_000_000
 
 
 def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
@@ -27,7 +31,7 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
     Raises the errors of :mod:`traceana.errors`.
     """
     from traceana import open as open_any
-    from traceana.report.text import plain
+    from traceana.files import as_unicode
 
     steps = None if reading.step is None else numbers(reading.step, "--step")
     devices = None if reading.device is None else numbers(reading.device, "--device")
@@ -41,11 +45,11 @@ def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
             model=reading.model,
             rules=reading.rules,
             counters=reading.counters,
-            step_marker=reading.step_marker,
-            device_model=reading.device_model,
+            step_marker=reading.step_marker and as_unicode(reading.step_marker),
+            device_model=reading.device_model and as_unicode(reading.device_model),
         )
     for one in caught:
-        typer.echo(f"traceana: {plain(str(one.message))}", err=True)
+        message(str(one.message))
     return trace.select(steps=steps, devices=devices, ranks=ranks)
 
 
@@ -55,7 +59,6 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
     None if there are none, or one cannot be read, with a line on stderr.
     """
     from traceana.errors import TraceanaError
-    from traceana.report.text import plain
     from traceana.runs import batch_series
 
     (first, *others) = files
@@ -64,7 +67,7 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
     try:
         return batch_series(first)
     except TraceanaError as error:
-        typer.echo(f"traceana: batch sweep ignored: {plain(str(error))}", err=True)
+        message(f"batch sweep ignored: {error}")
         return None
 
 
@@ -74,7 +77,6 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
     With ``needs_work``, a trace without activity is an empty selection.
     """
     from traceana.analyze.work import why_no_work, work
-    from traceana.report.text import plain
 
     meta = trace.meta
     if meta.truncated:
@@ -82,12 +84,12 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
         if meta.bytes_read is not None and meta.bytes_total:
             share = 100 * meta.bytes_read / meta.bytes_total
             read = f": read {meta.bytes_read:,} of {meta.bytes_total:,} bytes ({share:.1f} %)"
-        typer.echo(f"traceana: truncated file{read}", err=True)
+        message(f"truncated file{read}")
         return ExitCode.DAMAGED_INPUT
     skipped = trace.ledger.filter(trace.ledger["reason"] == "skipped_file")
     if skipped.height:
         for why in skipped["detail"]:
-            typer.echo(f"traceana: skipped: {plain(why)}", err=True)
+            message(f"skipped: {why}")
         return ExitCode.DAMAGED_INPUT
     problems = trace.ledger.filter(trace.ledger["severity"] == "problem")
     if reading.strict and problems.height:
@@ -95,19 +97,16 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             f"{count:,} {reason}"
             for reason, count in problems.select("reason", "count").iter_rows()
         )
-        typer.echo(f"traceana: integrity problems: {listed}", err=True)
+        message(f"integrity problems: {listed}")
         return ExitCode.DAMAGED_INPUT
     if needs_work and trace.activities.is_empty() and trace.counters.height:
-        typer.echo(
-            f"traceana: {plain(meta.source)}: contains counters and no timeline; open a trace of "
-            f"the same program with --counters {plain(meta.source)}",
-            err=True,
+        message(
+            f"{meta.source}: contains counters and no timeline; open a trace of "
+            f"the same program with --counters {meta.source}",
         )
         return ExitCode.EMPTY_SELECTION
     if needs_work and work(trace).is_empty():
-        typer.echo(
-            f"traceana: nothing to show for {plain(meta.source)}: {why_no_work(trace)}", err=True
-        )
+        message(f"nothing to show for {meta.source}: {why_no_work(trace)}")
         return ExitCode.EMPTY_SELECTION
     return ExitCode.OK
 
@@ -125,7 +124,12 @@ def numbers(text: str, option: str) -> list[int]:
         if first == "cpu" and not dash:
             found.append(CPU_DEVICE)
         elif first.isdecimal() and (not dash or (last.isdecimal() and int(first) <= int(last))):
-            found.extend(range(int(first), int(last if dash else first) + 1))
+            wanted = range(int(first), int(last if dash else first) + 1)
+            if len(found) + wanted.stop - wanted.start > _MOST_NUMBERS:
+                raise typer.BadParameter(
+                    f"{text!r} is more than {_MOST_NUMBERS:,} numbers", param_hint=option
+                )
+            found.extend(wanted)
         else:
             raise typer.BadParameter(
                 f"{text!r} is not a list of numbers: use 3 or 3,5 or 3-7", param_hint=option

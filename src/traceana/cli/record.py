@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from traceana.cli.streams import message
 from traceana.errors import ExitCode
 from traceana.record import Framework
 
@@ -190,7 +191,7 @@ def _request(options: RecordOptions, subject: SubjectOptions) -> Request:
         baseline=options.baseline,
         options=subject.argv,
         exit_timeout=options.exit_timeout or EXIT_TIMEOUT,
-        progress=_print,
+        progress=message,
     )
 
 
@@ -222,7 +223,7 @@ def _record_sweep(options: RecordOptions, subject: SubjectOptions) -> ExitCode:
     total = len(wanted.points)
 
     def before(number: int, point: Point) -> None:
-        _print(f"{point.folder} ({number + 1} of {total})")
+        message(f"{point.folder} ({number + 1} of {total})")
 
     made: list[RecordedRun] = []
     try:
@@ -253,9 +254,3 @@ def _code(made: list[RecordedRun]) -> ExitCode:
     if any(one.run.reason != OUT_OF_MEMORY or len(made) == 1 for one in failed):
         return ExitCode.RECORDING_FAILED
     return ExitCode.OK
-
-
-def _print(text: str) -> None:
-    from traceana.report.text import plain
-
-    typer.echo(f"traceana: {plain(text)}", err=True)

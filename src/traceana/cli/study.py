@@ -9,6 +9,7 @@ import typer
 
 from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing
 from traceana.cli.output import Output
+from traceana.cli.streams import message
 from traceana.errors import ExitCode
 from traceana.study import Name
 
@@ -67,20 +68,19 @@ def study(
         check_free(plot, force=writing.force)
     from traceana.cli.study_input import studied
     from traceana.report.pages.study import study as page
-    from traceana.report.text import plain
     from traceana.study.study import with_published
 
     found, left_out = studied(
         name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
     )
     for why in left_out:
-        typer.echo(f"traceana: skipped: {plain(why)}", err=True)
+        message(f"skipped: {why}")
     if published:
         found = with_published(found)
     output.write(page(found))
     if found.result.frame.is_empty():
         why = "no runs, and the paper published a plot only" if published else "no matching runs"
-        typer.echo(f"traceana: nothing to show: {why}", err=True)
+        message(f"nothing to show: {why}")
         return ExitCode.EMPTY_SELECTION
     if plot is not None and suffix is not None:
         _draw(found, plot, suffix, force=writing.force)

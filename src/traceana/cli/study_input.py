@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from traceana.cli.opening import open_trace
 from traceana.cli.options import Reading
+from traceana.files import as_unicode
 from traceana.study import Name
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _manifest(run: RecordedRun) -> Manifest | None:
 def _recorded(run: RecordedRun, manifest: Manifest | None) -> Recorded:
     from traceana.study.recorded_runs import recorded
 
-    return recorded(str(run.folder), run.run, run.environment(), run.timing(), manifest)
+    return recorded(as_unicode(str(run.folder)), run.run, run.environment(), run.timing(), manifest)
 
 
 def _communication(run: RecordedRun, known: Recorded, reading: Reading) -> Communication | None:
@@ -140,7 +141,7 @@ def _without_run(path: Path, reading: Reading) -> Traced:
 
 def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
     """Return the files of timed algorithms among ``paths``, and the other paths."""
-    from traceana.errors import UnknownFormatError
+    from traceana.errors import UnknownFormatError, UnreadableError
     from traceana.study.timed_algorithms import read
 
     found, rest = [], []
@@ -149,8 +150,9 @@ def _measured(paths: Sequence[Path]) -> tuple[list[AlgorithmStudy], list[Path]]:
             if path.is_file():
                 found.append(read(path))
                 continue
-        except UnknownFormatError:
-            # The file is opened as a trace, which reports unrecognized formats.
+        except (UnknownFormatError, UnreadableError):
+            # The file is opened as a trace, which reports unrecognized formats. It may be longer
+            # than any file of timed algorithms.
             pass
         rest.append(path)
     return found, rest

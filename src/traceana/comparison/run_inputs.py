@@ -19,7 +19,8 @@ import msgspec
 import rtoml
 
 from traceana.comparison.layer_features import RunLayers
-from traceana.errors import BadPairsError, CannotWriteError, NotFoundError, UnreadableError
+from traceana.errors import BadPairsError, CannotWriteError, NotFoundError
+from traceana.files import as_unicode, text_content
 from traceana.runs import RecordedRun, find_runs, is_run
 from traceana.runs.run_folders import runs_below
 from traceana.trace.bundle import is_bundle
@@ -188,6 +189,7 @@ def forced_pairs(
         entries, where = [(x, y, 0) for x, y in given.items()], "pairs"
     else:
         entries, where = _read(Path(given)), str(given)
+    taken: set[int] = set()
     places = [{layer.label: at for at, layer in enumerate(one.layers)} for one in (a, b)]
     found: dict[int, int] = {}
     for name_a, name_b, line in entries:
@@ -198,24 +200,19 @@ def forced_pairs(
                     f"{at}: no layer {name!r} with work in {which}: traceana layers lists them"
                 )
         place_a, place_b = places[0][name_a], places[1][name_b]
-        if place_a in found or place_b in found.values():
+        if place_a in found or place_b in taken:
             twice = name_a if place_a in found else name_b
             raise BadPairsError(f"{at}: {twice!r} is paired twice: keep one pair")
         found[place_a] = place_b
+        taken.add(place_b)
     return found
 
 
 def _read(path: Path) -> list[_Entry]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{path} does not exist: name a file of pairs") from error
+        text = text_content(path, "file of layer pairs")
     except UnicodeDecodeError as error:
         raise BadPairsError(f"{path} is not text: write pairs as TOML or CSV") from error
-    except OSError as error:
-        raise UnreadableError(
-            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
-        ) from error
     return _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
 
 
@@ -238,6 +235,8 @@ def _csv(path: Path, text: str) -> list[_Entry]:
 def _toml(path: Path, text: str) -> list[_Entry]:
     try:
         table = rtoml.loads(text)
+    except RecursionError as error:
+        raise BadPairsError(f"{path}: invalid TOML (nested too deeply)") from error
     except rtoml.TomlParsingError as error:
         line = re.search(r"at line (\d+)", str(error))
         at = f", line {line[1]}" if line else ""
@@ -245,10 +244,14 @@ def _toml(path: Path, text: str) -> list[_Entry]:
         raise BadPairsError(
             f'{path}{at}: invalid TOML ({what}): write "layer of a" = "layer of b"'
         ) from error
-    lines = text.splitlines()
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        key = line.partition("=")[0].strip()
+        lines.setdefault(key.strip("\"'"), number)
+        lines.setdefault(key.partition(".")[0], number)
     found: list[_Entry] = []
     for key, value in table.items():
-        line_of = next((n for n, line in enumerate(lines, 1) if key in line), 0)
+        line_of = lines.get(key, 0)
         if not isinstance(value, str):
             at = f", line {line_of}" if line_of else ""
             raise BadPairsError(
@@ -278,7 +281,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 def _differing_parts(paths: Sequence[Path]) -> list[str]:
     """Return the paths without their common beginning and end."""
-    parts = [[*path.parts[:-1], _stem(path)] for path in paths]
+    parts = [[*map(as_unicode, path.parts[:-1]), _stem(path)] for path in paths]
     shortest = min(map(len, parts)) - 1
     first = next((at for at in range(shortest) if len({p[at] for p in parts}) > 1), shortest)
     room = min(len(p) for p in parts) - first - 1
@@ -290,4 +293,4 @@ def _stem(path: Path) -> str:
     name = path.name
     while (suffix := Path(name).suffix) in _SUFFIXES and name != suffix:
         name = name.removesuffix(suffix)
-    return name or str(path)
+    return as_unicode(name or str(path))

@@ -18,6 +18,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
+from traceana.files import check_regular
 from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields, text
 
 _HEAD = 1 << 16
@@ -185,11 +186,7 @@ def _head(path: Path) -> bytes:
             raise IsDirectoryError(
                 f"{path} is a directory, not a traceana bundle: pass a trace file in it"
             )
-        # A pipe blocks until a writer opens it, and can be read only once.
-        if path.exists() and not path.is_file():
-            raise UnreadableError(
-                f"{path} is a pipe or a device, not a file: write its content to a file"
-            )
+        check_regular(path)
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except FileNotFoundError as error:

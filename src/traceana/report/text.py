@@ -8,6 +8,8 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
+from traceana.files import as_unicode
+
 _HOSTILE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
@@ -24,7 +26,7 @@ def plain(text: str) -> str:
     They become ``\\x1b``, ``\\u202e`` ..., so that they cannot control the terminal or hide text.
     Other characters are unchanged.
     """
-    return _HOSTILE.sub(_written_out, text)
+    return _HOSTILE.sub(_written_out, as_unicode(text))
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 import polars as pl
 
+from traceana.files import as_unicode
 from traceana.trace.schema import conform, empty
 
 REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
@@ -95,7 +96,8 @@ class Ledger:
         if reason not in REASONS:
             raise KeyError(reason)
         if count:
-            self._entries.append(Entry(reason, table, kept, count, time_ns, detail))
+            text = None if detail is None else as_unicode(detail)  # it may name a file
+            self._entries.append(Entry(reason, table, kept, count, time_ns, text))
 
     def __bool__(self) -> bool:
         return bool(self._entries)

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from traceana.files import as_unicode
+
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """Metadata of one trace.
@@ -30,3 +32,7 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
     """Events found in the file; each is in a table or counted in the ledger."""
     properties: dict[str, Any] = msgspec.field(default_factory=dict)
     """Properties of the format: driver and CUDA versions, host, profiler options."""
+
+    def __post_init__(self) -> None:
+        """Make the path valid text; a file name may have bytes that are not UTF-8."""
+        msgspec.structs.force_setattr(self, "source", as_unicode(self.source))

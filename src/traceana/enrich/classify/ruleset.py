@@ -17,7 +17,8 @@ import msgspec
 import polars as pl
 import rtoml
 
-from traceana.errors import BadRulesError, NotFoundError
+from traceana.errors import BadRulesError
+from traceana.files import as_unicode, text_content
 from traceana.trace.taxonomy import (
     BOOLEAN_COLUMNS,
     CLASS_COLUMNS,
@@ -110,7 +111,7 @@ def load_rules(*files: Path) -> RuleSet:
     """Return the rules and attributes of users' TOML ``files`` in their order, then traceana's own.
 
     Raises :class:`BadRulesError` if a file is not TOML, a key or value is unknown, a pattern is
-    invalid, or two rules have one id, and :class:`NotFoundError` if a file does not exist.
+    invalid, or two rules have one id, and the errors of :func:`traceana.files.content`.
     """
     of_users = [_rules_of(file) for file in files]
     whole = _joined([*of_users, _own_rules()])
@@ -131,12 +132,9 @@ def _own_rules() -> RuleSet:
 
 def _rules_of(file: Path) -> RuleSet:
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise NotFoundError(f"{file}: no such file; give a TOML file of rules") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRulesError(f"{file}: cannot be read ({error}); give a UTF-8 TOML file") from None
-    return parse_rules(text, str(file))
+        return parse_rules(text_content(file, "TOML file of rules"), as_unicode(str(file)))
+    except UnicodeDecodeError as error:
+        raise BadRulesError(f"{file}: not UTF-8 ({error}); give a UTF-8 TOML file") from None
 
 
 def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet:
@@ -145,6 +143,8 @@ def parse_rules(text: str, file: str, *, check_patterns: bool = True) -> RuleSet
         content = rtoml.loads(text)
     except rtoml.TomlParsingError as error:
         raise BadRulesError(f"{file}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise BadRulesError(f"{file}: not valid TOML: nested too deeply") from None
     unknown = set(content) - {"library", "rule", "attribute"}
     if unknown:
         raise BadRulesError(

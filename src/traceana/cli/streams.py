@@ -1,0 +1,120 @@
+"""The standard streams of the command line, which may be closed, full, or a pipe without reader.
+
+A stream that cannot be written swallows what follows, and remembers why: every writer, such as the
+help of the command line, is spared the error, and the exit code is decided in one place.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+from traceana.errors import ExitCode, UnreadableError
+
+LONGEST_LINE: Final = 1 << 20
+"""Bytes of the longest line that is read from standard input."""
+
+
+class _Output(io.RawIOBase):
+    """A raw stream that swallows what cannot be written; ``error`` is the first error."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        while self.error is None:
+            try:
+                if self._raw is None:
+                    raise OSError(errno.EBADF, "it is closed")
+                written: int | None = self._raw.write(data)
+                if written is not None:
+                    return written
+                select.select([], [self._raw], [])  # a pipe that does not block is full
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._raw is not None and bool(self._raw.isatty())
+
+    def fileno(self) -> int:
+        if self._raw is None:
+            raise io.UnsupportedOperation("fileno")
+        return int(self._raw.fileno())
+
+
+def install() -> None:
+    """Replace ``sys.stdout`` and ``sys.stderr``; text is written in UTF-8."""
+    _occupy_descriptors()
+    sys.stdout = _text(sys.stdout)
+    sys.stderr = _text(sys.stderr)
+
+
+def _occupy_descriptors() -> None:
+    """Open the null device for closed standard streams, or a file of ours would get the number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _text(stream: Any) -> io.TextIOWrapper:
+    buffer = None if stream is None else stream.buffer
+    output = _Output(getattr(buffer, "raw", buffer))
+    return io.TextIOWrapper(
+        io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code of a command that ended with ``code``, after its output is written.
+
+    Output that could not be written is an error, unless the reader of a pipe closed it.
+    """
+    sys.stdout.flush()
+    error = getattr(getattr(sys.stdout.buffer, "raw", None), "error", None)
+    if error is None or error.errno == errno.EPIPE:
+        return code
+    message(f"cannot write standard output: {error.strerror}; write to a file with -o")
+    return ExitCode.CANNOT_WRITE
+
+
+def message(text: str) -> None:
+    """Print ``text`` as a line on stderr, with control characters escaped."""
+    from traceana.report.text import plain
+
+    if sys.stderr is not None:
+        sys.stderr.write(f"traceana: {plain(text)}\n")
+        sys.stderr.flush()
+
+
+def lines_of_input() -> Iterator[str]:
+    """Yield the lines of standard input, without their ends.
+
+    A line is not cut at other characters that Python treats as line ends. Raises
+    ``UnreadableError`` if standard input is closed or cannot be read, or a line is longer than
+    :data:`LONGEST_LINE`.
+    """
+    if sys.stdin is None:
+        raise UnreadableError("standard input is closed: give names as arguments")
+    source: BinaryIO = sys.stdin.buffer
+    try:
+        while line := source.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:
+                raise UnreadableError(
+                    f"standard input has a line longer than {LONGEST_LINE:,} bytes: give one name "
+                    "per line"
+                )
+            yield line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
+    except OSError as error:
+        raise UnreadableError(f"standard input cannot be read: {error.strerror}") from error

@@ -1,0 +1,119 @@
+"""Files with hostile names are read, and their names are shown escaped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.support.every_command import COMMANDS, OF_TWO
+from tests.support.synthetic import Scenario, write_kineto, write_nsys
+from traceana.errors import ExitCode
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+NAMES = {
+    "not UTF-8": b"run\xff\xfe",
+    "escape sequences": b"run\x1b[2J\x1b]0;title\x07",
+    "line ends": b"run\r\nfake: 0 problems\x0b\x85",
+    "bidirectional": "run\u202egpj\u2066".encode(),
+    "patterns": b"run[0-9]*?{a,b}%20%2f'\"\\",
+    "markup": b"run[bold]<script>alert(1)<|`#&amp;",
+}
+FORBIDDEN = set("\x00\x07\x0b\r\x1b\x85\u202e\u2066\ufffd")
+
+
+@pytest.fixture(params=NAMES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a folder with a hostile name; the files in it get the same name."""
+    made = tmp_path / os.fsdecode(NAMES[request.param])
+    made.mkdir()
+    return made
+
+
+def scenario() -> Scenario:
+    run = Scenario()
+    run.step(1, 0, 3_000)
+    run.operator("aten::mm", 20, 400)
+    run.launch(at=100, begins=300, duration=1_000, name="kernel")
+    run.copy("HtoD", 64, at=1_500, begins=1_600, duration=100, memory="pageable", synchronous=True)
+    return run
+
+
+@pytest.mark.parametrize("form", ["table", "md", "csv", "tsv", "json"])
+def test_every_command_reads_and_escapes_the_name(run: Run, folder: Path, form: str) -> None:
+    file = write_kineto(scenario(), folder / f"{folder.name}.json")
+    for command in COMMANDS:
+        given = (file, file) if command in OF_TWO else (file,)
+        result = run(*command.split(), *given, "--format", form)
+        assert "internal error" not in result.stderr, result.stderr
+        assert result.exit_code in (ExitCode.OK, ExitCode.EMPTY_SELECTION), result.stderr
+        assert not FORBIDDEN & set(result.stdout + result.stderr)
+        if form == "json":
+            json.dumps(json.loads(result.stdout)).encode()
+
+
+def nsys(folder: Path) -> Path:
+    return write_nsys(scenario(), folder / f"{folder.name}.sqlite")
+
+
+def rank_files(folder: Path) -> Path:
+    for rank in range(2):
+        write_kineto(scenario(), folder / f"{folder.name}{rank}.json")
+    return folder
+
+
+@pytest.mark.parametrize("write", [nsys, rank_files])
+def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> None:
+    path = write(folder)  # type: ignore[operator]
+    result = run("info", path)
+    assert result.exit_code == ExitCode.OK, result.stderr
+    assert not FORBIDDEN & set(result.stdout + result.stderr)
+    saved = run("save", path, "-o", folder / f"{folder.name} saved")
+    assert saved.exit_code == ExitCode.OK, saved.stderr
+    opened = run("report", folder / f"{folder.name} saved")
+    assert opened.exit_code == ExitCode.OK, opened.stderr
+    assert "1,000" in opened.stdout or "kernel" in opened.stdout
+
+
+@pytest.mark.parametrize("fixture", ["*.nvvp", "*.xplane.pb*", "*.csv"])
+def test_recorded_formats_are_read(run: Run, folder: Path, fixture: str) -> None:
+    found = sorted(FIXTURES.rglob(fixture))
+    if not found:
+        pytest.skip(f"no fixture {fixture}")
+    path = folder / f"{folder.name}{found[0].suffix}"
+    shutil.copy(found[0], path)
+    result = run("info", path)
+    assert "internal error" not in result.stderr
+    assert result.exit_code in (ExitCode.OK, ExitCode.UNRECOGNIZED_FORMAT), result.stderr
+    assert not FORBIDDEN & set(result.stdout + result.stderr)
+
+
+@pytest.mark.parametrize("option", ["--rules", "--model", "--counters", "-o"])
+def test_options_name_such_files(run: Run, bundle: Path, folder: Path, option: str) -> None:
+    missing = folder / f"{folder.name}.json"
+    result = run("kernels", bundle, option, missing)
+    expected = ExitCode.OK if option == "-o" else ExitCode.NOT_FOUND
+    assert result.exit_code == expected, result.stderr
+    if option == "-o":
+        assert missing.is_file()
+        assert run("kernels", bundle, option, missing).exit_code == ExitCode.CANNOT_WRITE
+    assert not FORBIDDEN & set(result.stdout + result.stderr)
+    assert result.stderr.count("\n") == (option != "-o")
+
+
+def test_text_given_as_argument_may_be_no_utf8(run: Run, bundle: Path) -> None:
+    text = os.fsdecode(b"sgemm\xff")
+    for words in (
+        ["classify", text],
+        ["compare", bundle, bundle, "--label", text, "--label", "b"],
+        ["report", bundle, "--device-model", text],
+        ["kernels", bundle, "--sort", text],
+        ["advise", bundle, "--rule", text],
+    ):
+        result = run(*words)
+        assert "internal error" not in result.stderr, result.stderr
+        assert "\udcff" not in result.stdout + result.stderr

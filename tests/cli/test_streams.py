@@ -1,0 +1,149 @@
+"""Standard streams that are closed, full, or without a reader; Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from traceana.errors import ExitCode
+
+COMMAND = f"{sys.executable} -m traceana"
+HELP, VERSION = "kernels --help", "--version"
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+left = int(sys.argv.pop(1))
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+from traceana.__main__ import main
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+def shell(line: str, **more: object) -> subprocess.CompletedProcess[bytes]:
+    """Run ``line``, in which ``traceana`` is the command under test."""
+    line = line.replace("traceana", COMMAND, 1)
+    return subprocess.run(
+        ["/bin/sh", "-c", line], capture_output=True, check=False, timeout=60, **more
+    )  # type: ignore[call-overload,no-any-return]
+
+
+def commands(bundle: Path) -> dict[str, str]:
+    return {
+        "page": f"kernels {bundle}",
+        "json": f"kernels {bundle} --format json",
+        "help": HELP,
+        "version": VERSION,
+    }
+
+
+@pytest.mark.parametrize("what", ["page", "json", "help", "version"])
+@pytest.mark.parametrize(("to", "why"), [(">/dev/full", b"No space left"), (">&-", b"closed")])
+def test_output_that_cannot_be_written_is_an_error(
+    bundle: Path, what: str, to: str, why: bytes
+) -> None:
+    done = shell(f"traceana {commands(bundle)[what]} {to}")
+    assert done.returncode == ExitCode.CANNOT_WRITE
+    assert done.stderr.startswith(b"traceana: cannot write standard output: ")
+    assert why in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("what", ["page", "json", "help", "version"])
+def test_a_reader_that_goes_away_is_no_error(bundle: Path, what: str) -> None:
+    done = shell(f"{{ traceana {commands(bundle)[what]}; echo $? >&2; }} | true")
+    assert done.stderr == b"0\n"
+
+
+@pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
+def test_messages_that_cannot_be_written_change_no_exit_code(bundle: Path, to: str) -> None:
+    missing = shell(f"traceana kernels /nowhere {to}")
+    assert (missing.returncode, missing.stdout) == (ExitCode.NOT_FOUND, b"")
+    usage = shell(f"traceana kernels --no-such-option {to}")
+    assert (usage.returncode, usage.stdout) == (ExitCode.USAGE, b"")
+    shown = shell(f"traceana kernels {bundle} {to}")
+    assert shown.returncode == ExitCode.OK
+    assert shown.stdout == shell(f"traceana kernels {bundle}").stdout
+
+
+def test_all_streams_may_be_closed(bundle: Path, tmp_path: Path) -> None:
+    target = tmp_path / "rows.json"
+    assert shell(f"traceana kernels {bundle} -o {target} <&- >&- 2>&-").returncode == ExitCode.OK
+    assert target.read_bytes() == shell(f"traceana kernels {bundle} -f json").stdout
+    code = shell(f"traceana kernels {bundle} <&- >&- 2>&-").returncode
+    assert code == ExitCode.CANNOT_WRITE
+
+
+def test_closed_input_is_an_error_where_it_is_read(bundle: Path) -> None:
+    assert shell(f"traceana kernels {bundle} <&-").returncode == ExitCode.OK
+    closed = shell("traceana classify - <&-")
+    assert (closed.returncode, closed.stdout) == (ExitCode.NOT_FOUND, b"")
+    assert closed.stderr == b"traceana: standard input is closed: give names as arguments\n"
+    unreadable = shell("traceana classify - 0>/dev/null")
+    assert (unreadable.returncode, unreadable.stdout) == (ExitCode.NOT_FOUND, b"")
+    assert unreadable.stderr.startswith(b"traceana: standard input cannot be read: ")
+
+
+def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
+    done = shell(f"traceana kernels {bundle} --force -o /dev/full/rows.json")
+    assert done.returncode == ExitCode.CANNOT_WRITE
+    # A limit of the file size stands in for a full disk.
+    limited = shell(f"ulimit -f 1; traceana kernels {bundle} -f json -o rows.json", cwd=bundle)
+    assert limited.returncode == ExitCode.CANNOT_WRITE
+    assert limited.stderr.startswith(b"traceana: cannot write rows.json: ")
+    assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
+
+
+def test_names_are_read_line_by_line() -> None:
+    """A line without an end is refused when its limit is reached, not when memory is."""
+    endless = shell("traceana classify - </dev/zero")
+    assert endless.returncode == ExitCode.NOT_FOUND
+    assert b"a line longer than 1,048,576 bytes" in endless.stderr
+    names = b"sgemm\r\nvolta\x0bsgemm\n\n\xff"
+    done = shell("traceana classify - --format json", input=names)
+    assert done.returncode == ExitCode.OK
+    found = [line for line in done.stdout.decode().splitlines() if '"name"' in line]
+    assert found == [
+        '      "name": "sgemm",',
+        '      "name": "volta\\u000bsgemm",',
+        '      "name": "",',
+        '      "name": "\\ufffd",',
+    ]
+
+
+def interrupted_at_import(number: int, words: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that gets SIGINT when it imports its ``number``-th module."""
+    return subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, str(number), *words],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 30, 75, 150, 300, 450])
+def test_an_interrupt_during_imports_has_no_traceback(bundle: Path, number: int) -> None:
+    done = interrupted_at_import(number, ["kernels", str(bundle)])
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"traceana: interrupted\n")
+
+
+def test_an_ignored_interrupt_stays_ignored(bundle: Path) -> None:
+    """As in ``traceana … &`` in a script: Ctrl-C is for the foreground."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, "20", "kernels", str(bundle)]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.fsencode("name") in done.stdout
