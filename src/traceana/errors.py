@@ -35,7 +35,8 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.INTERNAL: "internal error: please report it",
     ExitCode.USAGE: "bad option or argument: also a malformed gate, sweep or step marker, and two "
     "files of one rank",
-    ExitCode.NOT_FOUND: "the input does not exist or cannot be read",
+    ExitCode.NOT_FOUND: "the input, or a file given with an option, does not exist, cannot be "
+    "read, or is a pipe or a device",
     ExitCode.UNRECOGNIZED_FORMAT: "unrecognized format: also a folder without a trace or recorded "
     "run, and a bundle of another schema version",
     ExitCode.DAMAGED_INPUT: "damaged input: empty, corrupt, truncated or partly unreadable (what "
@@ -47,8 +48,8 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     ExitCode.GATE_INCONCLUSIVE: "a gate is inconclusive, with `--on-inconclusive fail`",
     ExitCode.INVALID_FILE: "a file given with an option is invalid: `--rules`, `--model`, `--map`, "
     "`--counters`",
-    ExitCode.CANNOT_WRITE: "the output cannot be written, would overwrite something, or the disk "
-    "is full",
+    ExitCode.CANNOT_WRITE: "the output cannot be written, would overwrite something, the disk "
+    "is full, or standard output is closed",
     ExitCode.MISSING_DEPENDENCY: "an optional dependency or an external tool such as nsys is "
     "missing, or the tool failed",
     ExitCode.RECORDING_FAILED: "`record`: the command failed, nothing was recorded, or two "

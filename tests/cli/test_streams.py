@@ -30,12 +30,14 @@ main()
 """
 
 
-def shell(line: str, **more: object) -> subprocess.CompletedProcess[bytes]:
-    """Run ``line``, in which ``traceana`` is the command under test."""
+def shell(
+    line: str, *, cwd: Path | None = None, text: bytes | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run ``line``, in which ``traceana`` is the command under test, with ``text`` as its input."""
     line = line.replace("traceana", COMMAND, 1)
     return subprocess.run(
-        ["/bin/sh", "-c", line], capture_output=True, check=False, timeout=60, **more
-    )  # type: ignore[call-overload,no-any-return]
+        ["/bin/sh", "-c", line], capture_output=True, check=False, timeout=60, cwd=cwd, input=text
+    )
 
 
 def commands(bundle: Path) -> dict[str, str]:
@@ -110,7 +112,7 @@ def test_names_are_read_line_by_line() -> None:
     assert endless.returncode == ExitCode.NOT_FOUND
     assert b"a line longer than 1,048,576 bytes" in endless.stderr
     names = b"sgemm\r\nvolta\x0bsgemm\n\n\xff"
-    done = shell("traceana classify - --format json", input=names)
+    done = shell("traceana classify - --format json", text=names)
     assert done.returncode == ExitCode.OK
     found = [line for line in done.stdout.decode().splitlines() if '"name"' in line]
     assert found == [

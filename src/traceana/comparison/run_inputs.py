@@ -245,10 +245,10 @@ def _toml(path: Path, text: str) -> list[_Entry]:
             f'{path}{at}: invalid TOML ({what}): write "layer of a" = "layer of b"'
         ) from error
     lines: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        key = line.partition("=")[0].strip()
-        lines.setdefault(key.strip("\"'"), number)
-        lines.setdefault(key.partition(".")[0], number)
+    for number, written in enumerate(text.splitlines(), 1):
+        left = written.partition("=")[0].strip()
+        lines.setdefault(left.strip("\"'"), number)
+        lines.setdefault(left.partition(".")[0], number)
     found: list[_Entry] = []
     for key, value in table.items():
         line_of = lines.get(key, 0)

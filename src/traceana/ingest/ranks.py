@@ -20,6 +20,7 @@ from traceana.errors import (
     UnknownFormatError,
     UnreadableError,
 )
+from traceana.files import as_unicode
 from traceana.ingest.detect import Format, detect, is_nsys_export
 from traceana.ingest.integrity import FARTHEST_NS
 from traceana.ingest.source import Progress
@@ -74,11 +75,13 @@ def read_ranks(
     ledger = Ledger()
     others: list[tuple[Path, NotATraceError]] = []
     first_error: TraceanaError | None = None
+    total_size, before = sum(sizes), 0
     for i, file in enumerate(files):
-        before = sum(sizes[:i])
 
         def report(done: int, total: int, before: int = before, size: int = sizes[i]) -> None:
-            progress(before + (size * done // total if total else size), sum(sizes))
+            progress(before + (size * done // total if total else size), total_size)
+
+        before += sizes[i]
 
         try:
             traces.append(open_one(file, report))
@@ -250,7 +253,9 @@ def _meta(
         bytes_total=sum(meta.bytes_total or 0 for meta in metas),
         events=sum(meta.events or 0 for meta in metas),
         properties={
-            "ranks": dict(zip((str(n) for n in numbers), (str(f) for f in files), strict=True)),
+            "ranks": dict(
+                zip((str(n) for n in numbers), (as_unicode(str(f)) for f in files), strict=True)
+            ),
             "rank_source": how,
             **({"hosts": hosts} if hosts else {}),
         },

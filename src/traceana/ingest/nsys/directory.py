@@ -22,12 +22,14 @@ PAGE_ROWS: Final = 1 << 20
 
 
 def _parquet(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
-    return pl.read_parquet(file, columns=columns, n_rows=rows)
+    with file.open("rb") as opened:  # polars takes no path that is not UTF-8, and expands "*"
+        return pl.read_parquet(opened, columns=columns, n_rows=rows)
 
 
 def _arrow(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
     check_lengths(file)
-    return pl.read_ipc_stream(file, columns=columns, n_rows=rows)
+    with file.open("rb") as opened:
+        return pl.read_ipc_stream(opened, columns=columns, n_rows=rows)
 
 
 _READERS: Final[dict[str, Callable[[Path, list[str] | None, int | None], pl.DataFrame]]] = {
