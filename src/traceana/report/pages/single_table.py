@@ -83,12 +83,14 @@ def without_unknown(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def without_zeros(frame: pl.DataFrame, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``dropped`` with the durations that are 0 in every row of ``frame``, behind the bars.
+    """Return ``dropped`` with its durations that are 0 in every row of ``frame`` behind the bars.
 
     They are columns of a table only because hidden rows have such values.
     """
-    times = (values for values in frame if kind_of(values.name) is Kind.TIME)
-    zeros = (values.name for values in times if not (values != 0).any())
+    times = (
+        frame[name] for name in dropped if name in frame.columns and kind_of(name) is Kind.TIME
+    )
+    zeros = [values.name for values in times if not (values != 0).any()]
     at = dropped.index(BAR) + 1 if BAR in dropped else 0
     return (*dropped[:at], *zeros, *dropped[at:])
 
