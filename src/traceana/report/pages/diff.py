@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
@@ -168,7 +169,7 @@ def _run_source(run: PairedRun) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     judged = {
-        name: {**asdict(one), "relative": one.relative}
+        name: {**msgspec.to_builtins(one), "relative": one.relative}
         for name, one in (("median", step.median), ("mean", step.mean))
     }
     return {**judged, "statistic": step.statistic, "verdict": step.verdict}
