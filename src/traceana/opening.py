@@ -17,6 +17,7 @@ from traceana.ingest.source import Progress, silent
 from traceana.trace import Trace
 
 if TYPE_CHECKING:
+    from traceana.ingest.ranks import Open
     from traceana.model import Manifest
 
 
@@ -52,7 +53,6 @@ def open_trace(
     Every name has a class. Activities have their launching call, operator, range, layer, step and
     direction, and a class refined by that context. Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.ingest.ranks import find, read_ranks
     from traceana.trace.bundle import is_bundle
 
     manifest = None if model is None else _manifest_of(model)
@@ -67,16 +67,8 @@ def open_trace(
     timeline = partial(_timeline, step_marker=step_marker)
     if bundle:
         trace = read_one(source, progress)
-    elif others:
-        trace = read_ranks(str(source.parent), sources, timeline, progress, found_in_folder=False)
-    elif of_run := _traces_of_run(source):
-        trace = (
-            read_one(of_run[0], progress)
-            if len(of_run) == 1
-            else read_ranks(str(source), of_run, timeline, progress, found_in_folder=False)
-        )
-    elif source.is_dir():
-        trace = read_ranks(str(source), find(source), timeline, progress, found_in_folder=True)
+    elif others or source.is_dir():
+        trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
         trace = read_one(source, progress)
     if rules is not None or not bundle:
@@ -115,15 +107,28 @@ def _manifest_beside(source: Path) -> Manifest | None:
         return None
 
 
+def _read_folder(
+    source: Path, files: Sequence[Path], read_one: Open, timeline: Open, progress: Progress
+) -> Trace:
+    """Return the Trace of the ranks ``files``, or of the run or the ranks in ``source``."""
+    from traceana.ingest.ranks import find, read_ranks
+
+    if len(files) > 1:
+        return read_ranks(str(source.parent), files, timeline, progress, found_in_folder=False)
+    if of_run := _traces_of_run(source):
+        if len(of_run) == 1:
+            return read_one(of_run[0], progress)
+        return read_ranks(str(source), of_run, timeline, progress, found_in_folder=False)
+    return read_ranks(str(source), find(source), timeline, progress, found_in_folder=True)
+
+
 def _traces_of_run(source: Path) -> list[Path]:
     """Return the traces of the recorded run ``source``; empty if it is not one.
 
-    Raises if it contains several runs, an unfinished run, or a run without a trace.
+    ``source`` is a folder. Raises if it has several runs, an unfinished run, or no trace.
     """
     from traceana.runs.run_folders import check_finished, is_run, read_run, runs_below
 
-    if not source.is_dir():
-        return []
     check_finished(source)
     if is_run(source):
         return read_run(source).traces()

@@ -58,12 +58,12 @@ def batches_beside(files: Sequence[Path]) -> BatchSeries | None:
 
     None if there are none, or one cannot be read, with a line on stderr.
     """
-    from traceana.errors import TraceanaError
-    from traceana.runs import batch_series
-
     (first, *others) = files
     if others or not first.is_dir():
         return None
+    from traceana.errors import TraceanaError
+    from traceana.runs import batch_series
+
     try:
         return batch_series(first)
     except TraceanaError as error:
