@@ -65,9 +65,7 @@ def open_trace(
     bundle = not others and is_bundle(source)
     read_one = partial(_read, step_marker=step_marker)
     timeline = partial(_timeline, step_marker=step_marker)
-    if bundle:
-        trace = read_one(source, progress)
-    elif others or source.is_dir():
+    if not bundle and (others or source.is_dir()):
         trace = _read_folder(source, sources, read_one, timeline, progress)
     else:
         trace = read_one(source, progress)

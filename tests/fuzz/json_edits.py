@@ -149,9 +149,14 @@ def _shown(value: Any) -> str:
     return text if len(text) < 40 else f"{text[:30]}… ({len(text)})"
 
 
-def _drop_key(rng: random.Random, holder: list[Any]) -> str:
+def _keyed(rng: random.Random, holder: list[Any]) -> tuple[list[Object], list[Any]]:
+    """Return the objects to edit, and all their keys."""
     objects = _inner(rng, _objects(rng, holder[0]))
-    keys = [key for one in objects for key, _ in one.pairs]
+    return objects, [key for one in objects for key, _ in one.pairs]
+
+
+def _drop_key(rng: random.Random, holder: list[Any]) -> str:
+    objects, keys = _keyed(rng, holder)
     if not keys:
         return "nothing to drop"
     key = rng.choice(keys)
@@ -161,8 +166,7 @@ def _drop_key(rng: random.Random, holder: list[Any]) -> str:
 
 
 def _double_key(rng: random.Random, holder: list[Any]) -> str:
-    objects = _inner(rng, _objects(rng, holder[0]))
-    keys = [key for one in objects for key, _ in one.pairs]
+    objects, keys = _keyed(rng, holder)
     if not keys:
         return "nothing to double"
     key = rng.choice(keys)
@@ -174,8 +178,7 @@ def _double_key(rng: random.Random, holder: list[Any]) -> str:
 
 
 def _rename_key(rng: random.Random, holder: list[Any]) -> str:
-    objects = _inner(rng, _objects(rng, holder[0]))
-    keys = [key for one in objects for key, _ in one.pairs]
+    objects, keys = _keyed(rng, holder)
     if not keys:
         return "nothing to rename"
     key, name = rng.choice(keys), rng.choice((values.text(rng), "name", "ts", "ph", "traceEvents"))

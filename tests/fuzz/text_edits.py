@@ -19,12 +19,8 @@ def edited_csv(rng: random.Random, content: bytes) -> tuple[bytes, str]:
         return content, "empty"
     pick = rng.randrange(8)
     place = rng.randrange(len(lines))
-    if pick == 0:
-        del lines[place]
-        return _joined(lines), f"line {place} dropped"
-    if pick == 1:
-        lines.insert(place, lines[rng.randrange(len(lines))])
-        return _joined(lines), f"a line doubled at {place}"
+    if pick < 2:
+        return _line_edited(rng, lines, place, drop=pick == 0)
     if pick == 2:
         rng.shuffle(lines)
         return _joined(lines), "lines shuffled"
@@ -56,6 +52,17 @@ def edited_csv(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     return _joined(lines), f"cell {at} of line {place} {what}"
 
 
+def _line_edited(
+    rng: random.Random, lines: list[str], place: int, *, drop: bool
+) -> tuple[bytes, str]:
+    """Return the file without line ``place``, or with another of its lines before it."""
+    if drop:
+        del lines[place]
+        return _joined(lines), f"line {place} dropped"
+    lines.insert(place, lines[rng.randrange(len(lines))])
+    return _joined(lines), f"a line doubled at {place}"
+
+
 def _joined(lines: list[str]) -> bytes:
     return "".join(lines).encode("utf-8", "surrogatepass")
 
@@ -74,12 +81,8 @@ def edited_toml(rng: random.Random, content: bytes) -> tuple[bytes, str]:
         return content, "empty"
     pick = rng.randrange(9)
     place = rng.randrange(len(lines))
-    if pick == 0:
-        del lines[place]
-        return _joined(lines), f"line {place} dropped"
-    if pick == 1:
-        lines.insert(place, lines[rng.randrange(len(lines))])
-        return _joined(lines), f"a line doubled at {place}"
+    if pick < 2:
+        return _line_edited(rng, lines, place, drop=pick == 0)
     if pick == 2:
         depth = rng.choice((10, 500, 3_000, 100_000))
         opening, closing = rng.choice((("[", "]"), ("{a=", "}")))

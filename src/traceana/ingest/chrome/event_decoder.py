@@ -152,7 +152,7 @@ def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:
     if not texts:
         return pl.Series(dtype=pl.Int64)
     numbers = pl.Series([b"\n".join(texts).decode("ascii", "replace")]).str.split("\n").explode()
-    if len(numbers) > len(texts):  # an object or a list on several lines is no number
+    if len(numbers) > len(texts):  # an object or a list on several lines is not a number
         numbers = pl.Series(
             [
                 None if b"\n" in (text := bytes(raw)) else text.decode("ascii", "replace")
