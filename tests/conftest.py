@@ -12,8 +12,9 @@ from hypothesis import settings
 from tests.support.manifest import TRACES
 from tests.support.once import once
 
-# As the command line does (cli/main.py).
+# As the command line does (cli/main.py, cli/threads.py); polars reads the variable when first used.
 gc.set_threshold(100_000)
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)

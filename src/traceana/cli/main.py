@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from traceana import __version__
-from traceana.cli import interrupt, streams
+from traceana.cli import interrupt, streams, threads
 from traceana.cli.command import command
 
 COMMANDS: Final = (
@@ -67,6 +67,8 @@ def main() -> None:
     # All commands are needed for --help, and to suggest a command for a mistyped name.
     known = bool(name) and name[0] in COMMANDS and not {"-h", "--help"} & {*options}
     streams.install()
+    if name != ["record"]:  # whose environment is that of the user's script
+        threads.choose(words)
     try:
         application(name if known else COMMANDS)(prog_name="traceana")
     except SystemExit as ended:
