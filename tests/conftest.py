@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support import command_line
 from tests.support.manifest import TRACES
 from tests.support.once import once
 
@@ -41,6 +42,12 @@ def no_configuration(
 ) -> None:
     """Tests do not use the user's rules."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no configuration"))
+
+
+@pytest.fixture
+def run() -> command_line.Run:
+    """Return a function that runs the command line in this process."""
+    return command_line.run
 
 
 @pytest.fixture(scope="session")

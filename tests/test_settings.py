@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from traceana.cli.app import app
+from tests.support.command_line import run
 from traceana.settings import SETTINGS
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "alexnet-cpu-ranges.json.gz"
@@ -19,6 +17,6 @@ def test_each_has_a_reason() -> None:
 
 
 def test_json_shows_them() -> None:
-    result = CliRunner().invoke(app, ["kernels", str(FIXTURE), "--format", "json"])
+    result = run("kernels", FIXTURE, "--format", "json")
     shown = json.loads(result.stdout)["meta"]["settings"]
     assert shown == {name: setting.value for name, setting in SETTINGS.items()}

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from tests.advise.cases import CASES, kernels
+from tests.support.command_line import run
 from tests.support.runs import write_run
 from traceana.advise import Finding, advise
-from traceana.cli.app import app
 from traceana.report.pages.advise import sentence
 from traceana.runs import Axis, Point, StepTimes, Sweep, batch_series
 from traceana.runs.run_files import SWEEP_FILE, BatchSeries
@@ -156,7 +155,7 @@ def test_siblings_differ_in_the_batch_alone(sweep: Path) -> None:
 def test_a_run_of_a_sweep_is_advised_by_its_siblings(
     command: str, algorithms: str, listed: bool, sweep: Path
 ) -> None:
-    result = CliRunner().invoke(app, [command, str(sweep / f"algorithms={algorithms},batch=4")])
+    result = run(command, sweep / f"algorithms={algorithms},batch=4")
     assert result.exit_code == 0
     found = "1.00 µs at batch 4, 800 ns at batch 8" in " ".join(result.stdout.split())
     assert found is listed
@@ -164,7 +163,7 @@ def test_a_run_of_a_sweep_is_advised_by_its_siblings(
 
 def test_a_damaged_sibling_is_left_out_with_a_note(sweep: Path) -> None:
     (sweep / "algorithms=a,batch=8" / "timing.json").write_text("{", encoding="utf-8")
-    result = CliRunner().invoke(app, ["advise", str(sweep / "algorithms=a,batch=4")])
+    result = run("advise", sweep / "algorithms=a,batch=4")
     assert result.exit_code == 0
     assert "batch sweep ignored" in result.stderr
     assert "time per example" not in result.stdout

@@ -13,13 +13,12 @@ pytest.importorskip("torch")
 
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import traceana
 from tests.enrich.test_passes import residual
+from tests.support.command_line import run
 from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
-from traceana.cli.app import app
 from traceana.model import read
 from traceana.trace import Trace
 
@@ -129,7 +128,7 @@ def test_a_shared_layer_is_one_row_with_both_its_calls(tmp_path: Path) -> None:
     manifest.write(path)
     assert read(path) == manifest
     words = ["layers", str(tmp_path / "trace.json"), "--model", str(path), "--format", "json"]
-    shown = CliRunner().invoke(app, words)
+    shown = run(*words)
     assert shown.exit_code == 0, shown.output
     rows = json.loads(shown.stdout)["rows"]
     of_first = [row for row in rows if row["layer"] == "first"]

@@ -1,23 +1,12 @@
-"""The command line run in this process on bundles of built traces."""
+"""Bundles of built traces, for the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.cli.app import app
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run() -> Run:
-    runner = CliRunner()
-    return lambda *words, **more: runner.invoke(app, [str(word) for word in words], **more)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from traceana import __version__
 from traceana.errors import ExitCode
 from traceana.trace.taxonomy import CLASS_SCHEMA

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.cli.conftest import Run
 from tests.ingest.ncu.writing import raw
+from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow

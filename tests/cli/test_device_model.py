@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.cli.conftest import Run
 from tests.ingest.kineto.writing import annotation, call, kernel, op, write
+from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow

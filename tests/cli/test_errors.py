@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from traceana.errors import ExitCode
 from traceana.report.pages import report as report_page
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from tests.support.every_command import OF_TWO
 from tests.support.synthetic import Scenario, write_kineto, write_nsys
 from traceana.errors import ExitCode

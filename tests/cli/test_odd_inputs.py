@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.errors import ExitCode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from traceana.errors import CannotWriteError, ExitCode
 from traceana.files import write_output as write_whole
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.support.command_line import Run
 from traceana.errors import ExitCode
 
 TRACE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"

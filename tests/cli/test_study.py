@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import Run
 from tests.study.test_published import SCHEMAS
+from tests.support.command_line import Run
 from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import cnn_steps

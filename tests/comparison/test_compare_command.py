@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner, Result
 
 import traceana
+from tests.support.command_line import Run
 from tests.support.golden import check
 from tests.support.runs import write_run
 from tests.support.traces import TraceBuilder
 from tests.support.training import KERNELS, LAYERS, training
-from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow
-
-Run = Callable[..., Result]
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs"
 VIEWS = ("summary", "layer", "class", "algorithm", "kernel", "gemm", "epilogue", "transfer")
 TABLED = ("table", "csv", "tsv", "json", "md")
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    runner = CliRunner()
-    return lambda *words: runner.invoke(app, ["compare", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +55,18 @@ def three(runs: dict[str, Path]) -> list[Path]:
 
 @pytest.mark.parametrize("by", VIEWS)
 def test_screens_to_the_letter(run: Run, three: list[Path], by: str) -> None:
-    result = run(*three, "--by", by)
+    result = run("compare", *three, "--by", by)
     assert result.exit_code == ExitCode.OK
     assert max(map(len, result.stdout.splitlines())) <= 100
     check(result.stdout, GOLDEN / f"compare_{by}.txt")
 
 
 def test_the_summary_is_one_screen(run: Run, three: list[Path]) -> None:
-    assert len(run(*three).stdout.splitlines()) <= 40
+    assert len(run("compare", *three).stdout.splitlines()) <= 40
 
 
 def test_runs_that_do_not_fit_stand_below_each_other(run: Run, three: list[Path]) -> None:
-    result = run(*three, *three, *three, "--by", "layer")
+    result = run("compare", *three, *three, *three, "--by", "layer")
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("layer") for line in lines) > 2
@@ -89,18 +78,18 @@ def test_runs_that_do_not_fit_stand_below_each_other(run: Run, three: list[Path]
     ("by", "format_"), [*((by, "md") for by in VIEWS), *(("layer", one) for one in TABLED)]
 )
 def test_views_come_in_every_format(run: Run, three: list[Path], by: str, format_: str) -> None:
-    result = run(*three, "--by", by, "--format", format_)
+    result = run("compare", *three, "--by", by, "--format", format_)
     assert result.exit_code == ExitCode.OK
     for name in ("before", "after", "renamed"):
         assert name in result.stdout
 
 
 def test_markdown_to_the_letter(run: Run, three: list[Path]) -> None:
-    check(run(*three, "--by", "layer", "-f", "md").stdout, GOLDEN / "compare_layer.md")
+    check(run("compare", *three, "--by", "layer", "-f", "md").stdout, GOLDEN / "compare_layer.md")
 
 
 def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> None:
-    reported = json.loads(run(*three, "--by", "gemm", "--format", "json").stdout)
+    reported = json.loads(run("compare", *three, "--by", "gemm", "--format", "json").stdout)
     meta, rows = reported["meta"], reported["rows"]
     assert (meta["command"], meta["by"], meta["ratio_of"]) == ("compare", "gemm", "step_ns")
     assert [one["run"] for one in meta["runs"]] == ["before", "after", "renamed"]
@@ -115,39 +104,43 @@ def test_the_json_has_one_row_a_run_and_item(run: Run, three: list[Path]) -> Non
 def test_every_key_of_the_json_is_documented(run: Run, three: list[Path], by: str) -> None:
     page = (DOCS / "json.md").read_text(encoding="utf-8")
     section = page.split("\n### compare\n")[1].split("\n### ")[0]
-    reported = json.loads(run(*three, "--by", by, "--format", "json").stdout)
+    reported = json.loads(run("compare", *three, "--by", by, "--format", "json").stdout)
     for key in (*reported["rows"][0], "by", "runs", "ratio_of"):
         assert f"`{key}`" in section, f"{key} of --by {by} is not in docs/json.md"
 
 
 def test_parquet_holds_the_rows(run: Run, three: list[Path], tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
-    assert run(*three, "--by", "layer", "-o", file).exit_code == ExitCode.OK
+    assert run("compare", *three, "--by", "layer", "-o", file).exit_code == ExitCode.OK
     frame = pl.read_parquet(file)
     assert frame["run"].unique().sort().to_list() == ["after", "before", "renamed"]
     assert {"item", "path", "confidence", "step_forward_ns", "to_first"} <= set(frame.columns)
 
 
 def test_labels_can_be_given(run: Run, three: list[Path]) -> None:
-    result = run(*three[:2], "--label", "x y", "--label", "=cmd()", "--by", "class", "-f", "csv")
+    result = run(
+        "compare", *three[:2], "--label", "x y", "--label", "=cmd()", "--by", "class", "-f", "csv"
+    )
     assert {line.split(",")[0] for line in result.stdout.splitlines()[1:]} == {"x y", "'=cmd()"}
     for words in (["--label", "a"], ["--label", "a", "--label", "a"]):
-        refused = run(*three[:2], *words)
+        refused = run("compare", *three[:2], *words)
         assert refused.exit_code == ExitCode.USAGE
         assert "different labels" in refused.stderr
 
 
 def test_limit_counts_items_and_sort_takes_a_column(run: Run, three: list[Path]) -> None:
-    text = run(*three, "--by", "class", "--limit", "2").stdout
+    text = run("compare", *three, "--by", "class", "--limit", "2").stdout
     assert "more rows (--limit 0: all)" in text
-    rows = run(*three, "--by", "class", "-f", "csv", "--sort", "step_ns").stdout.splitlines()
+    rows = run(
+        "compare", *three, "--by", "class", "-f", "csv", "--sort", "step_ns"
+    ).stdout.splitlines()
     at = rows[0].split(",").index("step_ns")
     times = [int(row.split(",")[at]) for row in rows[1:]]
     assert times == sorted(times, reverse=True)
 
 
 def test_steps_are_chosen_in_all_runs(run: Run, three: list[Path]) -> None:
-    reported = json.loads(run(*three, "--step", "2-3", "--format", "json").stdout)
+    reported = json.loads(run("compare", *three, "--step", "2-3", "--format", "json").stdout)
     assert [one["selected_steps"] for one in reported["meta"]["runs"]] == [[2, 3]] * 3
     assert [row["steps"] for row in reported["rows"]] == [2, 2, 2]
 
@@ -155,7 +148,7 @@ def test_steps_are_chosen_in_all_runs(run: Run, three: list[Path]) -> None:
 def test_names_cannot_steer_the_terminal_or_the_markup(run: Run, runs: dict[str, Path]) -> None:
     for format_ in TABLED:
         words = ["--by", "layer", "--label", "\x1b[2J|`", "--label", "b", "-f", format_]
-        assert "\x1b" not in run(runs["hostile"], runs["before"], *words).stdout
+        assert "\x1b" not in run("compare", runs["hostile"], runs["before"], *words).stdout
 
 
 def test_recorded_runs_are_labelled_by_folder_and_have_a_batch(run: Run, tmp_path: Path) -> None:
@@ -163,7 +156,7 @@ def test_recorded_runs_are_labelled_by_folder_and_have_a_batch(run: Run, tmp_pat
         write_run(tmp_path / f"batch={batch}", batch=batch, trace=training(seed=batch))
         for batch in (4, 8)
     ]
-    reported = json.loads(run(*folders, "--format", "json").stdout)
+    reported = json.loads(run("compare", *folders, "--format", "json").stdout)
     for row, batch in zip(reported["rows"], (4, 8), strict=True):
         assert (row["run"], row["batch"]) == (f"batch={batch}", batch)
         assert row["image_ns"] == row["wall_ns"] // batch
@@ -181,7 +174,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
-    result = run(sweep, "--format", "json")
+    result = run("compare", sweep, "--format", "json")
     assert result.exit_code == ExitCode.OK
     reported = json.loads(result.stdout)
     assert [row["run"] for row in reported["rows"]] == ["batch=4", "batch=8"]
@@ -194,20 +187,22 @@ def test_a_folder_of_runs_stands_for_its_runs(run: Run, sweep: Path) -> None:
 def test_a_sweep_beside_another_run_is_labelled_by_folders(
     run: Run, sweep: Path, runs: dict[str, Path]
 ) -> None:
-    reported = json.loads(run(runs["before"], sweep, "--format", "json").stdout)
+    reported = json.loads(run("compare", runs["before"], sweep, "--format", "json").stdout)
     assert [row["run"] for row in reported["rows"]] == ["before", "run 4", "run 8"]
 
 
 def test_equal_runs_of_two_folders_are_labelled_by_folder(run: Run, tmp_path: Path) -> None:
     for name in ("old", "new"):
         write_run(tmp_path / name / "run", trace=training(steps=4))
-    reported = json.loads(run(tmp_path / "old", tmp_path / "new", "--format", "json").stdout)
+    reported = json.loads(
+        run("compare", tmp_path / "old", tmp_path / "new", "--format", "json").stdout
+    )
     assert [row["run"] for row in reported["rows"]] == ["old", "new"]
 
 
 def test_a_folder_of_one_run_is_too_few(run: Run, tmp_path: Path) -> None:
     write_run(tmp_path / "sweep" / "batch=1", trace=training(steps=4))
-    result = run(tmp_path / "sweep")
+    result = run("compare", tmp_path / "sweep")
     assert result.exit_code == ExitCode.USAGE
     assert "needs two or more runs" in result.stderr
 
@@ -229,45 +224,50 @@ def test_pairs_of_layers_can_be_forced(
     forced.write_text('"relu1" = "net/conv1"')
     words = ("--by", "layer", "--format", "json")
     two = (runs["before"], runs["renamed"])
-    plain = layer_pairs(json.loads(run(*two, *words).stdout), "before", "renamed")
+    plain = layer_pairs(json.loads(run("compare", *two, *words).stdout), "before", "renamed")
     assert plain["conv1"] == "net/conv1"  # type: ignore[index]
-    reported = json.loads(run(*two, *words, "--map", forced).stdout)
+    reported = json.loads(run("compare", *two, *words, "--map", forced).stdout)
     assert layer_pairs(reported, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
-    unknown = run(*three, *words, "--map", forced)
+    unknown = run("compare", *three, *words, "--map", forced)
     assert unknown.exit_code == ExitCode.INVALID_FILE
     assert "no layer 'net/conv1' with work in after" in unknown.stderr
     none = tmp_path / "none.csv"
     none.write_text("a,b\n")
-    reported = json.loads(run(*three, *words, "--map", none, "--map", forced).stdout)
+    reported = json.loads(run("compare", *three, *words, "--map", none, "--map", forced).stdout)
     assert layer_pairs(reported, "before", "renamed")["relu1"] == "net/conv1"  # type: ignore[index]
-    assert run(*two, "--map", forced).exit_code == ExitCode.USAGE
+    assert run("compare", *two, "--map", forced).exit_code == ExitCode.USAGE
 
 
 def test_the_layers_of_the_models_can_be_named(run: Run, three: list[Path], tmp_path: Path) -> None:
     bad = tmp_path / "layers.json"
     bad.write_text("{}")
-    assert run(*three, "--model", bad).exit_code == ExitCode.INVALID_FILE
-    result = run(*three, "--model", bad, "--model", bad)
+    assert run("compare", *three, "--model", bad).exit_code == ExitCode.INVALID_FILE
+    result = run("compare", *three, "--model", bad, "--model", bad)
     assert result.exit_code == ExitCode.USAGE
     assert "one per run" in result.stderr
 
 
 def test_one_run_is_too_few(run: Run, runs: dict[str, Path]) -> None:
-    result = run(runs["before"])
+    result = run("compare", runs["before"])
     assert result.exit_code == ExitCode.USAGE
     assert "needs two or more runs" in result.stderr
-    assert run().exit_code == ExitCode.USAGE
+    assert (
+        run(
+            "compare",
+        ).exit_code
+        == ExitCode.USAGE
+    )
 
 
 def test_a_missing_run_is_named_in_the_error(
     run: Run, runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    missing = run(runs["before"], tmp_path / "nothing.json")
+    missing = run("compare", runs["before"], tmp_path / "nothing.json")
     assert missing.exit_code == ExitCode.NOT_FOUND
     assert "nothing.json" in missing.stderr
     broken = tmp_path / "broken.json"
     broken.write_text("no trace")
-    unreadable = run(runs["before"], broken)
+    unreadable = run("compare", runs["before"], broken)
     assert unreadable.exit_code == ExitCode.UNRECOGNIZED_FORMAT
     assert "broken.json" in unreadable.stderr
     for failed in (missing, unreadable):
@@ -277,7 +277,7 @@ def test_a_missing_run_is_named_in_the_error(
 
 
 def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> None:
-    result = run(runs["before"], runs["no_work"])
+    result = run("compare", runs["before"], runs["no_work"])
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stdout == ""
     assert "nothing to show" in result.stderr
@@ -295,7 +295,7 @@ def test_a_run_without_work_shows_nothing(run: Run, runs: dict[str, Path]) -> No
 def test_a_run_without_rows_in_a_table_has_a_note(
     run: Run, runs: dict[str, Path], by: str, why: str
 ) -> None:
-    result = run(runs["before"], runs["copies"], "--by", by)
+    result = run("compare", runs["before"], runs["copies"], "--by", by)
     assert result.exit_code == ExitCode.OK
     assert why in result.stdout
 
@@ -303,5 +303,5 @@ def test_a_run_without_rows_in_a_table_has_a_note(
 def test_the_input_is_never_written_over(run: Run, three: list[Path], tmp_path: Path) -> None:
     taken = tmp_path / "taken.csv"
     taken.write_text("kept")
-    assert run(*three, "-o", taken).exit_code == ExitCode.CANNOT_WRITE
+    assert run("compare", *three, "-o", taken).exit_code == ExitCode.CANNOT_WRITE
     assert taken.read_text() == "kept"

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.support.command_line import Run
 from tests.support.training import KERNELS, training
-from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    runner = CliRunner()
-    return lambda *words: runner.invoke(app, ["diff", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +36,13 @@ def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
 ) -> None:
     layers = [("conv1", "Conv2d")]
     less = training(layers=layers, kernels=dict.fromkeys(dict(layers), KERNELS["conv1"]))
-    text = run(less.save(tmp_path / "less"), runs["one"], "--by", "layer").stdout
+    text = run("diff", less.save(tmp_path / "less"), runs["one"], "--by", "layer").stdout
     alone = [line for line in text.splitlines() if line.endswith("only in candidate")]
     assert {line.split()[0] for line in alone} == {"relu1", "conv2", "relu2", "pool", "fc"}
 
 
 def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
-    result = run(runs["a"], runs["slower"])
+    result = run("diff", runs["a"], runs["slower"])
     assert result.exit_code == ExitCode.OK
     lines = result.stdout.splitlines()
     assert len(lines) <= 40
@@ -64,7 +53,7 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
 
 
 def test_equal_runs_have_the_verdict_same(run: Run, runs: dict[str, Path]) -> None:
-    result = run(runs["a"], runs["b"])
+    result = run("diff", runs["a"], runs["b"])
     assert "; no significant change" in " ".join(result.stdout.split())
     assert "none above 1 % of the step" in result.stdout
 
@@ -79,14 +68,14 @@ def test_equal_runs_have_the_verdict_same(run: Run, runs: dict[str, Path]) -> No
 def test_every_view_comes_in_every_format(
     run: Run, runs: dict[str, Path], by: str, format_: str
 ) -> None:
-    result = run(runs["a"], runs["slower"], "--by", by, "--format", format_)
+    result = run("diff", runs["a"], runs["slower"], "--by", by, "--format", format_)
     assert result.exit_code == ExitCode.OK
     assert "slower" in result.stdout or "only in candidate" in result.stdout or by == "transfer"
     assert by not in ("gemm", "transfer") or "(other work)" in result.stdout.replace("\\", "")
 
 
 def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, Path]) -> None:
-    reported = json.loads(run(runs["a"], runs["slower"], "--format", "json").stdout)
+    reported = json.loads(run("diff", runs["a"], runs["slower"], "--format", "json").stdout)
     meta, rows = reported["meta"], reported["rows"]
     assert meta["command"] == "diff"
     assert meta["a"]["steps"] == meta["b"]["steps"] == 8
@@ -102,12 +91,12 @@ def test_the_json_holds_rows_changes_and_the_verdict(run: Run, runs: dict[str, P
 
 def test_parquet_holds_the_rows(run: Run, runs: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
-    assert run(runs["a"], runs["b"], "-o", file).exit_code == ExitCode.OK
+    assert run("diff", runs["a"], runs["b"], "-o", file).exit_code == ExitCode.OK
     assert "confidence" in pl.read_parquet(file).columns
 
 
 def test_markdown_is_for_a_pull_request(run: Run, runs: dict[str, Path]) -> None:
-    text = run(runs["a"], runs["slower"], "--format", "md").stdout
+    text = run("diff", runs["a"], runs["slower"], "--format", "md").stdout
     assert "- **Step time**: 0.990 → 1.290 ms median (+30.2 %)" in text
     assert "<details><summary>Layers, per step</summary>\n\n| layer |" in text
 
@@ -116,9 +105,11 @@ def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
     run: Run, runs: dict[str, Path]
 ) -> None:
     for format_ in ("table", "md", "csv", "tsv", "json"):
-        text = run(runs["a"], runs["hostile"], "--format", format_).stdout
+        text = run("diff", runs["a"], runs["hostile"], "--format", format_).stdout
         assert "\x1b" not in text
-    assert "conv1\\\\x1b\\[31m\\|\\`x\\`" in run(runs["a"], runs["hostile"], "-f", "md").stdout
+    assert (
+        "conv1\\\\x1b\\[31m\\|\\`x\\`" in run("diff", runs["a"], runs["hostile"], "-f", "md").stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,39 +125,41 @@ def test_names_of_a_trace_cannot_steer_the_terminal_or_the_markup(
 def test_the_gate_fails_only_significant_slowdowns(
     run: Run, runs: dict[str, Path], b: str, gate: str, code: ExitCode
 ) -> None:
-    result = run(runs["a"], runs[b], "--fail-if-slower", gate)
+    result = run("diff", runs["a"], runs[b], "--fail-if-slower", gate)
     assert result.exit_code == code
     assert ("candidate slower by" in result.stderr) == (code is ExitCode.GATE_FAILED)
     assert ("not enough steps" in result.stderr) == (b == "one")
-    assert run(runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
+    assert run("diff", runs["slower"], runs["a"], "--fail-if-slower", "1%").exit_code == ExitCode.OK
 
 
 def test_the_gate_of_too_few_steps_passes_unless_asked_to_fail(
     run: Run, runs: dict[str, Path]
 ) -> None:
     words = (runs["a"], runs["one"], "--fail-if-slower", "1%")
-    passed, failed = run(*words), run(*words, "--on-inconclusive", "fail")
+    passed, failed = run("diff", *words), run("diff", *words, "--on-inconclusive", "fail")
     line = "traceana: gate: step time not enough steps"
     assert (passed.exit_code, passed.stderr) == (ExitCode.OK, f"{line}: passed\n")
     assert (failed.exit_code, failed.stderr) == (ExitCode.GATE_INCONCLUSIVE, f"{line}: failed\n")
 
 
 def test_a_baseline_is_kept_replaced_and_named(run: Run, runs: dict[str, Path]) -> None:
-    saved = run(runs["a"], "--save-baseline", "main")
+    saved = run("diff", runs["a"], "--save-baseline", "main")
     assert saved.exit_code == ExitCode.OK
     assert saved.stdout == ""
-    assert "; slower" in run("main", runs["slower"]).stdout
-    assert run(runs["slower"], runs["b"], "--save-baseline", "main").exit_code == ExitCode.OK
-    assert "; faster" in run("main", runs["a"]).stdout
+    assert "; slower" in run("diff", "main", runs["slower"]).stdout
+    assert (
+        run("diff", runs["slower"], runs["b"], "--save-baseline", "main").exit_code == ExitCode.OK
+    )
+    assert "; faster" in run("diff", "main", runs["a"]).stdout
 
 
 def test_a_missing_baseline_lists_the_saved_ones(run: Run, runs: dict[str, Path]) -> None:
-    missing = run("main", runs["a"])
+    missing = run("diff", "main", runs["a"])
     assert missing.exit_code == ExitCode.NOT_FOUND
     assert "no baselines saved" in missing.stderr
-    run(runs["a"], "--save-baseline", "main")
-    assert "baselines: main" in run("mian", runs["a"]).stderr
-    assert run(runs["a"], "--save-baseline", "../x").exit_code == ExitCode.CANNOT_WRITE
+    run("diff", runs["a"], "--save-baseline", "main")
+    assert "baselines: main" in run("diff", "mian", runs["a"]).stderr
+    assert run("diff", runs["a"], "--save-baseline", "../x").exit_code == ExitCode.CANNOT_WRITE
 
 
 @pytest.mark.parametrize(
@@ -181,8 +174,8 @@ def test_a_missing_baseline_lists_the_saved_ones(run: Run, runs: dict[str, Path]
     ],
 )
 def test_invalid_options_are_refused(run: Run, runs: dict[str, Path], words: list[str]) -> None:
-    assert run(runs["a"], runs["b"], *words).exit_code == ExitCode.USAGE
+    assert run("diff", runs["a"], runs["b"], *words).exit_code == ExitCode.USAGE
 
 
 def test_one_run_alone_needs_a_name_to_be_kept_under(run: Run, runs: dict[str, Path]) -> None:
-    assert run(runs["a"]).exit_code == ExitCode.USAGE
+    assert run("diff", runs["a"]).exit_code == ExitCode.USAGE

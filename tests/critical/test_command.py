@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.support.command_line import run
 from tests.support.synthetic import Scenario, write_kineto
 from tests.support.traces import TraceBuilder
-from traceana.cli.app import app
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow
@@ -31,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("by", WAYS)
 def test_each_way_adds_up_and_is_documented(file: Path, by: str) -> None:
-    result = CliRunner().invoke(app, ["critical", str(file), "--by", by, "-f", "json"])
+    result = run("critical", file, "--by", by, "-f", "json")
     assert result.exit_code == 0, result.output
     whole = json.loads(result.stdout)
     assert whole["meta"]["total_ns"] == 2_000
@@ -43,7 +42,7 @@ def test_each_way_adds_up_and_is_documented(file: Path, by: str) -> None:
 
 @pytest.mark.parametrize("by", WAYS)
 def test_each_way_is_shown(file: Path, by: str) -> None:
-    result = CliRunner().invoke(app, ["critical", str(file), "--by", by])
+    result = run("critical", file, "--by", by)
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "sync" in result.stdout
@@ -51,7 +50,7 @@ def test_each_way_is_shown(file: Path, by: str) -> None:
 
 def test_a_trace_without_work_has_a_note(tmp_path: Path) -> None:
     bundle = TraceBuilder().build().save(tmp_path / "empty")
-    result = CliRunner().invoke(app, ["critical", str(bundle)])
+    result = run("critical", bundle)
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert result.stderr.startswith("traceana: nothing to show for ")
     assert result.stderr.endswith(": no device activities in the file\n")

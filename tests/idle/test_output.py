@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, write_kineto
 from traceana.analyze.idle import By as Told
 from traceana.analyze.idle_gaps import CAUSES
 from traceana.choices import IdleBy as By
-from traceana.cli.app import app
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["idle", *map(str, words)])
+    return command_line.run("idle", *words)
 
 
 @pytest.fixture(scope="module")

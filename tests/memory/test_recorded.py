@@ -12,11 +12,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import traceana
+from tests.support.command_line import run
 from traceana.analyze.memory import memory
-from traceana.cli.app import app
 from traceana.errors import ExitCode
 from traceana.report.cells import BAR_WIDTH
 
@@ -127,19 +126,18 @@ def test_its_holders_account_for_the_peak(trained: Path) -> None:
 
 
 def test_the_command(trained: Path, tmp_path: Path) -> None:
-    run = CliRunner()
     for by in ("device", "layer", "operator", "step", "time", "convolution"):
-        result = run.invoke(app, ["memory", str(trained), "--by", by, "-f", "json"])
+        result = run("memory", trained, "--by", by, "-f", "json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["meta"]["command"] == "memory"
-    chart = run.invoke(app, ["memory", str(trained), "--by", "time"]).stdout
+    chart = run("memory", trained, "--by", "time").stdout
     assert max(line.count("█") for line in chart.splitlines()) == BAR_WIDTH
     assert sum(line.startswith("   cpu") for line in chart.splitlines()) == 40
     without = tmp_path / "without.json"
     whole = json.loads(trained.read_text())
     whole["traceEvents"] = [row for row in whole["traceEvents"] if row.get("name") != "[memory]"]
     without.write_text(json.dumps(whole))
-    result = run.invoke(app, ["memory", str(without)])
+    result = run("memory", without)
     assert result.exit_code == ExitCode.EMPTY_SELECTION
     assert "profile_memory=True" in result.stderr
     assert result.stderr.count("\n") == 1

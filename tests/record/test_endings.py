@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run as Command
-from tests.cli.conftest import run as run
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
+from tests.support.command_line import Run as Command
 from traceana.record.child_process import Ended
 from traceana.record.outcome import ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder

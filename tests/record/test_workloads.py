@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import traceana
-from tests.cli.conftest import Run as Command
-from tests.cli.conftest import run as run
 from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
+from tests.support.command_line import Run as Command
 from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
 from traceana.runs.run_files import RUN_FILE

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.cli.conftest import Run as Command
-from tests.cli.conftest import run as run
+from tests.support.command_line import Run as Command
 from traceana.errors import (
     NotARunError,
     NotFoundError,

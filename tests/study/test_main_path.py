@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import traceana
-from tests.cli.conftest import Run
-from tests.cli.conftest import run as run
+from tests.support.command_line import Run
 from tests.support.recorded import FRAMEWORKS, recorded_sweep
 from traceana.analyze.communication import communication
 from traceana.model import read

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
-from tests.cli.conftest import run as run
+from tests.support.command_line import Run
 from tests.support.recorded import recorded_sweep
 
 pytestmark = pytest.mark.frameworks

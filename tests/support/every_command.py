@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from typer.testing import CliRunner
-
 import traceana
-from traceana.cli.app import app
+from tests.support.command_line import run
 from traceana.trace import Trace
 
 COMMANDS = (
@@ -52,8 +50,7 @@ def opened_once() -> Iterator[None]:
 
 def printed(command: str, *files: Path, form: str) -> bytes:
     """Return the output of ``command``, or its error message."""
-    words = [*command.split(), *map(str, files), "--format", form]
-    result = CliRunner().invoke(app, words)
+    result = run(*command.split(), *files, "--format", form)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout_bytes

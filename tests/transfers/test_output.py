@@ -8,13 +8,13 @@ from typing import get_args
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.support import command_line
 from tests.support.golden import check
 from tests.support.synthetic import Scenario, overlapping, write_nsys
 from traceana.analyze.transfers import By as Told
 from traceana.choices import TransfersBy as By
-from traceana.cli.app import app
 from traceana.report.pages.transfers import copy_notes
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ JSON_DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 
 
 def run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["transfers", *map(str, words)])
+    return command_line.run("transfers", *words)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from traceana import __version__
@@ -26,7 +27,8 @@ def render_json(page: Page) -> str:
 
     Names in it cannot control a terminal. docs/json.md describes the keys.
     """
-    return json.dumps(_object(page), indent=2, allow_nan=False) + "\n"
+    # With an indent json.dumps is written in Python, which takes three times as long.
+    return msgspec.json.format(json.dumps(_object(page), allow_nan=False), indent=2) + "\n"
 
 
 def render_csv(page: Page) -> str:

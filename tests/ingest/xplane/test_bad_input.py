@@ -6,7 +6,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.ingest.xplane.writing import (
     PlaneWriter,
@@ -17,7 +16,7 @@ from tests.ingest.xplane.writing import (
     trace_of,
     write,
 )
-from traceana.cli.app import app
+from tests.support.command_line import run
 from traceana.errors import (
     CorruptError,
     ExitCode,
@@ -56,7 +55,7 @@ def test_errors_are_one_line_and_a_code(
 ) -> None:
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(content)
-    shown = CliRunner().invoke(app, [command, str(path)])
+    shown = run(command, path)
     assert shown.exit_code == code
     (line,) = shown.stderr.splitlines()
     assert line.startswith("traceana: ")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import traceana
 from tests.ingest.xplane.writing import on_another_host
-from traceana.cli.app import app
+from tests.support.command_line import run
 from traceana.errors import AmbiguousRanksError, ExitCode
 
 pytestmark = pytest.mark.slow
@@ -52,12 +51,11 @@ def test_the_hosts_of_a_run_are_ranks_on_one_clock(logdir: Path, named: Path) ->
 
 
 def test_a_command_reads_one_of_the_hosts(logdir: Path) -> None:
-    runner = CliRunner()
-    shown = runner.invoke(app, ["info", str(logdir)])
+    shown = run("info", logdir)
     assert shown.exit_code == ExitCode.OK
     assert "0: traceana, 1: beta-host" in shown.stdout
-    assert runner.invoke(app, ["report", str(logdir), "--rank", "1"]).exit_code == ExitCode.OK
-    none = runner.invoke(app, ["report", str(logdir), "--rank", "2"])
+    assert run("report", logdir, "--rank", "1").exit_code == ExitCode.OK
+    none = run("report", logdir, "--rank", "2")
     assert none.exit_code == ExitCode.EMPTY_SELECTION
 
 
@@ -68,7 +66,7 @@ def test_a_command_reads_one_of_the_hosts(logdir: Path) -> None:
 )
 def test_a_bad_file_among_the_hosts_is_in_the_ledger(logdir: Path, bad: bytes) -> None:
     (logdir / RUN / "gamma.xplane.pb").write_bytes(bad)
-    shown = CliRunner().invoke(app, ["info", str(logdir)])
+    shown = run("info", logdir)
     assert "0: traceana, 1: beta-host" in shown.stdout
     if bad.endswith(b"GPU:0"):  # what is there can be read: an empty plane
         assert shown.exit_code == ExitCode.DAMAGED_INPUT
