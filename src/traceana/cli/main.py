@@ -74,4 +74,6 @@ def main() -> None:
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         interrupt.ignore()
+        # Python searches all objects for cycles again as it ends. Frozen objects are left out.
+        gc.freeze()
         sys.exit(streams.exit_code(code))

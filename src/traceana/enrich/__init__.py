@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 if TYPE_CHECKING:
     from traceana.enrich.classify import RuleSet
     from traceana.trace import Trace
@@ -31,7 +33,10 @@ def with_classes(trace: Trace, rules: RuleSet | None = None) -> Trace:
     ``rules`` are the classification rules, by default traceana's own.
     """
     from traceana.enrich.classify import classify_names
-    from traceana.enrich.refine import refine
+    from traceana.enrich.refine import operator_texts, refine
 
-    names = classify_names(trace.names["name"], rules)
-    return refine(trace.with_tables(names=names), rules)
+    # One call for both: many patterns are compiled at most once a call.
+    of_activities, of_operators = trace.names["name"], operator_texts(trace)
+    classes = classify_names(pl.concat([of_activities, of_operators]), rules)
+    named = trace.with_tables(names=classes.head(len(of_activities)))
+    return refine(named, classes.tail(len(of_operators)))

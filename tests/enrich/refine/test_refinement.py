@@ -11,11 +11,9 @@ from tests.support.traces import TraceBuilder
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.convolutions import convolutions
 from traceana.analyze.layers import layers
-from traceana.enrich.classify import classify_names
-from traceana.enrich.refine import refine
+from traceana.enrich import with_classes
 from traceana.enrich.refine.context_rules import context
 from traceana.trace import Trace
-from traceana.trace.schema import conform
 
 pytestmark = pytest.mark.slow
 
@@ -86,11 +84,7 @@ class Run(TraceBuilder):
 
     def refined(self) -> pl.DataFrame:
         """Return the activities with their refined classes and episodes."""
-        return described(refine(classified(self.build())))
-
-
-def classified(trace: Trace) -> Trace:
-    return trace.with_tables(names=conform("names", classify_names(trace.names["name"])))
+        return described(with_classes(self.build()))
 
 
 def described(trace: Trace) -> pl.DataFrame:
@@ -449,7 +443,7 @@ def test_batched_by_the_grid() -> None:
 
 
 def test_an_empty_trace_and_one_of_copies() -> None:
-    assert described(refine(Trace(TraceBuilder().meta))).is_empty()
+    assert described(with_classes(Trace(TraceBuilder().meta))).is_empty()
     run = Run()
     run.copy("HtoD", 0, 10)
     frame = run.refined()
@@ -471,8 +465,8 @@ def test_memory_sets_of_a_convolution_are_in_its_episode() -> None:
 def test_refining_again_changes_nothing() -> None:
     run = Run()
     run.launch(R2C, CGEMM, C2R, op=run.op("aten::cudnn_convolution"))
-    once = refine(classified(run.build()))
-    again = refine(once)
+    once = with_classes(run.build())
+    again = with_classes(once)
     for table in ("activities", "classes", "episodes"):
         assert once.table(table).equals(again.table(table))
 
@@ -495,7 +489,7 @@ def _search_run(trial: tuple[str, ...], **columns: Any) -> Trace:
     for name in trial:
         run.launch(name, CHECK, CHECK, **columns)
     run.launch(XMMA, CLAMP, layer=0, **{**columns, "scope": "jit(step)/conv1"})
-    return refine(classified(run.build()))
+    return with_classes(run.build())
 
 
 def test_trials_between_an_autotuners_kernels_are_algorithm_search() -> None:
@@ -509,7 +503,7 @@ def test_trials_between_an_autotuners_kernels_are_algorithm_search() -> None:
     }
     assert breakdown(trace).totals["time_ns"] == 100
     # Refining again finds the same.
-    again = refine(trace)
+    again = with_classes(trace)
     assert again.layers.equals(trace.layers)
     assert again.activities.equals(trace.activities)
 
@@ -521,7 +515,7 @@ def test_work_of_the_model_between_two_searches_is_not_theirs() -> None:
     for _ in range(2):
         run.launch(FILL, XMMA, CHECK)
         run.launch(SCUDNN, CLAMP, layer=0)
-    trace = refine(classified(run.build()))
+    trace = with_classes(run.build())
     frame = breakdown(trace).frame
     search = frame.filter(pl.col("category") == "algorithm search")
     assert search.select("calls", "time_ns").rows() == [(6, 60)]
@@ -535,7 +529,7 @@ def test_a_kernel_of_another_scope_or_stream_is_no_trial(different: dict[str, An
     run.launch(FILL, CHECK)
     run.launch(XMMA, **different)
     run.launch(CHECK)
-    trace = refine(classified(run.build()))
+    trace = with_classes(run.build())
     frame = breakdown(trace).frame
     assert frame.filter(pl.col("category") == "conv")["calls"].to_list() == [1]
 
@@ -547,7 +541,7 @@ def test_the_algorithms_that_one_call_tries_are_algorithm_search() -> None:
     op = run.op("aten::cudnn_convolution", layer=0)
     on = {"op": op, "layer": 0}
     run.launch(OFFSETS, SCUDNN, R2C, CGEMM, C2R, IM2COL, SGEMM, OFFSETS, SCUDNN, **on)
-    trace = refine(classified(run.build()))
+    trace = with_classes(run.build())
     frame = breakdown(trace).frame
     assert dict(frame.select("category", "time_ns").iter_rows()) == {
         "algorithm search": 70,
@@ -564,7 +558,7 @@ def test_two_algorithms_of_one_call_are_the_models() -> None:
     run = Run()
     op = run.op("aten::cudnn_convolution")
     run.launch(R2C, CGEMM, C2R, OFFSETS, SCUDNN, op=op)
-    trace = refine(classified(run.build()))
+    trace = with_classes(run.build())
     assert breakdown(trace).frame["category"].unique().to_list() == ["conv"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import compress, zip_longest
+from itertools import compress
 from typing import Final
 
 import msgspec
@@ -216,36 +216,23 @@ def _complete(
     canonical spelling, ``heads`` are their heads.
     """
     parts = {"name": names, "head": heads}
+    words = {part: Words(texts) for part, texts in parts.items()}
     category, library = _Choice(classes["category"]), _Choice(classes["library"])
     columns = {name: classes[name] for name in {attribute.column for attribute in attributes}}
     empty = {name: column.is_null().to_numpy() for name, column in columns.items()}
-    for turn in _turns(attributes):
-        readings: dict[str, pl.LazyFrame] = {}
-        for attribute in turn:
-            wanted = empty[attribute.column] & category.among(attribute.categories)
-            rows = np.flatnonzero(wanted & library.among(attribute.libraries))
-            texts = parts[attribute.name_part][rows]
-            if len(rows) and Words(texts).allow(attribute.pattern):
-                readings[attribute.column] = _reading(rows, texts, attribute)
-        for name, read in zip(readings, pl.collect_all(list(readings.values())), strict=True):
-            if read.height:
-                filled = read["row"].to_numpy()
-                columns[name] = columns[name].clone().scatter(filled, read["value"])
-                empty[name][filled] = False
-    return classes.with_columns(**columns)
-
-
-def _turns(attributes: Sequence[Attribute]) -> list[list[Attribute]]:
-    """Return the first attribute of every column, then the second of every column, and so on.
-
-    The attributes of a column fill the nulls that earlier ones left. Columns are independent, so
-    the attributes of a turn run in one query.
-    """
-    by_column: dict[str, list[Attribute]] = {}
     for attribute in attributes:
-        by_column.setdefault(attribute.column, []).append(attribute)
-    turns = zip_longest(*by_column.values())
-    return [[attribute for attribute in turn if attribute is not None] for turn in turns]
+        name = attribute.column
+        if not words[attribute.name_part].allow(attribute.pattern):
+            continue
+        wanted = empty[name] & category.among(attribute.categories)
+        rows = np.flatnonzero(wanted & library.among(attribute.libraries))
+        texts = parts[attribute.name_part].gather(rows)
+        if len(rows) and Words(texts).allow(attribute.pattern):
+            read = _reading(rows, texts, attribute)
+            filled = read["row"].to_numpy()
+            columns[name] = columns[name].clone().scatter(filled, read["value"])
+            empty[name][filled] = False
+    return classes.with_columns(**columns)
 
 
 class _Choice:
@@ -268,7 +255,7 @@ class _Choice:
         return chosen
 
 
-def _reading(rows: npt.NDArray[np.int64], texts: pl.Series, attribute: Attribute) -> pl.LazyFrame:
+def _reading(rows: Indices, texts: pl.Series, attribute: Attribute) -> pl.DataFrame:
     """Return ``row`` and ``value`` of the ``texts`` in which ``attribute`` finds a value."""
     text = pl.col("text")
     if isinstance(attribute.value, bool) or "$" not in attribute.value:
@@ -276,7 +263,7 @@ def _reading(rows: npt.NDArray[np.int64], texts: pl.Series, attribute: Attribute
     else:
         value = _assembled(text, attribute)
     frame = pl.LazyFrame([pl.Series("row", rows), texts.alias("text")])
-    return frame.select("row", value.alias("value")).filter(pl.col("value").is_not_null())
+    return frame.select("row", value.alias("value")).drop_nulls("value").collect()
 
 
 def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:

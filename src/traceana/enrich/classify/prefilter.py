@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import polars as pl
 
 _TOKEN: Final = re.compile(
-    r"(?P<escape>\\(?:[pPuUx]\{[^}]*\}|b\{[a-z-]+\}|x[0-9a-fA-F]{2}|.))"
-    r"|(?P<set>\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\])"
-    r"|(?P<flags>\(\?[a-zA-Z-]+\))"
-    r"|(?P<open>\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?)"
-    r"|(?P<close>\))"
-    r"|(?P<or>\|)"
-    r"|(?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??)"
-    r"|(?P<edge>[\^$])"
-    r"|(?P<text>[^\\\[\](){}|*+?^$.]+)"
-    r"|(?P<any>.)",
+    r"\\(?:[pPuUx]\{[^}]*\}|b\{[a-z-]+\}|x[0-9a-fA-F]{2}|.)"  # an escape
+    r"|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"  # a set
+    r"|\(\?[a-zA-Z-]+\)"  # flags
+    r"|\((?:\?(?:P?<\w+>|[a-zA-Z-]*:))?"  # the start of a group
+    r"|(?:[*+?]|\{\d+(?:,\d*)?\})\??"  # a repetition
+    r"|[^\\\[\](){}|*+?^$.]+"  # letters
+    r"|.",
     re.DOTALL,
 )
 _VERBOSE: Final = re.compile(r"\(\?[a-zA-Z]*x")
+_MARKS: Final = frozenset("\\[](){}|*+?^$.")
 _EDGES: Final = frozenset("bBAz<>")
 _CLASSES: Final = frozenset("dDwWsSpPuUxantrfv0")
 
@@ -58,81 +56,51 @@ def literals(pattern: str) -> tuple[frozenset[str], ...]:
     """Return sets of case-folded words: every match of ``pattern`` contains a word of each set."""
     if _VERBOSE.search(pattern):
         return ()
-    return _alternatives(_TOKEN.finditer(pattern))
+    return _alternatives(iter(_TOKEN.findall(pattern)))
 
 
-def _alternatives(tokens: Iterator[re.Match[str]]) -> tuple[frozenset[str], ...]:
+def _alternatives(tokens: Iterator[str]) -> tuple[frozenset[str], ...]:
     """Return the sets of words of the alternatives up to the end of the group.
 
     All sets of a single alternative; of several, one set with the rarest words of each.
     """
-    branches = [_Branch()]
+    branches: list[list[frozenset[str]]] = []
+    found: list[frozenset[str]] = []
+    run = ""  # the letters that follow each other
+    group: tuple[frozenset[str], ...] = ()  # the sets of the group just read, which may be optional
     for token in tokens:
-        kind = token.lastgroup
-        if kind == "close":
-            break
-        if kind == "or":
-            branches.append(_Branch())
-        else:
-            branches[-1].read(kind, token.group(), tokens)
-    sets = [branch.end() for branch in branches]
-    if len(sets) == 1:
-        return sets[0]
-    if not all(sets):
+        kind = token[0]
+        if kind in "*?" or token[:2] == "{0":
+            run, group = run[:-1], ()
+        if group:
+            found += group
+            group = ()
+        if kind not in _MARKS:
+            run += token
+        elif kind == "\\" and token[1] not in _CLASSES:
+            run += "" if token[1] in _EDGES else token[1:]
+        elif kind not in "^$" and not (kind == "(" and token[-1] == ")"):  # edges and flags
+            if len(run) >= _SHORTEST:
+                found.append(frozenset((run.casefold(),)))
+            run = ""
+            if kind == "(":
+                group = _alternatives(tokens)
+            elif kind == "|":
+                branches.append(found)
+                found = []
+            elif kind == ")":
+                break
+    found += group
+    if len(run) >= _SHORTEST:
+        found.append(frozenset((run.casefold(),)))
+    if not branches:
+        return tuple(found)
+    branches.append(found)
+    if not all(branches):
         return ()
-    return (frozenset().union(*(_rarest(words) for words in sets)),)
+    return (frozenset().union(*map(_rarest, branches)),)
 
 
-def _rarest(sets: tuple[frozenset[str], ...]) -> frozenset[str]:
+def _rarest(sets: Sequence[frozenset[str]]) -> frozenset[str]:
     """Return the set whose shortest word is longest: long words are rare."""
-    return max(sets, key=lambda words: min(map(len, words)))
-
-
-class _Branch:
-    """Parser of one alternative: the current run of letters, and the sets of words so far."""
-
-    def __init__(self) -> None:
-        self._run = ""
-        self._group: tuple[frozenset[str], ...] = ()
-        self._found: list[frozenset[str]] = []
-
-    def read(self, kind: str | None, text: str, tokens: Iterator[re.Match[str]]) -> None:
-        if kind == "repeat":
-            self._repeat(text)
-            return
-        self._settle()
-        if kind == "text":
-            self._run += text
-        elif kind == "escape" and text[1] not in _CLASSES:
-            if text[1] not in _EDGES:
-                self._run += text[1:]
-        elif kind == "open":
-            self._end_run()
-            self._group = _alternatives(tokens)
-        elif kind not in ("edge", "flags", "escape") or (kind == "escape" and text[1] in _CLASSES):
-            self._end_run()
-
-    def end(self) -> tuple[frozenset[str], ...]:
-        """Return the sets of words of the whole alternative."""
-        self._settle()
-        self._end_run()
-        return tuple(self._found)
-
-    def _repeat(self, text: str) -> None:
-        """Drop the last letter or group if it is optional, and end the run of letters."""
-        optional = text[0] in "*?" or text.startswith("{0")
-        if optional:
-            self._group = ()
-            self._run = self._run[:-1]
-        self._settle()
-        self._end_run()
-
-    def _settle(self) -> None:
-        """Keep the words of a group that is not optional."""
-        self._found += self._group
-        self._group = ()
-
-    def _end_run(self) -> None:
-        if len(self._run) >= _SHORTEST:
-            self._found.append(frozenset((self._run.casefold(),)))
-        self._run = ""
+    return sets[0] if len(sets) == 1 else max(sets, key=lambda words: min(map(len, words)))

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, from_rows
 from traceana.enrich.refine.context_rules import ContextRule, context
 from traceana.enrich.refine.episodes import Episodes, find_episodes, possible_parts
@@ -27,18 +26,17 @@ from traceana.trace.schema import conform
 from traceana.trace.taxonomy import CLASS_COLUMNS, FAMILY_OF_ALGORITHM, SETTABLE_COLUMNS
 
 
-def refine(trace: Trace, rules: RuleSet | None = None) -> Trace:
+def refine(trace: Trace, of_operators: pl.DataFrame) -> Trace:
     """Return ``trace``, attributed and classified by name, with its classes refined by context.
 
     Filled in are ``classes``, ``episodes``, and ``class`` and ``episode`` of the activities.
     Algorithm search is marked (:func:`traceana.enrich.refine.searches.with_searches`). ``class`` is
-    null where the class by name applies. ``rules`` are the rules that classified the activities'
-    names; they classify the operators' names too.
+    null where the class by name applies. ``of_operators`` are the classes of the operators' texts
+    (:func:`traceana.enrich.refine.situations.operator_texts`).
     """
     activities, names, ops = trace.activities, trace.names, trace.ops
     known = context()
-    scopes = activities["scope"].drop_nulls().unique(maintain_order=True)
-    operators = Operators.of(ops, scopes, known, rules)
+    operators = Operators.of(trace, of_operators, known)
     parts = possible_parts(activities, names, operators, known)
     episodes = find_episodes(parts, ops, operators.direction_by_name)
     # Joins on numbers are faster than on text, and there are few kinds of episodes.

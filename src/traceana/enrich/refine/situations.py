@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traceana.enrich.classify.engine import classify_names
-from traceana.enrich.classify.ruleset import RuleSet
 from traceana.enrich.nesting import NONE, Ints, from_rows
 from traceana.enrich.refine.context_rules import Context
 from traceana.trace import Trace
@@ -44,15 +42,14 @@ class Operators(msgspec.Struct, frozen=True):
     scopes: pl.DataFrame
 
     @classmethod
-    def of(
-        cls, ops: pl.DataFrame, scopes: pl.Series, context: Context, rules: RuleSet | None
-    ) -> Operators:
-        """Return the situations of ``ops`` and of the distinct ``scopes`` of activities."""
+    def of(cls, trace: Trace, classes: pl.DataFrame, context: Context) -> Operators:
+        """Return the situations of the operators and of the distinct scopes of the activities.
+
+        ``classes`` are those of their texts (:func:`operator_texts`).
+        """
         withins = tuple({rule.within: None for rule in context.rules if rule.within})
-        tails = scopes.cast(pl.String).str.extract(_SCOPE_TAIL).fill_null(_UNNAMED)
-        of_ops = ops["name"].unique(maintain_order=True).cast(pl.String).fill_null(_UNNAMED)
-        texts = pl.concat([of_ops, tails]).unique(maintain_order=True)
-        names = _named(texts, context, rules, withins)
+        ops, scopes = trace.ops, _scopes(trace)
+        names = _named(classes, context, withins)
         name = _codes(ops["name"], names)
         parent, levels = from_rows(ops["parent"]), _levels(ops["depth"])
         row = np.arange(ops.height)
@@ -68,7 +65,7 @@ class Operators(msgspec.Struct, frozen=True):
             }
         )
         owner = _nearest(np.where(convolution[name], row, NONE), parent, levels)
-        scoped = _scoped(scopes, tails, names)
+        scoped = _scoped(scopes, names)
         both = pl.concat([found, scoped.select(found.columns)])
         situations = both.unique(maintain_order=True)
         numbered = both.join(
@@ -101,13 +98,25 @@ class Operators(msgspec.Struct, frozen=True):
         return self.names["direction"].gather(operator)
 
 
-def _named(
-    texts: pl.Series, context: Context, rules: RuleSet | None, withins: Sequence[str]
-) -> pl.DataFrame:
-    classes = classify_names(texts, rules).rename({"name": "text"})
+def operator_texts(trace: Trace) -> pl.Series:
+    """Return the distinct names of operators and last parts of the name scopes of activities."""
+    of_ops = trace.ops["name"].unique(maintain_order=True).cast(pl.String).fill_null(_UNNAMED)
+    return pl.concat([of_ops, _tails(_scopes(trace))]).unique(maintain_order=True)
+
+
+def _scopes(trace: Trace) -> pl.Series:
+    return trace.activities["scope"].drop_nulls().unique(maintain_order=True)
+
+
+def _tails(scopes: pl.Series) -> pl.Series:
+    return scopes.cast(pl.String).str.extract(_SCOPE_TAIL).fill_null(_UNNAMED)
+
+
+def _named(classes: pl.DataFrame, context: Context, withins: Sequence[str]) -> pl.DataFrame:
+    texts = classes["name"]
     bits = [texts.str.contains(p).cast(pl.Int64) * (1 << i) for i, p in enumerate(withins)]
     purposeless = texts.str.contains(context.purposeless)
-    return classes.with_columns(
+    return classes.rename({"name": "text"}).with_columns(
         (pl.col("category") == "conv").alias("is_convolution"),
         (pl.col("category").is_in(context.purposes) & ~purposeless).alias("is_purpose"),
         sum(bits, pl.zeros(len(texts), pl.Int64, eager=True)).alias("within"),
@@ -135,9 +144,10 @@ def _codes(column: pl.Series, names: pl.DataFrame) -> Ints:
     return from_rows(found["row"])
 
 
-def _scoped(scopes: pl.Series, tails: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
+def _scoped(scopes: pl.Series, names: pl.DataFrame) -> pl.DataFrame:
     operator = from_rows(
-        tails.alias("text")
+        _tails(scopes)
+        .alias("text")
         .to_frame()
         .join(
             names.select("text").with_row_index("row"), on="text", how="left", maintain_order="left"
