@@ -18,13 +18,13 @@ import traceana
 import traceana.ingest
 from tests.fuzz.judges import judged
 from tests.fuzz.mutations import Input
+from tests.fuzz.roles import only_read, opened
 from traceana import choices
 from traceana.analyze.work import any_work
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
 from traceana.errors import ExitCode, ManifestWarning, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
-from traceana.ingest.detect import is_nsys_export
 from traceana.report.render import Format, render
 from traceana.result import HasResult, Result
 from traceana.trace import Trace
@@ -137,27 +137,25 @@ def answered(
     path = written(given, folder)
     seen = ""
     try:
-        with _strict_warnings(), _readers_watched(facts):
-            if _one_reader(given, path):
-                read = traceana.ingest.read(path)
+        with _strict_warnings():
+            with _readers_watched(facts):
+                read = only_read(given, path)
+            if read is not None and not facts.rows:
+                facts.add(read)  # a bundle has no reader
+            elif read is not None:
+                facts.judge(read)  # files of a folder may be skipped
+            of_events = given.seed.format in _OTHER_PATH and number % 3 == 0
+            if read is not None and (analyze or of_events):
                 seen = _fingerprint(read)
-                if given.seed.format in _OTHER_PATH and number % 3 == 0:
-                    at[0] = "event by event"
-                    _same_by_the_other_path(path, seen)
-                    at[0] = "open"
-                if analyze and seen not in done:
-                    # The file is not read again: what the reader gave is attributed.
-                    with mock.patch.object(traceana.ingest, "read", lambda *_: read):
-                        _analyzed(traceana.open(path), number, folder / "out", at)
-            elif (trace := _opened(given, path, at)) is not None:
-                if not facts.rows:
-                    facts.add(trace)  # a bundle has no reader
-                facts.judge(trace)  # files of a folder may be skipped
-                seen = _fingerprint(trace)
-                if analyze and seen not in done:
+            if of_events:
+                at[0] = "event by event"
+                _same_by_the_other_path(path, seen)
+                at[0] = "open"
+            if analyze and (read is None or seen not in done):
+                trace = opened(given, path)
+                if trace is not None:
                     _analyzed(trace, number, folder / "out", at)
-            if analyze:
-                done.add(seen)
+                    done.add(seen)
     except TraceanaError as error:
         return _refused(error, at[0], facts)
     except MemoryError as error:
@@ -170,11 +168,6 @@ def answered(
         return Outcome("silent", message=lost, frame=lost.split(":")[0], facts=facts)
     kind = "ledger" if facts.problems or facts.truncated else "read"
     return Outcome(kind, facts=facts, seen=seen if analyze else "")
-
-
-def _one_reader(given: Input, path: Path) -> bool:
-    """Return whether the input is a trace of one reader: no bundle, no run, no option's file."""
-    return given.seed.role == "trace" and (path.is_file() or is_nsys_export(path))
 
 
 _READ: Final = traceana.ingest.read
@@ -250,43 +243,6 @@ def _readers_watched(facts: Facts) -> Iterator[None]:
 
     with mock.patch.object(traceana.ingest, "read", read):
         yield
-
-
-def _opened(given: Input, path: Path, at: list[str]) -> Trace | None:
-    """Use the input as its role says; return the trace that it gave."""
-    role = given.seed.role
-    beside = path.parent / given.seed.beside
-    if role == "trace":
-        trace = traceana.open(path)
-        if path.is_dir():
-            at[0] = "batches"
-            _batches(path)
-        return trace
-    if role == "algorithms":
-        from traceana.study import algorithm_tables, timed_algorithms
-
-        algorithm_tables.measurements(timed_algorithms.read(path))
-        return None
-    if role == "pairs":
-        trace = traceana.open(beside)
-        at[0] = "open"
-        _shown(traceana.diff(trace, trace, pairs=path).result(), 0)
-        return None
-    return traceana.open(
-        beside,
-        rules=path if role == "rules" else None,
-        model=path if role == "model" else None,
-        counters=path if role == "counters" else None,
-    )
-
-
-def _batches(path: Path) -> None:
-    from traceana.runs import batch_series
-
-    try:
-        batch_series(path)
-    except TraceanaError:
-        return  # the command line leaves them out
 
 
 def _fingerprint(trace: Trace) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import time
@@ -17,7 +18,7 @@ from tests.fuzz.imports import everything
 from tests.fuzz.mutations import Input, made
 from tests.fuzz.seeds import Seed
 
-BATCH: Final = 25
+BATCH: Final = 60
 """Inputs for each forked process: starting one costs as much as opening a small trace."""
 KINDS: Final = (
     "read", "ledger", "refused", "traceback", "abort", "hang", "memory", "silent",
@@ -89,6 +90,9 @@ class Campaign:
             raise ValueError(f"no format {', '.join(sorted(unknown))}; formats: {', '.join(known)}")
         self.formats = list(formats) or known
         self._analyzed: set[str] = set()
+        # A collection in a child would touch, and copy, every object of the parent.
+        gc.collect()
+        gc.freeze()
         self._references = self._of_seeds()
 
     def untouched(self) -> dict[str, deque[tuple[int, Input]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,11 +18,24 @@ class Raw:
     text: str
 
 
-@dataclass
-class Object:
-    """An object whose keys may stand twice."""
+class Object(dict[str, Any]):
+    """An object whose keys may stand twice: ``pairs`` is what is written.
 
-    pairs: list[tuple[str, Any]]
+    It is a dict because the encoder in C writes the ``items`` of one.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__({"": None})  # an empty one has no items for the encoder
+        self.pairs = pairs
+
+    def items(self) -> Any:
+        """Return the pairs, as the encoder calls it."""
+        return self.pairs
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Object) and self.pairs == other.pairs
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
@@ -36,27 +49,21 @@ def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     edit = rng.choice(_EDITS)
     holder = [document]
     what = edit(rng, holder)
-    return "".join(_written(holder[0])).encode("utf-8", "surrogatepass"), what
+    return _written(holder[0]).encode("utf-8", "surrogatepass"), what
 
 
-def _written(node: Any) -> Iterator[str]:
-    if isinstance(node, Raw):
-        yield node.text
-    elif isinstance(node, Object):
-        yield "{"
-        for place, (key, value) in enumerate(node.pairs):
-            yield f"{', ' if place else ''}{json.dumps(key)}: "
-            yield from _written(value)
-        yield "}"
-    elif isinstance(node, list):
-        yield "["
-        for place, value in enumerate(node):
-            if place:
-                yield ", "
-            yield from _written(value)
-        yield "]"
-    else:
-        yield json.dumps(node)
+_MARK: Final = re.compile(r'"<raw (\d+)>"')
+
+
+def _written(node: Any) -> str:
+    raw: list[str] = []
+
+    def marked(one: Raw) -> str:
+        raw.append(one.text)
+        return f"<raw {len(raw) - 1}>"
+
+    text = json.dumps(node, default=marked, check_circular=False)
+    return _MARK.sub(lambda mark: raw[int(mark[1])], text)
 
 
 def _events(document: Any) -> list[Any]:
@@ -269,7 +276,7 @@ def _whole(rng: random.Random, holder: list[Any]) -> str:
     events = _events(document)
     pick = rng.randrange(5)
     if pick == 0 and isinstance(document, Object):
-        half = Raw("".join(_written(events[: len(events) // 2])))
+        half = Raw(_written(events[: len(events) // 2]))
         document.pairs.insert(rng.randrange(len(document.pairs) + 1), ("traceEvents", half))
         return "traceEvents twice"
     if pick == 1:
@@ -283,7 +290,7 @@ def _whole(rng: random.Random, holder: list[Any]) -> str:
                           "baseTimeNanoseconds", "displayTimeUnit", "metadata"))  # fmt: skip
         document.pairs.insert(rng.choice((0, len(document.pairs))), (key, _value(rng)))
         return f"another {key}"
-    text = "".join(_written(document))
+    text = _written(document)
     junk = rng.choice((" ", "\ufeff", "\x00", "//x\n", "]", "}", ",", "[", "{}", text[:200]))
     holder[0] = Raw(junk + text if rng.random() < 0.5 else text + junk)
     return f"junk {junk[:10]!r} around the document"
