@@ -198,6 +198,7 @@ CASES: Final = (
     Case("ncu cut in a row", "ncu", "raw-alone", _cut(0.56), damage=True),
     Case("ncu cut in a row, as counters", "ncu", "details", _cut(0.56), file="step.csv", damage=True),
     Case("zeros in ncu's table", "ncu", "raw-alone", _bytes(0.5, 300, b"\0"), damage=True),
+    Case("blocks of ncu's table exchanged", "ncu", "details", lambda content: content[:2703] + content[9343:9348] + content[2708:9343] + content[2703:2708] + content[9348:], file="step.csv", damage=True),
     # XPlane
     Case("event of fixed 32 bits", "xplane", "program", _fields("event", _raw(b"\x25", 4))),
     Case("event with a long tag", "xplane", "gpu", _fields("event", _raw(b"\xa2\x00\x03\x08\x01\x00", 0))),

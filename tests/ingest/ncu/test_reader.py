@@ -30,6 +30,12 @@ LAUNCHES = [
 Write = Callable[[Path, dict[str, str], list[tuple[str, dict[str, str]]]], Path]
 
 
+def entries(trace: Trace) -> list[tuple[str, int, str]]:
+    return [
+        (row[0], row[1], row[2]) for row in trace.ledger.select("reason", "count", "detail").rows()
+    ]
+
+
 @pytest.mark.parametrize("write", [raw, details])
 def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
@@ -88,6 +94,7 @@ def test_a_metric_in_a_wrong_unit_is_not_read(tmp_path: Path) -> None:
     trace = read(path)
     assert trace.counters["duration"].to_list() == [None]
     assert trace.meta.properties == {"metrics_not_read": [TIME]}
+    assert entries(trace) == [("lost_field", 1, TIME)]
 
 
 def test_a_label_of_the_details_page(tmp_path: Path) -> None:
@@ -314,6 +321,7 @@ def test_values_without_their_units_are_not_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"usecond"', b'"usec\0nd"'))
     trace = read(path)
     assert problems(trace) == ["malformed"]
+    assert ("lost_field", 2, TIME) in entries(trace)
     assert trace.counters["duration"].to_list() == [None, None]
     assert TIME in trace.meta.properties["metrics_not_read"]
 
@@ -335,3 +343,44 @@ def test_a_damaged_compressed_table_is_in_the_ledger(tmp_path: Path) -> None:
     content[-6] ^= 0xFF  # of its checksum
     path.write_bytes(content)
     assert {"damaged", "truncated"} <= {*problems(read(path))}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('(256, 1, 1)","(4, 2, 1)', '(25nd li 1)","(4, 2, 1)'),
+        ('"say ""hi"", kernel","1"', '"another kernel","1"'),
+        ('kernel","1","7"', 'kernel","1","x"'),
+    ],
+    ids=["size", "name", "number"],
+)
+def test_rows_of_a_launch_that_contradict_each_other_are_in_the_ledger(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert problems(read(path)) == ["damaged"]
+
+
+def test_two_values_of_one_metric_and_launch_are_in_the_ledger(tmp_path: Path) -> None:
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    row = next(text for text in path.read_text().splitlines() if text.endswith('"1,234.56"'))
+    path.write_text(path.read_text().replace(row, f"{row}\n{row}", 1))
+    assert read(path).ledger.is_empty()
+    path.write_text(path.read_text().replace("1,234.56", "1,234.57", 1))
+    assert problems(read(path)) == ["damaged"]
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_a_value_that_is_not_a_number_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text().replace("1,234.56", "1,2x4.56"))
+    assert [entry[:2] for entry in entries(read(path))] == [("lost_field", 1)]
+
+
+def test_a_fact_that_is_not_a_number_is_in_the_ledger(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text().replace("(256, 1, 1)", "(25nd li 1)", 1))
+    trace = read(path)
+    assert entries(trace) == [("lost_field", 1, "Block Size")]
+    assert trace.counters["block_x"].to_list() == [None, 256]

@@ -12,6 +12,7 @@ import polars as pl
 from traceana.errors import CorruptError
 from traceana.ingest.detect import NCU_HEADER
 from traceana.ingest.names import demangle
+from traceana.ingest.ncu.checks import count_contradictions, count_unread
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
 from traceana.ingest.ncu.rows import Rows, complete_rows
 from traceana.ingest.source import ByteSource, Progress
@@ -33,6 +34,7 @@ _MOST_UNREAD: Final = 50
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 _ID: Final = "ID"
+_NAME: Final = "Kernel Name"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
 _NVTX: Final = ":PL_Type:"
 """In the titles of the columns that ``--nvtx`` adds."""
@@ -65,14 +67,15 @@ def read(path: Path, progress: Progress) -> Trace:
     source = ByteSource(path, progress)
     rows = table_rows(path, b"".join(source.blocks()))
     cells = parsed(path, rows.table)
-    launches, found, unread = by_launch(cells)
+    ledger = Ledger()
+    launches, found, unread = by_launch(cells, ledger)
     values = launches.with_columns(combined(found))
     numbers = [
         pl.col(source).cast(COUNTERS[column], strict=False).alias(column)
         for column, source in _NUMBERS.items()
         if source in launches.columns
     ]
-    names = launches["Kernel Name"]
+    names = launches[_NAME]
     plain = demangle(names.drop_nulls().unique())
     table = values.select(
         *numbers,
@@ -80,8 +83,10 @@ def read(path: Path, progress: Progress) -> Trace:
         *(size for what in _SIZES for size in _three(what, launches.columns)),
         *(column for column in COUNTERS if column in values.columns),
     )
-    ledger = Ledger()
     plain.count_failures(ledger)
+    for column, title in (*_NUMBERS.items(), *((f"{what}_x", _SIZES[what]) for what in _SIZES)):
+        if title in launches.columns and column != "launch":
+            count_unread(launches[title], table[column], title, ledger)
     whole = table.filter(pl.col("launch").is_not_null() & pl.col("name").is_not_null())
     ledger.add("malformed", table.height - whole.height, table="counters")
     # On the page `details`, a row is a metric of a launch.
@@ -151,18 +156,22 @@ def _without_table(path: Path, error: Exception) -> CorruptError:
     )
 
 
-def by_launch(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+def by_launch(
+    cells: pl.DataFrame, ledger: Ledger
+) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
     """Return (launches, metrics of each column of ``counters``, metrics without a column).
 
     Launches have facts as text and known metrics in base units as float64. The page
     ``details`` has a row per metric, the page ``raw`` a column per metric and a first row of units.
     """
     if all(column in cells.columns for column in _METRIC):
-        return _details(cells)
-    return _raw(cells)
+        return _details(cells, ledger)
+    return _raw(cells, ledger)
 
 
-def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+def _raw(
+    cells: pl.DataFrame, ledger: Ledger
+) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
     named = [c for c in cells.columns if c not in _FACTS and _NVTX not in c]
     row = cells.filter(pl.col(_ID).fill_null("") == "").head(1)
     units = {name: (row[name][0] if row.height else None) or "" for name in named}
@@ -174,11 +183,17 @@ def _raw(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[
     numbers = [name for name in named if units[name] and factors[name] is not None]
     comma = any(has_decimal_comma(cells[name]) for name in numbers)
     values = [number(pl.col(name), decimal_comma=comma) * factors[name] for name in sorted(used)]
-    launches = cells.filter(pl.col(_ID).fill_null("") != "").with_columns(values)
+    rows = cells.filter(pl.col(_ID).fill_null("") != "")
+    launches = rows.with_columns(values)
+    for name in sorted(name for names in known(named).values() for name in names):
+        values_read = launches[name] if name in used else pl.repeat(None, rows.height, eager=True)
+        count_unread(rows[name], values_read, name, ledger)
     return launches, found, [name for name in named if name not in used]
 
 
-def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
+def _details(
+    cells: pl.DataFrame, ledger: Ledger
+) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
     name, unit, value = (pl.col(column) for column in _METRIC)
     units = cells.select(unit.fill_null("").unique()).to_series().to_list()
     factors = {text: factor(text) for text in units}
@@ -198,4 +213,12 @@ def _details(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[str]], l
         value.filter(name == metric).drop_nulls().first().alias(metric) for metric in sorted(used)
     ]
     launches = scaled.group_by(keys, maintain_order=True).agg(*facts, *values)
+    is_used = cells[_METRIC[0]].is_in(sorted(used))
+    count_unread(
+        cells.filter(is_used)[_METRIC[2]], scaled.filter(is_used)[_METRIC[2]], _METRIC[2], ledger
+    )
+    repeated = [c for c in (*_NUMBERS.values(), *_SIZES.values(), _NAME) if c in cells.columns]
+    of_metrics = [value.filter(name == metric) for metric in sorted(used)]
+    facts_again = [column for column in repeated if column not in keys]
+    count_contradictions(scaled, keys, facts_again, of_metrics, ledger)
     return launches, found, [metric for metric in named if metric and metric not in used]
