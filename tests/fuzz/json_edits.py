@@ -35,7 +35,7 @@ class Object(dict[str, Any]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Object) and self.pairs == other.pairs
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
