@@ -384,3 +384,16 @@ def test_a_fact_that_is_not_a_number_is_in_the_ledger(tmp_path: Path) -> None:
     trace = read(path)
     assert entries(trace) == [("lost_field", 1, "Block Size")]
     assert trace.counters["block_x"].to_list() == [None, 256]
+
+
+def test_a_launch_without_a_row_of_a_metric_is_in_the_ledger(tmp_path: Path) -> None:
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(row for row in rows if not row.endswith('"1,024"\n')))
+    assert problems(read(path)) == ["damaged"]
+
+
+def test_halves_of_two_rows_that_make_one_row_are_in_the_ledger(tmp_path: Path) -> None:
+    path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_text(path.read_text().replace('"47.5"\n', '"%","47.5"\n'))
+    assert problems(read(path)) == ["damaged"]

@@ -12,7 +12,12 @@ import polars as pl
 from traceana.errors import CorruptError
 from traceana.ingest.detect import NCU_HEADER
 from traceana.ingest.names import demangle
-from traceana.ingest.ncu.checks import count_contradictions, count_unread
+from traceana.ingest.ncu.checks import (
+    count_advice,
+    count_contradictions,
+    count_missing,
+    count_unread,
+)
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
 from traceana.ingest.ncu.rows import Rows, complete_rows
 from traceana.ingest.source import ByteSource, Progress
@@ -68,7 +73,9 @@ def read(path: Path, progress: Progress) -> Trace:
     rows = table_rows(path, b"".join(source.blocks()))
     cells = parsed(path, rows.table)
     ledger = Ledger()
-    launches, found, unread = by_launch(cells, ledger)
+    launches, found, unread = by_launch(
+        cells, ledger, complete=not (rows.malformed or rows.truncated)
+    )
     values = launches.with_columns(combined(found))
     numbers = [
         pl.col(source).cast(COUNTERS[column], strict=False).alias(column)
@@ -157,7 +164,7 @@ def _without_table(path: Path, error: Exception) -> CorruptError:
 
 
 def by_launch(
-    cells: pl.DataFrame, ledger: Ledger
+    cells: pl.DataFrame, ledger: Ledger, *, complete: bool
 ) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
     """Return (launches, metrics of each column of ``counters``, metrics without a column).
 
@@ -165,7 +172,7 @@ def by_launch(
     ``details`` has a row per metric, the page ``raw`` a column per metric and a first row of units.
     """
     if all(column in cells.columns for column in _METRIC):
-        return _details(cells, ledger)
+        return _details(cells, ledger, complete=complete)
     return _raw(cells, ledger)
 
 
@@ -192,7 +199,7 @@ def _raw(
 
 
 def _details(
-    cells: pl.DataFrame, ledger: Ledger
+    cells: pl.DataFrame, ledger: Ledger, *, complete: bool
 ) -> tuple[pl.DataFrame, dict[str, list[str]], list[str]]:
     name, unit, value = (pl.col(column) for column in _METRIC)
     units = cells.select(unit.fill_null("").unique()).to_series().to_list()
@@ -221,4 +228,7 @@ def _details(
     of_metrics = [value.filter(name == metric) for metric in sorted(used)]
     facts_again = [column for column in repeated if column not in keys]
     count_contradictions(scaled, keys, facts_again, of_metrics, ledger)
+    count_advice(cells, _METRIC[0], _METRIC[2], ledger)
+    if complete:
+        count_missing(cells, keys, _METRIC[0], sorted(used), ledger)
     return launches, found, [metric for metric in named if metric and metric not in used]
