@@ -22,7 +22,8 @@ help: ## Show the targets
 demo: $(CORE) ## Set up, and report on a real trace of AlexNet
 	$(BIN)/traceana report $(DEMO)
 
-# A file stays with one worker: its recordings are made once.
+# A file stays with one worker: its recordings are made once. The tests of a shared trace stay with
+# one too, which opens it once (tests/support/scheduling.py).
 test: $(READY) ## Set up, and run the tests
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 

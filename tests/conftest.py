@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,6 +27,26 @@ def pytest_sessionstart() -> None:
     """Refuse to run without others' traces where they are required, as in `.ci/run`."""
     if os.environ.get("TRACEANA_SHARED") == "required" and not TRACES.is_dir():
         pytest.exit("TRACEANA_SHARED=required, and ../shared/traces is missing", returncode=4)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first where several workers share them."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tests.support.scheduling import rank
+
+        items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return the schedule of ``--dist loadfile``: by trace where a test has one, else by file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.scheduling import ByTrace
+
+    # Else the files with most tests come first.
+    config.option.loadscopereorder = False
+    return ByTrace(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

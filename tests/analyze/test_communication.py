@@ -9,7 +9,7 @@ import pytest
 
 import traceana
 from tests.ingest.kineto.writing import Event, annotation, call, kernel, op, write
-from tests.support.manifest import TRACES
+from tests.support.manifest import TRACES, opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.communication import by_message, communication
 from traceana.trace import Trace
@@ -256,7 +256,7 @@ def test_an_empty_result_has_the_reason() -> None:
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 def test_resnet50_of_two_gpus_reduces_four_bytes_a_parameter() -> None:
-    trace = traceana.open(TRACES / "kineto" / "cnn_train_nccl_a100.json.gz")
+    trace = opened(TRACES / "kineto" / "cnn_train_nccl_a100.json.gz")
     frame = communication(trace).frame
     assert frame["reduced_bytes"].to_list() == [4 * 25_557_032] * 3
     assert (frame["exposed_ns"] < frame["communication_ns"]).all()
@@ -265,13 +265,13 @@ def test_resnet50_of_two_gpus_reduces_four_bytes_a_parameter() -> None:
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
 def test_messages_of_recorded_runs() -> None:
     """The gradients of ResNet-50, and tensors of DLRM that only annotations have the sizes of."""
-    trace = traceana.open(TRACES / "kineto" / "cnn_train_nccl_a100.json.gz")
+    trace = opened(TRACES / "kineto" / "cnn_train_nccl_a100.json.gz")
     frame = by_message(trace).frame
     reduced = frame.filter(collective="all_reduce")
     assert int(reduced["bytes"].sum()) == 3 * 4 * 25_557_032
     # Of two ranks an all-reduce moves its size once.
     assert reduced["busbw_bytes_per_s"].to_list() == reduced["algbw_bytes_per_s"].to_list()
-    dlrm = by_message(traceana.open(TRACES / "kineto" / "dlrm_8xv100" / "rank0.json.gz")).frame
+    dlrm = by_message(opened(TRACES / "kineto" / "dlrm_8xv100" / "rank0.json.gz")).frame
     assert dlrm["message_bytes"].null_count() == 0
     assert set(dlrm["ranks"]) == {8}
     assert set(dlrm.filter(collective="all_reduce")["message_bytes"]) == {4 * 394_241, 448, 907_840}

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
 from tests.critical.checks import check
+from tests.support.manifest import opened
 from traceana.analyze.critical import segments
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle, idle_time
@@ -31,7 +31,7 @@ RECORDED = [
 
 @pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name)
 def trace(request: pytest.FixtureRequest) -> Trace:
-    return traceana.open(request.param)
+    return opened(request.param)
 
 
 def test_busy_and_idle_add_up(trace: Trace) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -42,41 +41,51 @@ class Commands:
 
 
 class OtherProcess:
-    """The same commands beside this process, with another seed for hashes and one thread."""
+    """The same commands beside this process, with another seed for hashes and more threads."""
 
-    def __init__(self, output: Path) -> None:
-        environment = {**os.environ, "PYTHONHASHSEED": "1", "POLARS_MAX_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.support.every_command", *map(str, FILES)]
-        self._output = output
-        self._errors = output.with_suffix(".errors")
-        with output.open("wb") as out, self._errors.open("wb") as err:
-            self.process = subprocess.Popen(
-                command, cwd=FIXTURES.parent, env=environment, stdout=out, stderr=err
+    def __init__(self, errors: Path) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": "1", "POLARS_MAX_THREADS": "2"}
+        self._errors = errors
+        with errors.open("wb") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.every_command"],
+                cwd=FIXTURES.parent,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
             )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._files, self._digests = self._process.stdin, self._process.stdout
 
-    def digests(self, file: Path) -> dict[str, str]:
-        """Return the digests of ``file``, once they are there."""
-        number = FILES.index(file)
-        while True:
-            ended = self.process.poll() is not None
-            lines = self._output.read_text().split("\n")[:-1]
-            if len(lines) > number:
-                found: dict[str, str] = json.loads(lines[number])
-                return found
-            assert not ended, self._errors.read_text()[-2000:]
-            time.sleep(0.1)
+    def begin(self, file: Path) -> None:
+        """Let it run the commands on ``file``."""
+        self._files.write(f"{file}\n")
+        self._files.flush()
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests of the file it began, once they are there."""
+        line = self._digests.readline()
+        assert line, self._errors.read_text()[-2000:]
+        found: dict[str, str] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def other_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherProcess]:
-    other = OtherProcess(tmp_path_factory.mktemp("commands") / "digests.jsonl")
+    other = OtherProcess(tmp_path_factory.mktemp("commands") / "errors")
     yield other
-    other.process.kill()
-    other.process.wait()
+    other.end()
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
-def commands(request: pytest.FixtureRequest, other_process: OtherProcess) -> Iterator[Commands]:
+def commands(request: pytest.FixtureRequest) -> Iterator[Commands]:
     with opened_once():
         yield Commands(request.param)
 
@@ -84,8 +93,9 @@ def commands(request: pytest.FixtureRequest, other_process: OtherProcess) -> Ite
 def test_two_processes_print_the_same_bytes(
     commands: Commands, other_process: OtherProcess
 ) -> None:
+    other_process.begin(commands.file)
     first = {command: digest(commands.text(command)) for command in COMMANDS}
-    assert first == other_process.digests(commands.file)
+    assert first == other_process.digests()
 
 
 def by_key(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.manifest import opened
 from traceana.analyze.breakdown import breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -36,7 +36,7 @@ LINES_OF_A_SCREEN = 53
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
 def trace(request: pytest.FixtureRequest) -> Trace:
-    return traceana.open(request.param)
+    return opened(request.param)
 
 
 def test_every_breakdown_adds_up_to_the_work(trace: Trace) -> None:

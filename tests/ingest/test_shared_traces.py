@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+
 import polars as pl
 import pytest
 
-from tests.support.manifest import Expected, each
-from traceana.enrich import attribute
+from tests.support.manifest import Expected, each, opened
 from traceana.ingest import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS
@@ -16,21 +18,15 @@ pytestmark = pytest.mark.slow
 EVENT_TABLES = ("activities", "calls", "ops", "ranges", "links", "memory")
 
 
-@pytest.fixture(scope="module")
-def traces() -> dict[str, Trace]:
-    """Return the traces read so far: one reading serves several tests."""
-    return {}
-
-
-def read_once(want: Expected, traces: dict[str, Trace]) -> Trace:
-    if want.file not in traces:
-        traces[want.file] = read(want.path)
-    return traces[want.file]
+@lru_cache(maxsize=2)
+def raw(path: Path) -> Trace:
+    """Return the trace of a file as it is read, without attribution and classes."""
+    return read(path)
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_counts_equal_the_manifest(want: Expected, traces: dict[str, Trace]) -> None:
-    activities = read_once(want, traces).activities
+def test_counts_equal_the_manifest(want: Expected) -> None:
+    activities = raw(want.path).activities
     kernels = activities.filter(pl.col("kind") == "kernel")
     copies = activities.filter(pl.col("kind") == "memcpy")
     assert kernels.height == want.kernels
@@ -41,10 +37,8 @@ def test_counts_equal_the_manifest(want: Expected, traces: dict[str, Trace]) -> 
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_every_event_is_in_a_table_or_in_the_ledger(
-    want: Expected, traces: dict[str, Trace]
-) -> None:
-    trace = read_once(want, traces)
+def test_every_event_is_in_a_table_or_in_the_ledger(want: Expected) -> None:
+    trace = raw(want.path)
     kept = sum(trace.table(name).height for name in EVENT_TABLES)
     left_out = trace.ledger.filter(~pl.col("kept"))["count"].sum()
     assert kept + left_out == trace.meta.events
@@ -53,20 +47,19 @@ def test_every_event_is_in_a_table_or_in_the_ledger(
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_attribution_neither_adds_nor_loses_time(want: Expected, traces: dict[str, Trace]) -> None:
-    raw = read_once(want, traces)
-    trace = attribute(raw)
+def test_attribution_neither_adds_nor_loses_time(want: Expected) -> None:
+    before, trace = raw(want.path), opened(want.path)
     same = ["start", "duration", "kind", "device", "stream", "correlation", "name_id"]
-    assert trace.activities.select(same).equals(raw.activities.select(same))
+    assert trace.activities.select(same).equals(before.activities.select(same))
     assert trace.activities["layer"].null_count() == 0
     by_layer = trace.activities.group_by("layer").agg(pl.col("duration").sum())
-    assert by_layer["duration"].sum() == raw.activities["duration"].sum()
+    assert by_layer["duration"].sum() == before.activities["duration"].sum()
     assert trace.activities.filter(pl.col("layer") >= trace.layers.height).is_empty()
 
 
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
-def test_times_are_counted_from_the_first_event(want: Expected, traces: dict[str, Trace]) -> None:
-    trace = read_once(want, traces)
+def test_times_are_counted_from_the_first_event(want: Expected) -> None:
+    trace = raw(want.path)
     times = pl.concat(
         [
             trace.table(table)[column].rename("time")

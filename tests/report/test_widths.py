@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 import traceana
+from tests.support.manifest import opened
 from traceana import choices
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table
@@ -50,11 +50,6 @@ def commands(trace: Trace) -> Iterator[tuple[str, Callable[[], Result]]]:
     yield "layer_times direction", lambda: trace.layer_times(direction=True)
     yield "transfers collectives", lambda: trace.transfers(collectives=True)
     yield "flops explain", lambda: trace.flops(explain=True)
-
-
-@cache
-def opened(file: Path) -> Trace:
-    return traceana.open(file)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-import traceana
+from traceana.opening import open_trace
 from traceana.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -85,7 +85,7 @@ def traces_at_hand() -> list[Path]:
     ]
 
 
-@cache
+@lru_cache(maxsize=12)
 def opened(path: Path) -> Trace:
-    """Return the trace of a file that no test changes; all of them take half a gigabyte."""
-    return traceana.open(path)
+    """Return the trace of a file that no test changes; results are kept with it (``per_trace``)."""
+    return open_trace(path)

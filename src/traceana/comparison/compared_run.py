@@ -12,6 +12,7 @@ from traceana.analyze.facts import span_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
+from traceana.analyze.per_trace import per_trace
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, steps
 from traceana.analyze.work import work
@@ -101,6 +102,7 @@ class RunSteps(msgspec.Struct, frozen=True):
         return self.frame.height
 
 
+@per_trace
 def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
     """Return the measured steps of ``trace``, without warm-up, and their work.
 
@@ -162,6 +164,7 @@ def devices(trace: Trace) -> str:
     return ", ".join(f"{n} x {name}" if n > 1 else str(name) for name, n in counted.iter_rows())
 
 
+@per_trace
 def step_flops(
     trace: Trace, model: Manifest | None = None, *, whole: bool = False
 ) -> dict[str, float]:
