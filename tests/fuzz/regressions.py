@@ -172,6 +172,7 @@ CASES: Final = (
     Case("span of a huge duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.e-]+', b'"dur":-9223372036854775808', content)),
     Case("nested span", "chrome", "caffe", _text('"pid": 1', f'"x": {_nested(20_000)}, "pid": 1')),
     Case("nested profile of MXNet", "mxnet", "mxnet", _text('"pid": 0', f'"x": {_nested(20_000)}, "pid": 0')),
+    Case("operand types that are no UTF-8", "kineto", "gpu", lambda content: content.replace(b'"Input type":["float"', b'"Input type":["fl\xf4at"', 1)),
     # SQLite
     Case("zeros in a page, nsys", "nsys", "gpu-small-pages", lambda content: content[:2049] + bytes(205) + content[2254:], damage=True),
     Case("8 bytes of a page, nsys", "nsys", "cpu", _bytes(0.35, 8, b"\xff"), damage=True),

@@ -39,3 +39,8 @@ def test_valid_json_keeps_its_value(value: object, ascii_only: bool) -> None:
 )
 def test_recorded_malformations(broken: bytes, value: object) -> None:
     assert json.loads(repair(broken)) == value
+
+
+def test_sound_text_is_returned_without_a_look_at_its_strings() -> None:
+    text = b'{"name": ' + b'{"a":' * 1_000 + b'"NaN 1"' + b"}" * 1_001
+    assert repair(text) is text

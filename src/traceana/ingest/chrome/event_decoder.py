@@ -75,9 +75,9 @@ class EventDecoder(Generic[Event, Columns]):
         """Return the columns of whole events separated by commas; raises ``UndecodableError``."""
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
+            return self._columns(events)
         except UNDECODABLE as error:
             raise UndecodableError from error
-        return self._columns(events)
 
     def decode_singly(self, texts: Sequence[bytes]) -> Columns:
         """Return the columns of events decoded one by one.
@@ -110,9 +110,12 @@ class EventDecoder(Generic[Event, Columns]):
 
     def _decoded(self, text: bytes) -> Event | None:
         try:
-            return self._one.decode(text)
+            event = self._one.decode(text)
+            # The decoder passes over fields that are kept as text, and checks nothing in them.
+            text.decode()
         except UNDECODABLE:
             return None
+        return event
 
     def _readable_fields(self, text: bytes) -> tuple[bytes, list[str]] | None:
         """Return ``text`` without the fields that cannot be decoded, and their names.
