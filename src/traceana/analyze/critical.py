@@ -28,8 +28,9 @@ from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.per_trace import per_trace
 from traceana.analyze.steps import measured_steps
 from traceana.analyze.work import why_no_work, work
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, matching, to_rows
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, to_rows
 from traceana.enrich.ranges import ThreadRanges
+from traceana.enrich.texts import Texts
 from traceana.result import Result, sums, with_share
 from traceana.trace.schema import DEVICE_WORK
 
@@ -201,7 +202,7 @@ def _of_threads(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.Data
     key, is_sync = key[piece], is_sync[piece]
     call = np.where(is_sync, of[piece], calls.innermost(key, begin))
     waiting = is_sync.copy()
-    waiting[call != NONE] |= matching(trace.calls["name"], WAITING)[call[call != NONE]]
+    waiting[call != NONE] |= Texts.of(trace.calls["name"]).matching(WAITING)[call[call != NONE]]
     found = pl.DataFrame(
         {
             "step_row": raw["step_row"].gather(piece),

@@ -28,7 +28,8 @@ from traceana.analyze.event_waits import (
     wait_records,
 )
 from traceana.analyze.intervals import union
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching, take
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take
+from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -214,7 +215,7 @@ def _requested(
         waiting, of = keys_of(waits, streams, "context", "stream")[unknown], key
     else:
         calls = trace.whole.calls
-        when = calls["start"].to_numpy()[matching(calls["name"], WAIT_CALL) & own]
+        when = calls["start"].to_numpy()[Texts.of(calls["name"]).matching(WAIT_CALL) & own]
         waiting, of = np.zeros(len(when), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
     order = np.lexsort((launched, key))
     last = np.full(len(key), NEVER, dtype=np.int64)
@@ -319,7 +320,7 @@ def _waits(
 ) -> dict[int, ThreadWaits]:
     """Return the waits of each thread for the device."""
     calls = trace.whole.calls
-    by_name = np.flatnonzero(matching(calls["name"], WAITING) & (call_key != NONE))
+    by_name = np.flatnonzero(Texts.of(calls["name"]).matching(WAITING) & (call_key != NONE))
     records = _wait_records(trace, syncs)
     by_record = from_rows(records["call"])
     # A record has the stream and the context, besides the name of the call.
@@ -328,8 +329,8 @@ def _waits(
     begin = calls["start"].to_numpy()[rows]
     end = begin + calls["duration"].to_numpy()[rows]
     work = device.by_none.last_launched(np.zeros_like(rows), begin, end, begin)
-    names = calls["name"].gather(rows)
-    of_event, of_stream = matching(names, _EVENT_CALL), matching(names, _STREAM_CALL)
+    names = Texts.of(calls["name"].gather(rows))
+    of_event, of_stream = names.matching(_EVENT_CALL), names.matching(_STREAM_CALL)
     # Streams by device: contexts of several devices can have equal numbers, or null.
     devices = device.streams.select(pl.struct("device", "context").rank("dense"))
     of_device = devices.to_series().cast(pl.Int64).to_numpy()[device.stream]

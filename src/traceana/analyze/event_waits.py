@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from traceana.analyze.numbering import distinct, first_rows, numbered
-from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, matching, take, timeline, to_rows
+from traceana.enrich.nesting import NONE, Flags, Ints, from_rows, take, timeline, to_rows
+from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -262,7 +263,7 @@ class EventWaits:
             self._find_recorded(records, launches)
             return
         calls, threads = launches.call_start, launches.call_thread
-        waits = np.flatnonzero(matching(trace.calls["name"], WAIT_CALL))
+        waits = np.flatnonzero(Texts.of(trace.calls["name"]).matching(WAIT_CALL))
         # By call; recorded waits by activity.
         self._waits = _next_launches(
             (threads[waits], calls[waits]), (threads, calls), launches.launching

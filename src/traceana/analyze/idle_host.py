@@ -26,7 +26,8 @@ from traceana.analyze.idle_gaps import (
 )
 from traceana.analyze.numbering import first_rows, numbered, rows_of
 from traceana.enrich.layers.roles import ROLE_OF_TEXT
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, matching
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows
+from traceana.enrich.texts import Texts
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -228,9 +229,9 @@ def host_times(
             if number in own:
                 causes[cause] = own[number]
 
-    names = trace.calls["name"]
+    names = Texts.of(trace.calls["name"])
     for cause, pattern in _CALLS.items():
-        rows = np.flatnonzero(matching(names, pattern))
+        rows = np.flatnonzero(names.matching(pattern))
         add(cause, _Intervals.of(trace.calls, threads.calls, rows))
     add(COLLECTIVE, _named(trace, threads, _BLOCKING_COLLECTIVE))
     add(DATA_LOADER, _named(trace, threads, _LOADING).by(threads.process), threads.process)
@@ -243,7 +244,7 @@ def host_times(
 
 def _overhead(trace: Trace, threads: Threads) -> list[tuple[int, _Intervals]]:
     is_overhead = trace.ranges["kind"].eq("overhead").fill_null(value=False).to_numpy()
-    drivers = is_overhead & matching(trace.ranges["text"], _DRIVER_OVERHEAD)
+    drivers = is_overhead & Texts.of(trace.ranges["text"]).matching(_DRIVER_OVERHEAD)
     return [
         (cause, _Intervals.of(trace.ranges, threads.ranges, np.flatnonzero(rows)))
         for cause, rows in ((PROFILER, is_overhead & ~drivers), (DRIVER, drivers))
@@ -287,6 +288,6 @@ def _rows_named(trace: Trace, pattern: str) -> tuple[Ints, Ints]:
     """Return the rows of ranges and of operators whose names match ``pattern``."""
     hosts = trace.ranges["kind"].is_in(_HOSTS).fill_null(value=False).to_numpy()
     return (
-        np.flatnonzero(matching(trace.ranges["text"], pattern) & hosts),
-        np.flatnonzero(matching(trace.ops["name"], pattern)),
+        np.flatnonzero(Texts.of(trace.ranges["text"]).matching(pattern) & hosts),
+        np.flatnonzero(Texts.of(trace.ops["name"]).matching(pattern)),
     )

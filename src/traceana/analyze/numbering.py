@@ -101,7 +101,7 @@ class _Digits(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, parts: Sequence[pl.Series]) -> _Digits:
         """Return the digits of a column whose ``parts`` are in several frames."""
-        whole = [part.to_physical() for part in parts]
+        whole = [part if part.dtype.is_integer() else part.to_physical() for part in parts]
         least, most = ([getattr(part, end)() for part in whole] for end in ("min", "max"))
         low = min((int(value) for value in least if value is not None), default=0)
         high = max((int(value) for value in most if value is not None), default=low - 1)

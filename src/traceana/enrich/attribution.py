@@ -19,7 +19,6 @@ from traceana.enrich.nesting import (
     Ints,
     Nesting,
     from_rows,
-    matching,
     take,
     thread_keys,
     to_rows,
@@ -27,6 +26,7 @@ from traceana.enrich.nesting import (
 from traceana.enrich.operators import from_nvtx, with_nesting
 from traceana.enrich.ranges import ThreadRanges
 from traceana.enrich.steps import as_steps, step_of, steps, whole_steps_within
+from traceana.enrich.texts import Texts
 from traceana.trace import Ledger, Trace
 from traceana.trace.schema import CPU_DEVICE, DEVICE_WORK, Direction, conform
 
@@ -127,8 +127,9 @@ class _Host(msgspec.Struct, frozen=True):
         ops = pl.concat([trace.ops, conform("ops", from_nvtx(trace.ranges))])
         op_key, range_key, call_key = thread_keys(ops, trace.ranges, trace.calls)
         op_nesting = Nesting.of(op_key, ops["start"].to_numpy(), ops["duration"].to_numpy())
+        op_names = Texts.of(ops["name"])
         scopes = ScopeLayers.of(ops, trace.activities)
-        ops = conform("ops", with_nesting(ops, op_nesting))
+        ops = conform("ops", with_nesting(ops, op_names, op_nesting))
         ops = ops.with_columns(scopes.direction_of_ops(ops))
         thread_ranges = ThreadRanges.of(trace.ranges, range_key)
         deep = int((thread_ranges.nesting.depth >= DEEPEST_PATH).sum())
@@ -136,10 +137,11 @@ class _Host(msgspec.Struct, frozen=True):
         op_step = step_of(step_table, ops["process"], ops["start"])
         layers = resolve(
             ops,
+            op_names,
             op_key,
             op_nesting,
             op_step,
-            forward_of(ops, op_nesting, trace.links, op_step),
+            forward_of(ops, op_names, op_nesting, trace.links, op_step),
             trace.ranges.filter(within),
             range_key[within],
             scopes,
@@ -210,7 +212,7 @@ def _attributed(
     layer = np.where(layer == NONE, around, layer)
     layers = [*host.layers.layers, OPTIMIZER]
     lost = activities["call"].is_null() & activities["kind"].is_in(DEVICE_WORK) & bool(calls.height)
-    updates = pl.Series(matching(names["name"].cast(pl.Categorical), MULTI_TENSOR))
+    updates = names["name"].cast(pl.String).str.contains(MULTI_TENSOR)
     applied = updates.gather(activities["name_id"]).fill_null(value=False) & ~lost
     applied &= pl.Series((op == NONE) & (layer == NONE))
     layer = np.where(applied, len(layers) - 1, layer)

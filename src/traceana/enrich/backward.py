@@ -7,17 +7,21 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, matching, thread_keys
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, thread_keys
 from traceana.enrich.operators import is_node
+from traceana.enrich.texts import Texts
 
 _EVALUATES: Final = "^autograd::engine::evaluate_function: "
 _ACCUMULATES: Final = r"\btorch::autograd::AccumulateGrad$"
 
 
-def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: Ints) -> Ints:
+def forward_of(
+    ops: pl.DataFrame, names: Texts, nesting: Nesting, links: pl.DataFrame, step: Ints
+) -> Ints:
     """Return the row of the forward operator whose gradient each operator computes, or NONE.
 
-    ``ops`` have a direction, ``step`` is the step of each. The first of these decides:
+    ``ops`` have a direction, ``names`` and ``step`` are the name and the step of each. The first of
+    these decides:
 
     1. A flow from the forward to the backward operator.
     2. The sequence number. It grows when a node is created, so the last forward operator with
@@ -28,21 +32,21 @@ def forward_of(ops: pl.DataFrame, nesting: Nesting, links: pl.DataFrame, step: I
     whatever their own number. So do operators that the engine runs after the node, such as
     AccumulateGrad: a gradient is accumulated as soon as it is computed.
     """
-    node = is_node(ops["name"]) & (ops["direction"] == "backward").fill_null(False).to_numpy()
+    node = is_node(names) & (ops["direction"] == "backward").fill_null(False).to_numpy()
     forward = _by_flow(ops, nesting, links)
     by_number = _by_sequence(ops, node)
     forward = np.where(forward == NONE, by_number, forward)
     forward = np.where(forward == NONE, _by_order(ops, nesting, node, forward, step), forward)
-    forward = inherit(nesting, _of_evaluated(ops, nesting, forward))
-    return inherit(nesting, _behind_nodes(ops, nesting, node, forward))
+    forward = inherit(nesting, _of_evaluated(names, nesting, forward))
+    return inherit(nesting, _behind_nodes(ops, names, nesting, node, forward))
 
 
-def _of_evaluated(ops: pl.DataFrame, nesting: Nesting, forward: Ints) -> Ints:
+def _of_evaluated(names: Texts, nesting: Nesting, forward: Ints) -> Ints:
     """Return ``forward``, where the engine's call of a node gets that of the node if it has none.
 
     PyTorch writes the call without its sequence number if a range of hooks overlaps it.
     """
-    evaluates = matching(ops["name"], _EVALUATES)
+    evaluates = names.matching(_EVALUATES)
     parent = nesting.parent
     node = np.flatnonzero((forward != NONE) & (parent != NONE))
     node = node[evaluates[parent[node]] & (forward[parent[node]] == NONE)]
@@ -175,7 +179,9 @@ def _mirrored(chosen: pl.DataFrame) -> pl.DataFrame:
     ).select("row", "forward")
 
 
-def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Ints) -> Ints:
+def _behind_nodes(
+    ops: pl.DataFrame, names: Texts, nesting: Nesting, node: Flags, forward: Ints
+) -> Ints:
     """Return ``forward``, where operators between nodes get that of the node before them.
 
     These are AccumulateGrad and other operators that the engine runs between nodes.
@@ -185,7 +191,7 @@ def _behind_nodes(ops: pl.DataFrame, nesting: Nesting, node: Flags, forward: Int
     if not len(order):
         return forward
     backward = (ops["direction"] == "backward").fill_null(False).to_numpy()[order]
-    follows = backward & (matching(ops["name"], _ACCUMULATES) | ~node)[order]
+    follows = backward & (names.matching(_ACCUMULATES) | ~node)[order]
     position = np.arange(len(order))
     leader = np.maximum.accumulate(np.where(follows, NONE, position))
     taken = follows & (leader != NONE) & (forward[order] == NONE)

@@ -215,15 +215,3 @@ def take(values: Ints, rows: Ints) -> Ints:
     if not len(values):
         return np.full(len(rows), NONE, dtype=np.int64)
     return np.where(rows == NONE, NONE, values[rows])
-
-
-def matching(column: pl.Series, pattern: str) -> Flags:
-    """Return which values of a categorical ``column`` match ``pattern``; false for null."""
-    values = column.unique()
-    found = values.filter(values.cast(pl.String).str.contains(pattern).fill_null(value=False))
-    if found.is_empty():
-        return np.zeros(len(column), dtype=np.bool_)
-    codes, wanted = column.to_physical(), found.to_physical()
-    table = np.zeros(int(values.to_physical().max()) + 2, dtype=np.bool_)  # type: ignore[arg-type]
-    table[wanted.to_numpy()] = True
-    return np.asarray(table[codes.fill_null(len(table) - 1).to_numpy()])

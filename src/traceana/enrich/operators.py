@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, matching, to_rows
+from traceana.enrich.nesting import NONE, Flags, Nesting, from_rows, inherit, to_rows
+from traceana.enrich.texts import Texts
 
 # torch.autograd.profiler.emit_nvtx: "aten::conv2d, op_id = 7, seq = 3, sizes = [[64, 3, 224, 224]]"
 # In old versions "conv2d, seq=3" and "AddmmBackward, stashed seq=3".
@@ -99,22 +100,22 @@ def _quoted(text: pl.Expr) -> pl.Expr:
     return pl.format('"{}"', text.str.replace_all(r'["\\]', ""))
 
 
-def is_node(names: pl.Series) -> Flags:
+def is_node(names: Texts) -> Flags:
     """Return which operators are nodes of the backward graph, by their ``names``."""
-    return matching(names, _NODE)
+    return names.matching(_NODE)
 
 
-def with_nesting(ops: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
-    """Return ``ops`` with parent, depth and direction.
+def with_nesting(ops: pl.DataFrame, names: Texts, nesting: Nesting) -> pl.DataFrame:
+    """Return ``ops``, whose names are ``names``, with parent, depth and direction.
 
     An operator is backward if it, or an operator around it, is a node of autograd's backward graph,
     or if it runs between nodes on a thread of the autograd engine, which reduces and adds gradients
     there. A collective on a backend's thread has no direction, because that thread belongs to
     neither pass.
     """
-    node = is_node(ops["name"])
+    node = is_node(names)
     backward = np.where(node | _between_nodes(ops, nesting, node), 1, NONE).astype(np.int64)
-    of_backend = pl.Series(matching(ops["name"], _OF_BACKEND))
+    of_backend = pl.Series(names.matching(_OF_BACKEND))
     return ops.with_columns(
         to_rows(nesting.parent).alias("parent"),
         pl.Series("depth", nesting.depth, dtype=pl.Int32),
@@ -170,10 +171,11 @@ class EarlyStopped(msgspec.Struct, frozen=True):
     def of(cls, ops: pl.DataFrame) -> EarlyStopped:
         """Return those among ``ops``, which have parent and direction."""
         innermost, around = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
-        detaches = matching(ops["name"], _DETACH)
+        names = Texts.of(ops["name"])
+        detaches = names.matching(_DETACH)
         if not detaches.any():
             return cls(innermost, around)
-        parent, node = from_rows(ops["parent"]), is_node(ops["name"])
+        parent, node = from_rows(ops["parent"]), is_node(names)
         backward = (ops["direction"] == "backward").fill_null(value=False).to_numpy()
         holds, computes = (np.zeros(ops.height, dtype=np.bool_) for _ in range(2))
         inner = parent != NONE

@@ -23,10 +23,11 @@ from traceana.enrich.layers.intervals import (
     tree_of,
 )
 from traceana.enrich.layers.roles import WEIGHTED, role_of
-from traceana.enrich.nesting import NONE, Ints, Nesting, inherit, matching
+from traceana.enrich.nesting import NONE, Ints, Nesting, inherit
 from traceana.enrich.operators import OPERATOR_TEXT
 from traceana.enrich.ranges import BOTH_DIRECTIONS, DIRECTION_ALONE, DIRECTION_WORD
 from traceana.enrich.steps import STEP_TEXT, WARM_UP_TEXT
+from traceana.enrich.texts import Texts
 
 _PREFIX: Final = "nn.Module: "
 _INSTANCE: Final = re.compile(r"_\d+$")
@@ -103,7 +104,7 @@ OPERAND_POSITIONS: Final[dict[str, tuple[int, int]]] = {
 
 
 def annotation_intervals(
-    ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_key: Ints
+    ranges: pl.DataFrame, key: Ints, ops: pl.DataFrame, op_names: Texts, op_key: Ints
 ) -> LayerIntervals:
     """Return the innermost named ranges as layers, by the path of the ranges around them.
 
@@ -131,7 +132,7 @@ def annotation_intervals(
     code, names = codes(chosen["text"])
     tree = PathTree.of(nesting, code)
     paths, too_long = tree.paths([_DIRECTION.sub("", name).strip() for name in names], SEPARATOR)
-    crowded = _crowded(nesting, tree, ops, op_key)
+    crowded = _crowded(nesting, tree, ops, op_names, op_key)
     layer_of_node = np.full(len(paths), NONE, dtype=np.int64)
     layers: dict[str, int] = {}
     for node, path in enumerate(paths):
@@ -154,11 +155,13 @@ def _names_a_layer() -> pl.Expr:
     ).alias("named")
 
 
-def _crowded(nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_key: Ints) -> np.ndarray:
+def _crowded(
+    nesting: Nesting, tree: PathTree, ops: pl.DataFrame, op_names: Texts, op_key: Ints
+) -> np.ndarray:
     """Return the nodes with a range that is the innermost around two weighted operators."""
     crowded = np.zeros(len(tree.parent), dtype=np.bool_)
     forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
-    weighted = matching(ops["name"], WEIGHTED) & forward
+    weighted = op_names.matching(WEIGHTED) & forward
     # Of nested weighted operators (conv2d > convolution), the outermost counts.
     parent = ops["parent"].cast(pl.Int64).fill_null(NONE).to_numpy()
     outermost = weighted & ~((parent != NONE) & weighted[parent])

@@ -16,6 +16,7 @@ from traceana.enrich.layers.from_scopes import ScopeLayers
 from traceana.enrich.layers.intervals import SEPARATOR, Layer, LayerIntervals
 from traceana.enrich.layers.roles import collective_layers, optimizer_layers, role_intervals
 from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, inherit, roots
+from traceana.enrich.texts import Texts
 from traceana.trace.schema import empty
 
 OUTSIDE: Layer = ("(outside all layers)", None, "unattributed")
@@ -56,6 +57,7 @@ class LayerResolution(msgspec.Struct, frozen=True):
 
 def resolve(
     ops: pl.DataFrame,
+    names: Texts,
     op_key: Ints,
     nesting: Nesting,
     op_step: Ints,
@@ -72,13 +74,14 @@ def resolve(
     its Module Hierarchy; its name scope; a named range that a checkpoint opens in the backward
     pass; for a backward operator, the layer of its forward operator; the operators of an optimizer;
     the program's own named ranges; for other than backward operators, the position in the step.
-    Position is not used in a trace with name scopes, nor for a ``compiled`` program. ``nesting`` is
-    that of the operators, ``forward`` that of :func:`traceana.enrich.backward.forward_of`.
+    Position is not used in a trace with name scopes, nor for a ``compiled`` program. ``names``
+    and ``nesting`` are those of the operators, ``forward`` that of
+    :func:`traceana.enrich.backward.forward_of`.
     """
     start = ops["start"].to_numpy()
     roles = role_intervals(ranges, range_key)
     modules = module_intervals(ranges, range_key)
-    named = annotation_intervals(ranges, range_key, ops, op_key)
+    named = annotation_intervals(ranges, range_key, ops, names, op_key)
     layers: list[Layer] = []
     bases: list[int] = []
 
@@ -97,7 +100,7 @@ def resolve(
     recomputed = _recomputed(ops, op_key, nesting, named, by_name)
     by_recomputation = np.where(recomputed, by_name, NONE)
     own = _first(by_role, by_collective, by_module, by_hierarchy, by_scope, by_recomputation)
-    by_optimizer = number(*optimizer_layers(ops, nesting, forward, op_step, ranges))
+    by_optimizer = number(*optimizer_layers(ops, names, nesting, forward, op_step, ranges))
     by_position = np.full(ops.height, NONE, dtype=np.int64)
     if scopes.table.is_empty() and not compiled:
         settled = _first(own, by_optimizer)

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.layers.intervals import Layer, LayerIntervals, codes, nest
-from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, matching, roots
+from traceana.enrich.nesting import NONE, Flags, Ints, Nesting, from_rows, inherit, roots
+from traceana.enrich.texts import Texts
 
 ROLE_OF_TEXT: Final = {
     "optimizer": r"(?i)^Optimizer\.|^(?:## )?optimizer(?:[._ ]?step)?(?: ##)?$",
@@ -97,7 +98,12 @@ _ZERO_GRAD: Final = "zero_grad"
 
 
 def optimizer_layers(
-    ops: pl.DataFrame, nesting: Nesting, forward: Ints, step: Ints, ranges: pl.DataFrame
+    ops: pl.DataFrame,
+    op_names: Texts,
+    nesting: Nesting,
+    forward: Ints,
+    step: Ints,
+    ranges: pl.DataFrame,
 ) -> tuple[Ints, list[Layer]]:
     """Return the row of each operator that updates parameters or is inside one, and the rows.
 
@@ -107,7 +113,7 @@ def optimizer_layers(
     a backward node: an update without an optimizer class.
     ``forward`` is that of :func:`traceana.enrich.backward.forward_of`.
     """
-    named = matching(ops["name"], _OPTIMIZER_OP)
+    named = op_names.matching(_OPTIMIZER_OP)
     names = ops["name"].filter(pl.Series(named)).unique(maintain_order=True)
     numbered = ops.select("name").join(
         names.to_frame().with_row_index("layer", offset=1),
@@ -117,13 +123,14 @@ def optimizer_layers(
     )
     own = from_rows(numbered["layer"]).copy()
     if len(own):
-        own[_manual_updates(ops, nesting, forward, step, named, ranges)] = 0
+        own[_manual_updates(ops, op_names, nesting, forward, step, named, ranges)] = 0
     layers: list[Layer] = [(name, None, "optimizer") for name in names.cast(pl.String).to_list()]
     return inherit(nesting, own), [OPTIMIZER, *layers]
 
 
 def _manual_updates(
     ops: pl.DataFrame,
+    op_names: Texts,
     nesting: Nesting,
     forward: Ints,
     step: Ints,
@@ -133,11 +140,11 @@ def _manual_updates(
     is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
     rows, root = np.arange(ops.height), roots(nesting)
     opens = np.zeros(ops.height, dtype=np.bool_)
-    opens[root[matching(ops["name"], WEIGHTED) & is_forward]] = True
+    opens[root[op_names.matching(WEIGHTED) & is_forward]] = True
     creators = forward[forward != NONE]
     opens[root[creators[is_forward[creators]]]] = True
-    steps = matching(ranges["text"], ROLE_OF_TEXT["optimizer"])
-    steps &= ~matching(ranges["text"], _ZERO_GRAD)
+    texts = Texts.of(ranges["text"])
+    steps = texts.matching(ROLE_OF_TEXT["optimizer"]) & ~texts.matching(_ZERO_GRAD)
     by_range, by_operator = ranges.filter(pl.Series(steps)), ops.filter(pl.Series(named))
     optimized = pl.concat([by_range["process"], by_operator["process"]]).fill_null(NONE).unique()
     marker = pl.when(pl.col("forward").not_()).then(1).when("opens").then(0)
@@ -149,7 +156,7 @@ def _manual_updates(
             pl.Series("step", step),
             pl.Series("forward", is_forward),
             pl.Series("opens", opens),
-            pl.Series("updates", matching(ops["name"], _UPDATE) & is_forward),
+            pl.Series("updates", op_names.matching(_UPDATE) & is_forward),
         )
         .with_row_index("row")
         .with_columns(pl.col("process").fill_null(NONE))
