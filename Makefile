@@ -19,8 +19,10 @@ JOBS    ?=
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
 
-demo: $(CORE) ## Set up, and report on a real trace of AlexNet
+demo: $(CORE) ## Set up, and report on a real trace of AlexNet, on the terminal and as a page
 	$(BIN)/traceana report $(DEMO)
+	$(BIN)/traceana report $(DEMO) --output report.html --force
+	@echo "The same with pictures: $(CURDIR)/report.html"
 
 # A file stays with one worker: its recordings are made once. The tests of a shared trace stay with
 # one too, which opens it once (tests/support/scheduling.py).
@@ -66,7 +68,7 @@ $(VENV)/bin/pip:
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
 $(CORE): pyproject.toml | $(VENV)/bin/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[html]'
 	@touch $@
 
 $(READY): pyproject.toml $(LOCK) | $(VENV)/bin/pip

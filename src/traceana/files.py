@@ -125,6 +125,13 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
         scratch.unlink(missing_ok=True)
 
 
+def cache_folder(name: str) -> Path:
+    """Return the folder ``name`` of traceana's cache, by the XDG Base Directory Specification."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    return home / "traceana" / name
+
+
 def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
     """Raise ``CannotWriteError`` if an output must not be written to ``path``.
 

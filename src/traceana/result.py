@@ -35,12 +35,22 @@ class Result(msgspec.Struct, frozen=True):
     _make_page: Callable[[Arranged], Page] | None = None
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
+    _add_pictures: Callable[[Page], Page] | None = None
 
     def with_page(
-        self, make_page: Callable[[Arranged], Page], *, screenful: int | None = None
+        self,
+        make_page: Callable[[Arranged], Page],
+        *,
+        screenful: int | None = None,
+        pictures: Callable[[Page], Page] | None = None,
     ) -> Result:
-        """Return the result with a page made by ``make_page``."""
-        return msgspec.structs.replace(self, _make_page=make_page, screenful=screenful)
+        """Return the result with a page made by ``make_page``.
+
+        ``pictures`` returns that page with what HTML shows besides.
+        """
+        return msgspec.structs.replace(
+            self, _make_page=make_page, screenful=screenful, _add_pictures=pictures
+        )
 
     def page(self, *, sort: str | None = None, limit: int | None = None) -> Page:
         """Return the page with the rows of :func:`arrange`."""
@@ -50,6 +60,11 @@ class Result(msgspec.Struct, frozen=True):
         from traceana.report.pages.single_table import table_page
 
         return table_page("table", arranged)
+
+    def illustrated(self, *, sort: str | None = None, limit: int | None = None) -> Page:
+        """Return the page for HTML, with pictures; ``limit`` as of :meth:`page`."""
+        page = self.page(sort=sort, limit=limit)
+        return page if self._add_pictures is None else self._add_pictures(page)
 
     def to_pandas(self) -> Any:
         """Return ``frame`` as a pandas frame.
@@ -66,17 +81,19 @@ class Result(msgspec.Struct, frozen=True):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result and return its path; the suffix names the format.
 
-        ``.csv``, ``.tsv``, ``.json``, ``.md`` and ``.parquet`` are the formats of the command, with
-        all rows; any other suffix gets the text of the terminal. Raises
-        :class:`~traceana.errors.CannotWriteError`, also if ``path`` exists and ``overwrite`` is
-        false.
+        ``.csv``, ``.tsv``, ``.json``, ``.md``, ``.parquet``, ``.html`` and ``.txt`` are the formats
+        of the command, with all rows (HTML: 2,000). Raises
+        :class:`~traceana.errors.CannotWriteError`, also for another suffix, and if ``path`` exists
+        and ``overwrite`` is false.
         """
         from traceana.files import check_free, write_output
-        from traceana.report.render import format_of, render
+        from traceana.report.render import HTML_ROWS, Format, format_of, render
 
         target = Path(path)
+        form = format_of(target)
         check_free(target, force=overwrite)
-        write_output(target, render(self.page(), format_of(target)), force=overwrite)
+        page = self.illustrated(limit=HTML_ROWS) if form is Format.HTML else self.page()
+        write_output(target, render(page, form), force=overwrite)
         return target
 
     def __repr__(self) -> str:
@@ -85,7 +102,7 @@ class Result(msgspec.Struct, frozen=True):
         return render(self.page(limit=self.screenful)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        from traceana.report.html import render
+        from traceana.report.html.elements import render
 
         return render(self.page(limit=self.screenful or _NOTEBOOK_ROWS))
 

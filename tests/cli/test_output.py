@@ -26,6 +26,23 @@ def test_the_suffix_determines_the_format(run: Run, bundle: Path, tmp_path: Path
     assert "\x1b" not in (tmp_path / "kernels.txt").read_text()
 
 
+def test_a_suffix_without_a_format_is_an_error(run: Run, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "kernels.xlsm"
+    result = run("kernels", bundle, "-o", file)
+    assert result.exit_code == ExitCode.CANNOT_WRITE
+    assert result.stderr.startswith("traceana: kernels.xlsm: no format by that suffix; use .csv,")
+    assert not file.exists()
+    assert run("kernels", bundle, "-o", file, "--format", "table").exit_code == 0
+    assert run("kernels", bundle, "-o", tmp_path / "kernels").exit_code == 0
+
+
+def test_a_page_of_html_is_written_and_printed(run: Run, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "kernels.html"
+    assert run("kernels", bundle, "-o", file).exit_code == 0
+    assert file.read_text().startswith("<!doctype html>")
+    assert run("kernels", bundle, "--format", "html").stdout == file.read_text()
+
+
 def test_the_format_option_wins_over_the_suffix(run: Run, bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "k.csv"
     run("kernels", bundle, "-o", file, "--format", "json")

@@ -57,7 +57,7 @@ def test_a_result_has_its_rows_and_shows_the_page() -> None:
     assert result.frame.height == 6
     assert result.totals["calls"] == 21
     assert "scudnn" in repr(result)
-    assert "<td>scudnn</td>" in result._repr_html_()
+    assert ">scudnn</td>" in result._repr_html_()
     assert result.to_pandas().shape == (6, len(result.frame.columns))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceana.cli.options import Tabling, Writing
-from traceana.report.render import ROUNDED_FORMATS, Format, format_of
+from traceana.report.render import HTML_ROWS, ROUNDED_FORMATS, Format, format_of
 
 if TYPE_CHECKING:
     from traceana.report.terminal import Terminal
@@ -44,15 +44,21 @@ class Output:
         from traceana.report.render import render
 
         limit = self._tabling.limit
-        if limit is None and self._format in ROUNDED_FORMATS:
-            limit = result.screenful
-        page = result.page(sort=self._tabling.sort, limit=limit or None)
+        if limit is None:
+            limit = self._default_limit(result)
+        make = result.illustrated if self._format is Format.HTML else result.page
+        page = make(sort=self._tabling.sort, limit=limit or None)
         if self._writing.output is None:
             sys.stdout.buffer.write(render(page, self._format, _terminal()))
             return
         from traceana.files import write_output
 
         write_output(self._writing.output, render(page, self._format), force=self._writing.force)
+
+    def _default_limit(self, result: Result) -> int | None:
+        if self._format is Format.HTML:
+            return HTML_ROWS
+        return result.screenful if self._format in ROUNDED_FORMATS else None
 
 
 def _terminal() -> Terminal:

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from traceana.files import write_whole
+from traceana.files import cache_folder, write_whole
 from traceana.flops.peaks import Peaks
 
 _SIZES: Final = (256, 512, 1024, 2048)
@@ -41,7 +41,7 @@ def calibrated(*, again: bool = False) -> Peaks:
     ``again`` measures again. Without a writable cache folder the result is not kept.
     """
     processor, processors = processor_name(), _processors()
-    file = _folder() / f"{_digest(f'{processor} {processors}')}.json"
+    file = cache_folder("peaks") / f"{_digest(f'{processor} {processors}')}.json"
     kept = None if again else _read(file, processor, processors)
     if kept is None:
         kept = _Kept(processor, processors, _gemm_rate(), _copy_rate())
@@ -98,12 +98,6 @@ def _copy_rate() -> float:
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _folder() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
-    return home / "traceana" / "peaks"
 
 
 def _read(file: Path, processor: str, processors: int) -> _Kept | None:

@@ -23,7 +23,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _LONG: Final = (Kind.LONG, Kind.KERNEL, Kind.PATH, Kind.PARTS)
 _TEXT: Final = (*_LONG, Kind.TEXT, Kind.CATEGORY, Kind.PART, Kind.FLAG)
 
-_UNITS: Final[dict[Kind, numbers.Units]] = {
+DISPLAY_UNITS: Final[dict[Kind, numbers.Units]] = {
     Kind.TIME: numbers.TIME,
     Kind.MOMENT: numbers.TIME,
     Kind.BYTES: numbers.BYTES,
@@ -68,7 +68,7 @@ def cells_of(table: Table) -> list[Cells]:
 
 def value_text(kind: Kind, value: Any) -> str:
     """Return one value with its unit."""
-    if kind in _UNITS:
+    if kind in DISPLAY_UNITS:
         return _WITH_UNIT[kind](value)
     return _WRITERS[kind](value)
 
@@ -77,19 +77,19 @@ def _scales(table: Table) -> dict[str, numbers.Scale]:
     """Return the scale of each column that has a unit; columns of one group share theirs."""
     sharing: dict[tuple[Kind, str], list[str]] = {}
     for column in table.columns:
-        if column.kind in _UNITS:
+        if column.kind in DISPLAY_UNITS:
             shared = column.scale or column.name
             sharing.setdefault((column.kind, shared), []).append(column.name)
     found = {}
     for (kind, shared), columns in sharing.items():
         values = [value for name in columns for value in table.frame[name]]
         if kind is Kind.MOMENT:
-            scale = numbers.moment_scale(values, _UNITS[kind])
+            scale = numbers.moment_scale(values, DISPLAY_UNITS[kind])
         elif shared == STEP:
-            scale = numbers.scale(values, _UNITS[kind])
+            scale = numbers.scale(values, DISPLAY_UNITS[kind])
         else:
             total = max(abs(table.totals.get(name, 0)) for name in columns)
-            scale = numbers.column_scale(values, _UNITS[kind], total)
+            scale = numbers.column_scale(values, DISPLAY_UNITS[kind], total)
         found.update(dict.fromkeys(columns, scale))
     return found
 

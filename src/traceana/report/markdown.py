@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.page import Block, Facts, Findings, Heading, Notes, Page, Table
+from traceana.report.page import Block, Chart, Facts, Findings, Heading, Icicle, Notes, Page, Table
 from traceana.report.text import plain
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
@@ -33,6 +33,8 @@ def _block(block: Block, *, first: bool) -> list[str]:
             return _findings(block)
         case Table():
             return _table(block)
+        case Chart() | Icicle():
+            return []  # their values are in a table of the page
 
 
 def _labelled(label: str, text: str) -> str:

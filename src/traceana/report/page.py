@@ -99,7 +99,65 @@ class Notes(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-Block: TypeAlias = Heading | Facts | Table | Findings | Notes
+class Axis(msgspec.Struct, frozen=True):
+    """An axis of a chart: its title and the kind of its values, which is that of a column."""
+
+    title: str
+    kind: Kind
+    log: bool = False
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """Marks of a chart, one per row of ``frame``, at the columns ``x`` and ``y``.
+
+    A bar reaches from ``y`` to ``y_end``, or from 0. A line or rule connects the rows of one
+    ``colour``; a text is the ``label`` itself. ``colour`` is a column of names, which the legend
+    lists except those of rules; ``label`` is a column with the name of each mark, ``size`` a column
+    that the areas of points are proportional to. ``shown`` are columns whose values a reader can
+    look up at a mark.
+    """
+
+    frame: pl.DataFrame
+    shape: Literal["point", "line", "step", "bar", "rule", "text"]
+    x: str
+    y: str
+    y_end: str = ""
+    colour: str = ""
+    label: str = ""
+    size: str = ""
+    shown: tuple[Column, ...] = ()
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """A chart with ``marks`` over two axes, and a ``summary`` of it in words.
+
+    The values of the marks also stand in a table of the same page.
+    """
+
+    title: str
+    summary: str
+    x: Axis
+    y: Axis
+    marks: tuple[Marks, ...]
+    height: int = 300
+
+
+class Icicle(msgspec.Struct, frozen=True):
+    """A tree whose widths are times: every node below its parent, which is as wide as its own time
+    and its children together.
+
+    Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
+    ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
+    ``shown``.
+    """
+
+    title: str
+    summary: str
+    frame: pl.DataFrame
+    shown: tuple[Column, ...] = ()
+
+
+Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Chart | Icicle
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -127,9 +185,21 @@ class Data(msgspec.Struct, frozen=True):
     whole: Mapping[str, Any] | None = None
 
 
+class Section(msgspec.Struct, frozen=True):
+    """A part of an HTML page: its anchor, its title and its blocks."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
 class Page(msgspec.Struct, frozen=True):
-    """The blocks of one command's output in order, and their data."""
+    """The blocks of one command's output in order, and their data.
+
+    ``sections`` follow the blocks in HTML.
+    """
 
     command: str
     blocks: tuple[Block, ...]
     data: Data
+    sections: tuple[Section, ...] = ()

@@ -6,6 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traceana.errors import CannotWriteError
+
 if TYPE_CHECKING:
     from traceana.report.page import Page
     from traceana.report.terminal import Terminal
@@ -19,17 +21,34 @@ class Format(Enum):
     TSV = "tsv"
     JSON = "json"
     MARKDOWN = "md"
+    HTML = "html"
     PARQUET = "parquet"
 
 
 ROUNDED_FORMATS = frozenset({Format.TABLE, Format.MARKDOWN})
 """The formats that show blocks with rounded numbers; the others have the exact data."""
 
+HTML_ROWS = 2_000
+"""Rows of a table in HTML, if nothing else is asked for."""
+
+_SUFFIXES = {f".{known.value}": known for known in Format if known is not Format.TABLE} | {
+    ".txt": Format.TABLE
+}
+
 
 def format_of(path: Path | None) -> Format:
-    """Return the format of the suffix of ``path``, ``Format.TABLE`` for other suffixes."""
-    suffix = "" if path is None else path.suffix.removeprefix(".")
-    return next((known for known in Format if known.value == suffix), Format.TABLE)
+    """Return the format of the suffix of ``path``; ``Format.TABLE`` without path or suffix.
+
+    Raises :class:`~traceana.errors.CannotWriteError` on another suffix.
+    """
+    if path is None or not path.suffix:
+        return Format.TABLE
+    known = _SUFFIXES.get(path.suffix.lower())
+    if known is None:
+        raise CannotWriteError(
+            f"{path.name}: no format by that suffix; use {', '.join(_SUFFIXES)}, or --format"
+        )
+    return known
 
 
 def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
@@ -42,6 +61,10 @@ def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
         from traceana.report import markdown
 
         return markdown.render(page).encode()
+    if form is Format.HTML:
+        from traceana.report.html import document
+
+        return document.render(page).encode()
     from traceana.report import machine
 
     if form is Format.PARQUET:

@@ -18,11 +18,13 @@ from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.columns import Kind
 from traceana.report.page import (
     Block,
+    Chart,
     Facts,
     Finding,
     Findings,
     Heading,
     Hidden,
+    Icicle,
     Notes,
     Page,
     Table,
@@ -93,6 +95,8 @@ def _lines(block: Block, width: int) -> list[Any]:
             return _findings(block, width)
         case Table():
             return _table(block, width)
+        case Chart() | Icicle():
+            return []  # their values are in a table of the page
 
 
 def _heading(text: str, remark: str, width: int) -> list[Text]:

@@ -13,9 +13,9 @@ import pytest
 
 from tests.ingest.nsys.writing import KERNEL, RUNTIME, call, export, kernel
 from traceana.errors import CannotWriteError, MissingToolError, ToolFailedError, TraceanaError
+from traceana.files import cache_folder
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
-from traceana.ingest.nsys.report import cache_folder
 from traceana.ingest.source import silent
 
 REPORT = b"NVIDIA Tegra Profiler Report 1.\n" + bytes(100)
@@ -105,7 +105,7 @@ def test_a_report_is_exported_once(desk: Desk) -> None:
     assert steps[:4] == [(0, 132), (1, 132), (66, 132), (132, 132)]
     assert read(desk.report).activities.height == 1
     assert desk.runs == ["nsys"]
-    assert [file.suffix for file in cache_folder().iterdir()] == [".sqlite"]
+    assert [file.suffix for file in cache_folder("nsys").iterdir()] == [".sqlite"]
 
 
 def test_a_report_that_changed_is_exported_again_and_the_old_export_deleted(desk: Desk) -> None:
@@ -114,13 +114,13 @@ def test_a_report_that_changed_is_exported_again_and_the_old_export_deleted(desk
     desk.report.write_bytes(REPORT + b"more")
     read(desk.report)
     assert desk.runs == ["nsys", "nsys"]
-    assert len(list(cache_folder().iterdir())) == 1
+    assert len(list(cache_folder("nsys").iterdir())) == 1
 
 
 def test_an_export_that_was_damaged_is_made_again(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", NSYS)
     read(desk.report)
-    (kept,) = cache_folder().iterdir()
+    (kept,) = cache_folder("nsys").iterdir()
     os.truncate(kept, 5000)
     assert read(desk.report).activities.height == 1
     assert desk.runs == ["nsys", "nsys"]
@@ -147,7 +147,7 @@ def test_without_nsys_the_error_names_the_command(desk: Desk) -> None:
 def test_the_last_lines_of_nsys_are_in_the_error(desk: Desk) -> None:
     desk.install(desk.bin, "nsys", BROKEN)
     assert "no such section" in desk.refused(desk.report, ToolFailedError)
-    assert list(cache_folder().iterdir()) == []
+    assert list(cache_folder("nsys").iterdir()) == []
 
 
 def test_stdout_and_stderr_of_nsys_are_in_the_error(desk: Desk) -> None:
@@ -187,14 +187,14 @@ def test_a_listener_that_gives_up_leaves_nothing(desk: Desk) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         read(desk.report, stop)
-    assert list(cache_folder().iterdir()) == []
+    assert list(cache_folder("nsys").iterdir()) == []
 
 
 def test_the_cache_folder_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_folder() == Path.home() / ".cache" / "traceana" / "nsys"
+    assert cache_folder("nsys") == Path.home() / ".cache" / "traceana" / "nsys"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache_folder() == Path.home() / ".cache" / "traceana" / "nsys"
+    assert cache_folder("nsys") == Path.home() / ".cache" / "traceana" / "nsys"
 
 
 @pytest.mark.skipif(REAL is None, reason="no nsys")
@@ -229,10 +229,10 @@ def test_an_export_that_nsys_cut_short_names_the_report_and_the_cache(desk: Desk
     desk.install(desk.bin, "nsys", HALF)
     message = desk.refused(desk.report, CannotWriteError)
     assert str(desk.report) in message
-    assert str(cache_folder()) in message
+    assert str(cache_folder("nsys")) in message
     assert "XDG_CACHE_HOME" in message
     assert ".sqlite" not in message
-    assert list(cache_folder().iterdir()) == []
+    assert list(cache_folder("nsys").iterdir()) == []
     desk.install(desk.bin, "nsys", NSYS)
     assert read(desk.report).activities.height == 1
 

@@ -20,6 +20,7 @@ from typing import IO, Final
 import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, MissingToolError, ToolFailedError
+from traceana.files import cache_folder
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.source import Progress
 from traceana.ingest.sqlite import Database
@@ -165,13 +166,6 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def cache_folder() -> Path:
-    """Return the folder of the exports, by the XDG Base Directory Specification."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-    return home / "traceana" / "nsys"
-
-
 def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     """Return the export of ``source``; ``make`` writes it to the path that it gets.
 
@@ -182,7 +176,7 @@ def _cached(source: Path, make: Callable[[Path], None]) -> Path:
     facts = source.stat()
     of_path = _digest(os.fsencode(source.resolve()))
     of_content = _digest(f"{facts.st_size} {facts.st_mtime_ns}".encode())
-    target = cache_folder() / f"{of_path}-{of_content}.sqlite"
+    target = cache_folder("nsys") / f"{of_path}-{of_content}.sqlite"
     if target.is_file():
         return target
     try:

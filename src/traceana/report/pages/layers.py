@@ -9,7 +9,8 @@ import polars as pl
 
 from traceana.analyze.rates import EXPLAINED
 from traceana.report import names
-from traceana.report.page import Notes, Page
+from traceana.report.page import Chart, Icicle, Notes, Page
+from traceana.report.pages.pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -95,7 +96,13 @@ def layers(
             facts=_above_peak(shown.frame, "algorithm"),
         )
 
-    return found.with_page(page, screenful=30)
+    return found.with_page(page, screenful=30, pictures=above(lambda: _tree(trace, by, depth)))
+
+
+def _tree(trace: Trace, by: str, depth: int | None) -> list[Icicle]:
+    from traceana.analyze.layer_tree import layer_tree
+
+    return layer_icicle(layer_tree(trace)) if by == "layer" and depth is None else []
 
 
 def flops(
@@ -112,7 +119,11 @@ def flops(
     if by == "class" and not explain:
         from traceana.analyze.roofline import roofline
 
-        return roofline(trace, model=model).with_page(partial(_by_class, trace), screenful=40)
+        found = roofline(trace, model=model)
+        make = partial(_by_class, trace)
+        return found.with_page(
+            make, screenful=40, pictures=above(lambda: _roofline(trace, found.frame))
+        )
     from traceana.analyze.flops import flops as analysis
     from traceana.analyze.flops import formulas
 
@@ -120,6 +131,13 @@ def flops(
     if explain:
         return formulas(found).with_page(partial(_formulas, trace), screenful=40)
     return found.with_page(partial(_by_operator, trace), screenful=40)
+
+
+def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:
+    from traceana.analyze.rates import machine
+
+    peaks, _ = machine(trace)
+    return roofline_chart(rows, "part", peaks, "Roofline by class of kernels")
 
 
 def _by_class(trace: Trace, shown: Arranged) -> Page:

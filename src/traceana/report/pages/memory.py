@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from traceana.report.page import Page
+from traceana.report.page import Chart, Page
+from traceana.report.pages.pictures import above, memory_over_time
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -39,7 +40,16 @@ def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
     from traceana.analyze import memory as analysis
 
     found = analysis.memory(trace, by)
-    return found.with_page(partial(_page, trace, by), screenful=None if by == "time" else 30)
+
+    def pictures() -> list[Chart]:
+        slices = found if by == "time" else analysis.memory(trace, "time")
+        return memory_over_time(slices.frame)
+
+    return found.with_page(
+        partial(_page, trace, by),
+        screenful=None if by == "time" else 30,
+        pictures=above(pictures),
+    )
 
 
 def _page(trace: Trace, by: MemoryBy, shown: Arranged) -> Page:

@@ -100,7 +100,13 @@ def report(trace: Trace, *, batches: BatchSeries | None = None) -> Result:
     ``batches`` are the step times of runs that differ in the batch size only.
     """
     whole = overview(trace, batches=batches)
-    return whole.breakdown.with_page(partial(_page, trace, whole))
+
+    def pictures(page: Page) -> Page:
+        from traceana.report.pages.whole_report import with_sections
+
+        return with_sections(trace, whole, page)
+
+    return whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
 
 
 def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:

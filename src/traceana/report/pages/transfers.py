@@ -9,7 +9,8 @@ import polars as pl
 
 from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.report import names, numbers
-from traceana.report.page import Notes, Page
+from traceana.report.page import Chart, Notes, Page
+from traceana.report.pages.pictures import above, bandwidths
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -55,7 +56,13 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
     from traceana.analyze import transfers as analysis
 
     make = partial(_sizes, trace) if by == "size" else partial(_page, trace, by)
-    return analysis.transfers(trace, by).with_page(make, screenful=40)
+    found = analysis.transfers(trace, by)
+
+    def pictures() -> list[Chart]:
+        sizes = found if by == "size" else analysis.transfers(trace, "size")
+        return bandwidths(sizes.frame)
+
+    return found.with_page(make, screenful=40, pictures=above(pictures))
 
 
 def _collectives(trace: Trace, shown: Arranged) -> Page:

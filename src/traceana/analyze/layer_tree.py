@@ -1,0 +1,157 @@
+"""The time of a trace as a tree: layers inside layers, and in each its passes and classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from traceana.analyze.layer_rows import layer_keys, located, with_layer_keys
+from traceana.enrich.layers.intervals import SEPARATOR
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+SMALLEST: Final = 50_000
+"""Nodes below this part of the whole are one node of their parent, if there are many nodes."""
+
+MOST_NODES: Final = 20_000
+
+_NODE: Final = "\x1f"
+"""Separates the parts of a node's key; no path of a layer contains it as a part of its own."""
+
+_PASS: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"}
+
+
+def layer_tree(trace: Trace) -> pl.DataFrame:
+    """Return one row per node, parents before children, siblings in order of first execution.
+
+    The root is all work; below it are the layers by the parts of their paths, and the roles outside
+    layers; in each layer its own work, a node per pass and category. Columns: ``parent`` (row
+    number, null for the root), ``label``, ``path``, ``category`` (that of most of its time),
+    ``calls``, ``time_ns`` (with its children). The children of a node add up to its time. With more
+    than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, which its
+    label says. Empty without work.
+    """
+    rows = _leaves(trace)
+    if rows.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    nodes = _nodes(rows)
+    if nodes.height > MOST_NODES:
+        nodes = _without_small(nodes)
+    return _numbered(nodes)
+
+
+_SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+    "parent": pl.Int64,
+    "label": pl.String,
+    "path": pl.String,
+    "category": pl.String,
+    "calls": pl.Int64,
+    "time_ns": pl.Int64,
+}
+
+
+def _leaves(trace: Trace) -> pl.DataFrame:
+    """Return the work by layer, pass and category: its ``parts``, ``order``, calls and time."""
+    work = with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None))
+    grouped = (
+        work.group_by("layer", "role", "position", "direction", "category")
+        .agg(pl.col("calls").sum(), pl.col("time_ns").sum())
+        .sort("position", "layer", "direction", "category", nulls_last=True)
+        .with_row_index("order")
+    )
+    inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
+    leaf = pl.concat_str(
+        pl.col("direction").replace_strict(_PASS, default="").fill_null(""),
+        pl.lit(" "),
+        pl.col("category"),
+    ).str.strip_chars()
+    return grouped.select(
+        pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
+        "order",
+        "category",
+        "calls",
+        "time_ns",
+    )
+
+
+def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
+    """Return every node with its ``key`` and that of its parent, ``depth`` and ``order``."""
+    every = (
+        leaves.with_columns(pl.int_ranges(0, pl.col("parts").list.len() + 1).alias("depth"))
+        .explode("depth")
+        .with_columns(pl.col("parts").list.head("depth").alias("parts"))
+        .with_columns(
+            pl.col("parts").list.join(_NODE).alias("key"),
+            pl.col("parts").list.last().fill_null("all work").alias("label"),
+            _path().alias("path"),
+        )
+    )
+    largest = (
+        every.group_by("key", "category")
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "category", descending=[True, False])
+        .unique("key", keep="first", maintain_order=True)
+        .select("key", "category")
+    )
+    return (
+        every.group_by("key")
+        .agg(
+            pl.col("label").first(),
+            pl.col("path").first(),
+            pl.col("depth").first(),
+            pl.col("parts").first().list.head(pl.col("depth").first() - 1).alias("above"),
+            pl.col("order").min(),
+            pl.col("calls").sum(),
+            pl.col("time_ns").sum(),
+        )
+        .with_columns(
+            pl.when(pl.col("depth") > 0).then(pl.col("above").list.join(_NODE)).alias("above")
+        )
+        .join(largest, on="key")
+        .sort("order", "depth")
+    )
+
+
+def _path() -> pl.Expr:
+    joined = pl.col("parts").list.join(SEPARATOR)
+    return pl.when(joined == "").then(pl.lit("all work")).otherwise(joined)
+
+
+def _without_small(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return ``nodes`` with the small children of a node merged into one."""
+    whole = nodes["time_ns"].max()
+    assert isinstance(whole, int)
+    small = pl.col("time_ns") * SMALLEST < whole
+    kept = nodes.filter(~small)
+    # Of a small subtree only its top is merged: what is below it is part of its time.
+    merged = (
+        nodes.filter(small & pl.col("above").is_in(kept["key"].implode()))
+        .group_by("above", maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("depth").first(),
+            pl.col("order").max(),
+            pl.col("calls").sum(),
+            pl.col("time_ns").sum(),
+            pl.lit("other").alias("category"),
+        )
+        .with_columns(pl.format("{} smaller", "count").alias("label"))
+        .with_columns(
+            pl.concat_str("above", pl.lit(_NODE), "label").alias("key"),
+            pl.col("above").str.replace_all(_NODE, SEPARATOR).alias("path"),
+        )
+    )
+    return pl.concat([kept, merged.select(kept.columns)], how="vertical_relaxed").sort(
+        "order", "depth"
+    )
+
+
+def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
+    numbers = nodes.select(pl.col("key").alias("above")).with_row_index("parent")
+    return (
+        nodes.join(numbers, on="above", how="left", maintain_order="left")
+        .select(list(_SCHEMA))
+        .cast(_SCHEMA)  # type: ignore[arg-type]
+    )

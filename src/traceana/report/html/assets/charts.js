@@ -1,0 +1,119 @@
+"use strict";
+// Charts: a picture's columns become a specification of Vega-Lite, in the colours of the page.
+traceana.charts = (pictures) => {
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const theme = () => {
+    const ink = style("--ink");
+    const faint = style("--line");
+    const axis = { labelColor: ink, titleColor: ink, gridColor: faint, domainColor: faint };
+    return {
+      background: null,
+      font: style("--font"),
+      axis: { ...axis, tickColor: faint, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 400 },
+      legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, labelLimit: 260, symbolSize: 90 },
+      view: { stroke: null },
+      range: { category: traceana.palette },
+      rule: { color: ink },
+    };
+  };
+
+  const rows = (marks) => {
+    const keys = ["x", "y", "y_end", "colour", "size", "tips", "text"].filter((key) => marks[key]);
+    return marks.x.map((_, at) => {
+      const row = { at };
+      for (const key of keys) row[key] = marks[key][at];
+      return row;
+    });
+  };
+
+  const axis = (given, values) => {
+    const text = values.some((value) => typeof value === "string");
+    const found = { title: given.title, field: given.field };
+    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: 160, title: given.title } };
+    return {
+      ...found,
+      type: "quantitative",
+      scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: true },
+      axis: { title: given.title, format: given.percent ? ".0%" : given.log ? "~s" : "~g", tickCount: 6 },
+    };
+  };
+
+  const shapes = () => ({
+    point: { type: "point", filled: true, opacity: 0.8, size: 60 },
+    line: { type: "line", strokeWidth: 2 },
+    step: { type: "line", strokeWidth: 1.5, interpolate: "step-after" },
+    bar: { type: "bar" },
+    rule: { type: "line", strokeWidth: 1.2, strokeDash: [5, 4], color: style("--dim") },
+    text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, color: style("--dim") },
+  });
+
+  const layer = (picture, marks, number) => {
+    const encoding = {
+      x: axis({ ...picture.x, field: "x" }, marks.x),
+      y: axis({ ...picture.y, field: "y" }, marks.y),
+    };
+    if (marks.y_end) encoding.y2 = { field: "y_end" };
+    if (marks.colour && marks.shape === "rule") encoding.detail = { field: "colour" };
+    if (marks.colour && marks.shape !== "rule") {
+      const legend = new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns: 4 } : null;
+      encoding.color = { field: "colour", type: "nominal", sort: null, legend };
+      // A shape beside the colour: neither alone carries what it means.
+      if (marks.shape === "point") encoding.shape = { field: "colour", type: "nominal", sort: null, legend };
+    }
+    if (marks.size) encoding.size = { field: "size", type: "quantitative", legend: null, scale: { range: [30, 600] } };
+    if (marks.tips) encoding.tooltip = { field: "tips", type: "nominal" };
+    if (marks.tips) encoding.description = { field: "tips", type: "nominal" };
+    if (marks.text) encoding.text = { field: "text", type: "nominal" };
+    if (["line", "step", "rule"].includes(marks.shape)) encoding.order = { field: "at" };
+    return { data: { name: `marks${number}` }, mark: shapes()[marks.shape], encoding };
+  };
+
+  const specification = (picture) => ({
+    $schema: "https://vega.github.io/schema/vega-lite/v6.json",
+    width: "container",
+    height: picture.height,
+    autosize: { type: "fit-x", contains: "padding" },
+    datasets: Object.fromEntries(picture.marks.map((marks, at) => [`marks${at}`, rows(marks)])),
+    layer: picture.marks.map((marks, at) => layer(picture, marks, at)),
+    config: theme(),
+  });
+
+  // Arrow keys go from mark to mark and show what the mouse shows.
+  const keyboard = (canvas) => {
+    let at = -1;
+    canvas.tabIndex = 0;
+    canvas.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (event.key === "Escape") traceana.hideTip();
+      if (!step) return;
+      event.preventDefault();
+      const found = [...canvas.querySelectorAll("svg *")].filter((one) => one.__data__?.datum?.tips);
+      if (!found.length) return;
+      at = (at + step + found.length) % found.length;
+      for (const one of found) one.classList.toggle("current", one === found[at]);
+      traceana.showTipAt(found[at].__data__.datum.tips, found[at]);
+    });
+    canvas.addEventListener("blur", () => traceana.hideTip());
+  };
+
+  const draw = async (figure) => {
+    const canvas = figure.querySelector(".canvas");
+    const result = await vegaEmbed(canvas, specification(pictures[figure.dataset.picture]), {
+      ast: true, // expressions are interpreted, not compiled: the policy forbids eval
+      renderer: "svg",
+      actions: false,
+      defaultStyle: false,
+      tooltip: (_, event, __, value) =>
+        value ? traceana.showTip(String(value), event.clientX, event.clientY) : traceana.hideTip(),
+    });
+    figure.dataset.drawn = "yes";
+    return result;
+  };
+
+  const figures = [...document.querySelectorAll("figure.chart")];
+  for (const figure of figures) keyboard(figure.querySelector(".canvas"));
+  const all = () => Promise.all(figures.map(draw));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  return all();
+};

@@ -1,0 +1,79 @@
+"use strict";
+// Tables: sorting by a column, a filter of the rows, and the rows as CSV with exact values.
+traceana.tables = () => {
+  const exact = (cell) => cell.dataset.v ?? cell.textContent;
+
+  const compare = (numeric) => (a, b) => {
+    if (a === b) return 0;
+    if (a === "") return 1; // unknown values last
+    if (b === "") return -1;
+    return numeric ? Number(b) - Number(a) : a.localeCompare(b, "en", { numeric: true });
+  };
+
+  const quoted = (text) => {
+    // A spreadsheet evaluates what begins like a formula.
+    const safe = /^[=+@\t\r]|^-(?![\d.])/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+
+  const csv = (table) => {
+    const titles = [...table.tHead.rows[0].querySelectorAll("th")].map((cell) => cell.dataset.title);
+    const lines = [...table.tBodies[0].rows].map((row) =>
+      titles.map((_, at) => quoted(exact(row.cells[at]))).join(","),
+    );
+    return [titles.map(quoted).join(","), ...lines, ""].join("\n");
+  };
+
+  const sort = (table, header, at) => {
+    const body = table.tBodies[0];
+    const numeric = header.classList.contains("n");
+    const again = header.getAttribute("aria-sort");
+    const reverse = again === (numeric ? "descending" : "ascending");
+    const rows = [...body.rows].map((row) => [exact(row.cells[at]), row]);
+    const order = compare(numeric);
+    rows.sort(([a], [b]) => (reverse && a !== "" && b !== "" ? order(b, a) : order(a, b)));
+    for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", numeric !== reverse ? "descending" : "ascending");
+    body.append(...rows.map(([, row]) => row));
+  };
+
+  const filterable = (table, tools) => {
+    const body = table.tBodies[0];
+    const count = traceana.element("span", { class: "remark", "aria-live": "polite" });
+    const input = traceana.element("input", {
+      type: "search",
+      placeholder: "filter rows",
+      "aria-label": "Filter the rows by text",
+    });
+    input.addEventListener("input", () => {
+      const wanted = input.value.toLowerCase();
+      let shown = 0;
+      for (const row of body.rows) {
+        const text = [...row.cells].map(exact).join(" ") + " " + row.textContent;
+        row.hidden = !text.toLowerCase().includes(wanted);
+        shown += row.hidden ? 0 : 1;
+      }
+      count.textContent = wanted ? `${shown} of ${body.rows.length} rows` : "";
+    });
+    tools.append(input, count);
+  };
+
+  for (const table of document.querySelectorAll("table.data")) {
+    const tools = traceana.element("div", { class: "tools" });
+    if (table.tBodies[0].rows.length > 12) filterable(table, tools);
+    const button = traceana.element("button", { type: "button" }, "CSV");
+    const name = table.closest("section")?.id ?? "table";
+    button.setAttribute("aria-label", `Save this table of ${name} as CSV, with exact values`);
+    button.addEventListener("click", () =>
+      traceana.save(`${name}.csv`, "text/csv", csv(table)),
+    );
+    tools.append(button);
+    table.parentElement.before(tools);
+    [...table.tHead.rows[0].querySelectorAll("th")].forEach((header, at) => {
+      const inside = traceana.element("button", { type: "button", class: "sort" });
+      inside.append(...header.childNodes);
+      header.append(inside);
+      inside.addEventListener("click", () => sort(table, header, at));
+    });
+  }
+};

@@ -1,0 +1,219 @@
+"""Pictures of analyses, for HTML: what is on which axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+from msgspec.structs import replace
+
+from traceana.report import names, numbers
+from traceana.report.columns import Kind
+from traceana.report.page import Axis, Block, Chart, Column, Icicle, Marks, Page
+from traceana.report.pages.single_table import column
+
+if TYPE_CHECKING:
+    from traceana.flops.peaks import Peaks
+
+_MOST_POINTS: Final = 2_000
+
+
+def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page], Page]:
+    """Return the function that puts the pictures of ``make`` above the blocks of a page."""
+    return lambda page: replace(page, blocks=(*make(), *page.blocks))
+
+
+def step_times(steps: pl.DataFrame) -> list[Chart]:
+    """Return the wall time of each step, warm-up apart; empty with fewer than two steps."""
+    if steps.height < 2:
+        return []
+    frame = steps.select(
+        pl.col("step").cast(pl.String),
+        "wall_ns",
+        pl.when("warm_up").then(pl.lit("warm-up")).otherwise(pl.lit("measured")).alias("kind"),
+    ).head(_MOST_POINTS)
+    walls = frame["wall_ns"].to_list()
+    return [
+        Chart(
+            "Step time",
+            f"Wall time of {numbers.counted(frame.height, 'step')}, from "
+            f"{numbers.duration(min(walls))} to {numbers.duration(max(walls))}.",
+            Axis("step", Kind.TEXT),
+            Axis("wall time", Kind.TIME),
+            (Marks(frame, "bar", "step", "wall_ns", colour="kind", shown=(column("wall_ns"),)),),
+            height=180,
+        )
+    ]
+
+
+def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
+    """Return the tree of layers; empty without layers."""
+    if tree.height < 2:
+        return []
+    label = pl.struct("label", "category", "calls").map_elements(_node_label, pl.String)
+    whole = tree["time_ns"].item(0)
+    shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
+    return [
+        Icicle(
+            "Layers by time (click or Enter: zoom in, Escape: zoom out)",
+            f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; widths are times, the "
+            f"whole is {numbers.duration(whole)}.",
+            shown,
+            (
+                column("time_ns"),
+                column("share"),
+                column("calls"),
+                Column("category", "class", Kind.CATEGORY),
+            ),
+        )
+    ]
+
+
+def _node_label(row: dict[str, str]) -> str:
+    """Return the label of a node; a pass with a category gets the category's display name."""
+    words = row["label"].split(" ")
+    if words[-1] == row["category"]:
+        return " ".join((*words[:-1], names.category(words[-1])))
+    return row["label"]
+
+
+def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: str) -> list[Chart]:
+    """Return arithmetic intensity and FLOP/s of ``rows`` below the ceilings of ``peaks``.
+
+    ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``time_ns`` and ``category``; those
+    without a known rate are left out, and counted in the summary. Empty without any.
+    """
+    known = rows.filter((pl.col("arithmetic_intensity") > 0) & (pl.col("flops_per_s") > 0)).head(
+        _MOST_POINTS
+    )
+    if known.is_empty():
+        return []
+    points = known.with_columns(_class_names(known["category"]))
+    intensities = known["arithmetic_intensity"].to_list()
+    wanted = (
+        "time_ns",
+        "share",
+        "flops",
+        "flops_per_s",
+        "of_peak",
+        "arithmetic_intensity",
+        "bound",
+    )
+    marks = [
+        *_ceilings(peaks, min(intensities), max(intensities)),
+        Marks(
+            points,
+            "point",
+            "arithmetic_intensity",
+            "flops_per_s",
+            colour="category",
+            label=label,
+            size="time_ns",
+            shown=tuple(column(name) for name in wanted if name in points.columns),
+        ),
+    ]
+    return [
+        Chart(
+            title,
+            f"Roofline of {numbers.counted(known.height, 'row')}; "
+            f"{rows.height - known.height} without a FLOP rate are left out.",
+            Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
+            Axis("rate", Kind.FLOP_RATE, log=True),
+            tuple(marks),
+            height=380,
+        )
+    ]
+
+
+def _class_names(categories: pl.Series) -> pl.Series:
+    return pl.Series("category", [names.category(one or "other") for one in categories])
+
+
+def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
+    """Return a line per peak rate of the device, from its memory's slope on."""
+    if peaks is None or not peaks.bandwidth or not peaks.flops:
+        return []
+    rows = []
+    right = 2 * max(high, *(rate / peaks.bandwidth for rate in peaks.flops.values()))
+    for name, rate in peaks.flops.items():
+        ridge = rate / peaks.bandwidth
+        for intensity in sorted({min(low, ridge) / 2, ridge, right}):
+            rows.append((names.part(name), intensity, min(rate, intensity * peaks.bandwidth)))
+    frame = pl.DataFrame(rows, schema=["peak", "intensity", "rate"], orient="row")
+    ends = frame.group_by("peak", maintain_order=True).last()
+    # Peaks of one rate share a line and its label.
+    labels = ends.group_by("rate", maintain_order=True).agg(
+        pl.col("peak").str.join(", "), pl.col("intensity").first()
+    )
+    return [
+        Marks(frame, "rule", "intensity", "rate", colour="peak"),
+        Marks(labels, "text", "intensity", "rate", label="peak"),
+    ]
+
+
+def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
+    """Return the bandwidth of copies by their size (``transfers --by size``); empty without any."""
+    known = sizes.filter((pl.col("size") > 0) & (pl.col("bytes_per_s") > 0))
+    if known.is_empty():
+        return []
+    kind = pl.concat_str(
+        pl.col("direction").cast(pl.String),
+        pl.when(pl.col("host_memory").cast(pl.String) != "unknown")
+        .then(pl.lit(" ") + pl.col("host_memory").cast(pl.String))
+        .otherwise(pl.lit("")),
+    )
+    wanted = ("count", "time_ns", "exposed_ns", "bytes_per_s")
+    points = known.with_columns(kind.alias("kind"))
+    return [
+        Chart(
+            "Bandwidth by size of the copy",
+            "Achieved bandwidth of copies, those of similar size together.",
+            Axis("bytes per copy", Kind.BYTES, log=True),
+            Axis("bandwidth", Kind.RATE, log=True),
+            (
+                Marks(
+                    points,
+                    "point",
+                    "size",
+                    "bytes_per_s",
+                    colour="kind",
+                    label="kind",
+                    size="time_ns",
+                    shown=tuple(column(name) for name in wanted if name in points.columns),
+                ),
+            ),
+            height=260,
+        )
+    ]
+
+
+def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
+    """Return the allocated memory of each device over time (``memory --by time``)."""
+    if "allocated_bytes" not in slices.columns or slices.is_empty():
+        return []
+    device = pl.format("device {}", pl.col("device"))
+    ranked = slices["rank"].null_count() < slices.height
+    labelled = slices.with_columns(
+        (pl.format("rank {}, ", pl.col("rank")) + device if ranked else device).alias("of")
+    )
+    return [
+        Chart(
+            "Allocated memory over time",
+            "Allocated memory of each device, the largest value of each slice of time.",
+            Axis("time since the first event", Kind.TIME),
+            Axis("allocated", Kind.BYTES),
+            (
+                Marks(
+                    labelled,
+                    "step",
+                    "start_ns",
+                    "allocated_bytes",
+                    colour="of",
+                    label="of",
+                    shown=(column("start_ns"), column("allocated_bytes")),
+                ),
+            ),
+            height=240,
+        )
+    ]

@@ -1,0 +1,48 @@
+"""The sections of the report in HTML: every analysis, its pictures first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from traceana.report.page import Page, Section
+from traceana.report.pages.advise import advised
+from traceana.report.pages.idle import critical, idle
+from traceana.report.pages.info import info
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.layers import flops, layers
+from traceana.report.pages.memory import memory
+from traceana.report.pages.pictures import step_times
+from traceana.report.pages.transfers import transfers
+
+if TYPE_CHECKING:
+    from traceana.report.pages.report import Overview
+    from traceana.result import Result
+    from traceana.trace import Trace
+
+MOST_ROWS: Final = 1_000
+"""Rows of a table of the page."""
+
+
+def with_sections(trace: Trace, whole: Overview, page: Page) -> Page:
+    """Return ``page`` with the time of the steps first, and a section per analysis."""
+    steps = step_times(whole.steps.frame)
+    manifest = trace.manifest
+    sections = (
+        _section("layers", "Layers", layers(trace, model=manifest)),
+        _section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
+        _section("operators", "FLOPs by operator", flops(trace, model=manifest)),
+        _section("kernels", "Kernels", kernels(trace)),
+        _section("transfers", "Transfers", transfers(trace)),
+        _section("idle", "Idle time", idle(trace)),
+        _section("critical", "Critical path", critical(trace)),
+        _section("memory", "Memory", memory(trace)),
+        _section("recommendations", "Recommendations", advised(trace, whole.advice)),
+        _section("trace", "Trace and integrity", info(trace)),
+    )
+    return replace(page, blocks=(*page.blocks, *steps), sections=sections)
+
+
+def _section(name: str, title: str, result: Result) -> Section:
+    return Section(name, title, result.illustrated(limit=MOST_ROWS).blocks)

@@ -1,0 +1,121 @@
+"""The tree of layers: children add up to their parent, the root to all work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import manifest
+from tests.support.traces import TraceBuilder
+from traceana.analyze import layer_tree as module
+from traceana.analyze.layer_tree import layer_tree
+from traceana.analyze.layers import layers
+from traceana.trace import Trace
+
+
+def built(*rows: tuple[str | None, str, int]) -> Trace:
+    """Return a trace with a kernel for each (layer, category, duration)."""
+    builder = TraceBuilder()
+    known: dict[str, int] = {}
+    at = 0
+    for layer, category, duration in rows:
+        builder.name(category, category=category)
+        row = None
+        if layer is not None:
+            row = known.setdefault(layer, -1)
+            if row < 0:
+                row = known[layer] = builder.layer(layer, "Module")
+        builder.kernel(category, at, duration, layer=row)
+        at += duration
+    return builder.build()
+
+
+def check(tree: pl.DataFrame) -> None:
+    """Assert that every node's time is at least that of its children, and equal if it has any."""
+    numbered = tree.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    assert tree["parent"].null_count() == 1
+    assert tree["parent"].to_list()[0] is None
+    below = numbered.filter(pl.col("parent").is_not_null())
+    assert (below["parent"] < below["row"]).all()
+    added = below.group_by("parent").agg(pl.col("time_ns").sum(), pl.col("calls").sum())
+    both = added.join(numbered, left_on="parent", right_on="row")
+    assert both["time_ns"].to_list() == both["time_ns_right"].to_list()
+    assert both["calls"].to_list() == both["calls_right"].to_list()
+
+
+def test_a_module_is_as_long_as_its_layers() -> None:
+    tree = layer_tree(
+        built(("net.conv1", "conv", 60), ("net.relu", "activation", 10), ("net.fc", "gemm", 30))
+    )
+    check(tree)
+    assert tree.select("label", "time_ns").rows() == [
+        ("all work", 100),
+        ("net", 100),
+        ("conv1", 60),
+        ("conv", 60),
+        ("relu", 10),
+        ("activation", 10),
+        ("fc", 30),
+        ("gemm", 30),
+    ]
+
+
+def test_the_category_of_a_node_is_that_of_most_of_its_time() -> None:
+    tree = layer_tree(built(("net.a", "conv", 40), ("net.b", "gemm", 35), ("net.c", "gemm", 10)))
+    assert dict(tree.select("path", "category").rows())["net"] == "gemm"
+
+
+def test_work_outside_layers_is_below_the_root() -> None:
+    tree = layer_tree(built(("a", "conv", 3), (None, "memset", 4)))
+    check(tree)
+    assert tree.filter(pl.col("parent") == 0)["time_ns"].to_list() == [3, 4]
+
+
+def test_the_own_work_of_a_module_is_beside_its_layers() -> None:
+    tree = layer_tree(built(("net", "memset", 5), ("net.a", "conv", 7)))
+    check(tree)
+    assert tree.filter(pl.col("parent") == 1)["label"].to_list() == ["memset", "a"]
+
+
+def test_small_nodes_are_merged_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_NODES", 10)
+    small = [(f"net.s{number}", "conv", 1) for number in range(20)]
+    tree = layer_tree(built(("net.big", "gemm", 10_000_000), *small))
+    check(tree)
+    assert "20 smaller" in tree["label"].to_list()
+    assert tree["time_ns"][0] == 10_000_020
+
+
+def test_without_work_there_is_no_tree() -> None:
+    assert layer_tree(TraceBuilder().build()).is_empty()
+
+
+_PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)
+_ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), _PATHS),
+        st.sampled_from(["conv", "gemm", "memset"]),
+        st.integers(1, 10**12),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(_ROWS)
+def test_times_add_up_at_every_node(rows: list[tuple[str | None, str, int]]) -> None:
+    tree = layer_tree(built(*rows))
+    check(tree)
+    assert tree["time_ns"][0] == sum(duration for _, _, duration in rows)
+
+
+@pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
+def test_the_tree_of_a_recorded_trace_is_all_its_work(file: Path) -> None:
+    trace = manifest.opened(file)
+    tree = layer_tree(trace)
+    check(tree)
+    assert tree["time_ns"][0] == layers(trace, costs=False).totals["time_ns"]

@@ -1,0 +1,102 @@
+"""A page is one file that needs nothing else, and text of a trace is never markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.errors import MissingExtraError
+from traceana.report.html import document
+from traceana.report.pages.kernels import kernels
+from traceana.report.pages.report import report
+from traceana.trace import Trace
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "\"'><b>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\x1b[31m\u202e\u2028<!--",
+    "]]></style><style>*{display:none}",
+)
+
+
+def hostile(text: str) -> Trace:
+    builder = TraceBuilder(source=f"{text}.json", framework=text)
+    builder.name(text, category="conv", algorithm="winograd")
+    layer = builder.layer(f"a.{text}", text)
+    builder.kernel(text, 0, 1_000_000, layer=layer)
+    builder.row("devices", device=0, name=text)
+    builder.ledger.add("no_launch", 2, table="activities", kept=True, time_ns=1900, detail=text)
+    return builder.build()
+
+
+def page(trace: Trace) -> str:
+    return document.render(report(trace).illustrated())
+
+
+def scripts(text: str) -> list[str]:
+    """Return the scripts that run, as a browser's parser finds them."""
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
+def test_the_policy_allows_exactly_the_scripts_of_the_page() -> None:
+    text = page(cnn_steps())
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    allowed = re.findall(r"sha256-([A-Za-z0-9+/=]+)", policy[1])
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts(text)]
+    assert allowed == [base64.b64encode(digest).decode() for digest in digests]
+    assert "default-src 'none'" in policy[1].replace("&#39;", "'")
+    assert "unsafe-eval" not in policy[1]
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    markup = re.sub(r"<script.*?</script>", "", page(cnn_steps()), flags=re.DOTALL)
+    assert not re.search(r"""(?:src|href|action)\s*=\s*(?!["']#)""", markup)
+    assert not re.search(r"url\(|@import", markup)
+
+
+def test_no_element_has_an_event_handler() -> None:
+    markup = re.sub(r"<script.*?</script>", "", page(cnn_steps()), flags=re.DOTALL)
+    assert not re.search(r"<[a-z][^>]*\son\w+\s*=", markup, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_text_of_a_trace_adds_no_element(text: str) -> None:
+    def elements(of: str) -> list[str]:
+        return re.findall(r"<(/?[a-zA-Z!][\w-]*)", of)
+
+    assert elements(page(hostile(text))) == elements(page(hostile("plain")))
+
+
+def test_a_name_of_a_megabyte_is_cut() -> None:
+    assert len(page(hostile("k" * 1_000_000))) - len(page(hostile("k"))) < 100_000
+
+
+def test_the_pictures_are_json_with_the_exact_times() -> None:
+    text = page(cnn_steps())
+    found = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
+    assert found is not None
+    (icicle,) = (one for one in json.loads(found[1]) if one["kind"] == "icicle")
+    assert icicle["time_ns"][0] == report(cnn_steps()).totals["time_ns"]
+    assert icicle["parent"][0] == -1
+
+
+def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
+    assert "vegaEmbed(" not in "".join(scripts(document.render(kernels(cnn_steps()).page()))[:1])
+
+
+def test_without_the_extra_the_error_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
+    with pytest.raises(MissingExtraError, match=re.escape("pip install 'traceana[html]'")):
+        page(cnn_steps())

@@ -1,0 +1,174 @@
+"""A report in a real browser, offline: drawn, usable by keyboard, equal to the JSON."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from tests.report.html.browser import Browser, needs_chromium
+from tests.report.html.test_document import HOSTILE, hostile
+from traceana import open as open_trace
+from traceana.trace import Trace
+
+pytestmark = needs_chromium
+TITLES = (
+    "[...document.querySelector(arguments[0]).querySelectorAll('th[scope=col]')]"
+    ".map(header => header.dataset.title)"
+)
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+
+
+@pytest.fixture(scope="module")
+def alexnet() -> Trace:
+    return open_trace(FIXTURE)
+
+
+@pytest.fixture(scope="module")
+def written(alexnet: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return alexnet.report().save(tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture
+def page(browser: Browser, written: Path) -> Browser:
+    browser.open(written)
+    return browser
+
+
+def test_every_picture_is_drawn_and_the_console_is_empty(page: Browser) -> None:
+    figures = page.run("document.querySelectorAll('figure').length")
+    assert figures >= 2
+    assert page.run("document.querySelectorAll('figure[data-drawn=yes]').length") == figures
+    assert page.console() == []
+
+
+def test_the_pictures_have_pixels(page: Browser) -> None:
+    for selector in ("figure.chart .canvas", "figure.icicle .canvas"):
+        element = page.find(selector)
+        page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        colours = len(set(_pixels(element.screenshot_as_png)))
+        assert colours > 4, selector
+
+
+def _pixels(png: bytes) -> list[tuple[int, ...]]:
+    image = (imread(BytesIO(png), format="png") * 255).astype(np.uint8)
+    return [tuple(pixel) for pixel in image[::7, ::7, :3].reshape(-1, 3).tolist()]
+
+
+def test_the_figures_equal_those_of_the_json(page: Browser, alexnet: Trace, tmp_path: Path) -> None:
+    rows = json.loads(alexnet.kernels().save(tmp_path / "kernels.json").read_text())["rows"]
+    at = page.run(TITLES, "#kernels").index("time_ns")
+    shown = page.run(
+        "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
+        "[row.cells[0].dataset.v ?? row.cells[0].textContent, "
+        "row.cells[arguments[0]].dataset.v ?? row.cells[arguments[0]].textContent])",
+        at,
+    )
+    assert [(name, int(time)) for name, time in shown] == [
+        (row["name"], row["time_ns"]) for row in rows
+    ]
+
+
+def test_a_table_is_sorted_by_keyboard_and_back(page: Browser) -> None:
+    header = page.find("#kernels th[data-title=calls] button")
+    at = page.run(TITLES, "#kernels").index("calls")
+    values = (
+        f"[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[{at}])"
+        ".map(cell => Number(cell.dataset.v ?? cell.textContent))"
+    )
+    page.keys(header, "ENTER")
+    first = page.run(values)
+    assert first == sorted(first, reverse=True)
+    page.keys(header, "ENTER")
+    assert page.run(values) == sorted(first)
+    assert page.find("#kernels th[data-title=calls]").get_attribute("aria-sort") == "ascending"
+
+
+def test_a_filter_hides_the_other_rows_and_says_how_many(page: Browser) -> None:
+    page.keys(page.find("#kernels input"), "convolution")
+    shown = page.run(
+        "[...document.querySelectorAll('#kernels tbody tr')].filter(row => !row.hidden)"
+        ".map(row => row.textContent)"
+    )
+    assert shown
+    assert all("convolution" in text for text in shown)
+    count = page.find("#kernels .tools .remark").text
+    assert count.startswith(f"{len(shown)} of ")
+
+
+def test_the_icicle_zooms_by_keyboard(page: Browser) -> None:
+    trail = "document.querySelector('.icicle .tools p').textContent"
+    whole = page.run(trail)
+    root = page.find(".icicle g[tabindex='0']")
+    page.keys(root, "ARROW_DOWN")
+    page.keys(page.driver.switch_to.active_element, "ARROW_RIGHT")
+    page.keys(page.driver.switch_to.active_element, "ENTER")
+    assert page.run(trail) != whole
+    widest = "document.querySelector('.icicle g rect').getBoundingClientRect().width"
+    assert page.run(widest) > 0.95 * page.run(
+        "document.querySelector('.icicle .canvas').clientWidth"
+    )
+    page.keys(page.driver.switch_to.active_element, "ESCAPE")
+    assert page.run(trail) == whole
+
+
+def test_arrow_keys_show_the_values_of_a_chart(page: Browser) -> None:
+    canvas = page.find("figure.chart .canvas")
+    page.keys(canvas, "ARROW_RIGHT")
+    assert page.run("document.getElementById('tip').textContent").startswith("wall")
+    assert page.run("!document.getElementById('tip').hidden")
+    page.keys(canvas, "ESCAPE")
+    assert page.run("document.getElementById('tip').hidden")
+
+
+@pytest.mark.parametrize("width", [1280, 800, 390])
+def test_the_page_is_never_wider_than_the_view(page: Browser, width: int) -> None:
+    page.width(width)
+    page.wait(f"innerWidth === {width}")
+    page.wait(f"document.documentElement.scrollWidth <= {width}")
+    page.wait(f"document.querySelector('figure.chart svg').clientWidth <= {width}")
+
+
+def test_dark_colours_follow_the_system(page: Browser) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.run(paper)
+    page.emulate(prefers_color_scheme="dark")
+    page.wait(f"{paper} !== {json.dumps(light)}")
+    label = "getComputedStyle(document.querySelector('figure.chart svg text')).fill"
+    page.wait(f"{label} === 'rgb(228, 233, 238)'")
+
+
+def test_the_page_prints(page: Browser) -> None:
+    assert base64.b64decode(page.driver.print_page()).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path, text: str) -> None:
+    browser.open(hostile(text).report().save(tmp_path / "report.html"))
+    assert browser.run("document.querySelectorAll('img, #top script').length") == 0
+    assert browser.console() == []
+
+
+def test_tables_are_saved_as_csv_with_exact_values(
+    page: Browser, alexnet: Trace, tmp_path: Path
+) -> None:
+    page.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    button = page.find("#layers .tools button[aria-label*=CSV]")
+    page.driver.execute_script("arguments[0].click()", button)
+    saved = tmp_path / "layers.csv"
+    page.wait("true")
+    for _ in range(100):
+        if saved.exists():
+            break
+        page.driver.execute_async_script("setTimeout(arguments[0], 50)")
+    with saved.open(newline="") as file:
+        total = sum(int(row["time_ns"]) for row in csv.DictReader(file))
+    assert total == alexnet.layer_times().totals["time_ns"]
