@@ -143,6 +143,16 @@ def _without_names(content: bytes) -> bytes:
     return space.encoded(fields)
 
 
+def _as_numbers(content: bytes) -> bytes:
+    """Write the texts of events' stats as integers, with the numbers of their fields."""
+    fields = space.parsed(content)
+    for event in [field for _, field in space.walked(fields) if field.kind == "event"]:
+        for _, field in space.walked(event.value if isinstance(event.value, list) else []):
+            if (field.number, field.wire) == (5, 2):
+                field.raw = space.varint(5 << 3) + space.varint(2**60)
+    return space.encoded(fields)
+
+
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 CASES: Final = (
     # JSON
@@ -203,6 +213,7 @@ CASES: Final = (
     # XPlane
     Case("event of fixed 32 bits", "xplane", "program", _fields("event", _raw(b"\x25", 4))),
     Case("event with a long tag", "xplane", "gpu", _fields("event", _raw(b"\xa2\x00\x03\x08\x01\x00", 0))),
+    Case("text of a stat that is a number", "xplane", "gpu", _as_numbers),
     Case("names left out", "xplane", "jax", _without_names),
     # Options and runs
     Case("nested rules", "rules", "rules.toml", lambda content: content + b"x = " + _nested(100_000).encode() + b"\n", file="rules.toml"),

@@ -397,3 +397,12 @@ def test_halves_of_two_rows_that_make_one_row_are_in_the_ledger(tmp_path: Path) 
     path = details(tmp_path / "a.csv", UNITS, LAUNCHES)
     path.write_text(path.read_text().replace('"47.5"\n', '"%","47.5"\n'))
     assert problems(read(path)) == ["damaged"]
+
+
+@pytest.mark.parametrize("write", [raw, details])
+def test_a_header_with_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    path.write_bytes(path.read_bytes().replace(b"Block Size", b"Block\0Size"))
+    trace = read(path)
+    assert problems(trace) == ["damaged"]
+    assert trace.counters["block_x"].to_list() == [None, None]

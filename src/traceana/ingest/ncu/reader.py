@@ -37,6 +37,7 @@ _SIZES: Final = {"grid": "Grid Size", "block": "Block Size"}
 _THREE: Final = r"\(\s*(\d+),\s*(\d+),\s*(\d+)\s*\)"
 _MOST_UNREAD: Final = 50
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
+_BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
 _ID: Final = "ID"
 _NAME: Final = "Kernel Name"
@@ -101,6 +102,8 @@ def read(path: Path, progress: Progress) -> Trace:
     kept = lost_launches == 0
     ledger.add("malformed", rows.malformed, table="counters", kept=kept, detail=_INCOMPLETE)
     ledger.add("damaged", rows.not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
+    broken_header = int(b"\0" in rows.table.split(b"\n", 1)[0])
+    ledger.add("damaged", broken_header, table="counters", kept=True, detail=_BROKEN_HEADER)
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     truncated = source.truncated or rows.truncated
     ledger.add("truncated", int(truncated), table="counters", kept=True)

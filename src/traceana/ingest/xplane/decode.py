@@ -47,6 +47,12 @@ SIGNED: Final = 4
 STRING: Final = 5
 BYTES: Final = 6
 REFERENCE: Final = 7
+_GROUP: Final = 3
+"""A wire type that no field of XPlane has."""
+_WIRES: Final = np.array(
+    [_GROUP, _GROUP, FIXED64, VARINT, VARINT, LENGTH, LENGTH, VARINT], dtype=np.uint64
+)
+"""The wire type of each kind; a field of another one is unknown, as in every protobuf decoder."""
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
 _DENSE: Final = 1 << 20
@@ -209,8 +215,8 @@ def _stats(buffer: Buffer, nested: _Nested, wanted: Known, sound: Mask) -> Stats
     value, length, after = _content(buffer, at, tag, value, after)
     number, wire = tag >> np.uint64(3), tag & np.uint64(7)
     kind = number.astype(np.uint8)
-    regular = (at > start) & (after == end) & (number >= DOUBLE) & (number <= REFERENCE)
-    regular &= (wire == VARINT) | (wire == LENGTH) | (wire == FIXED64)
+    regular = (at > start) & (after == end) & (number <= REFERENCE)
+    regular &= _WIRES[np.minimum(number, REFERENCE)] == wire
     if not regular.all():
         odd = np.flatnonzero(~regular)
         found = any_stats(buffer, start[odd], end[odd])
@@ -297,7 +303,7 @@ def any_stats(buffer: Buffer, start: Ints, end: Ints) -> AnyStats:
             rows, number = step.rows[here], tag >> 3
             if tag == METADATA_ID:
                 metadata_id[rows] = step.value[here].view(np.int64)
-            elif DOUBLE <= number <= REFERENCE:
+            elif number <= REFERENCE and _WIRES[number] == tag & 7:
                 kind[rows] = number
                 value[rows] = step.value[here]
                 if tag & 7 == LENGTH:
