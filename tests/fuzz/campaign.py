@@ -108,7 +108,7 @@ class Campaign:
     def _of_seeds(self) -> dict[str, dict[str, Facts]]:
         """Return the facts of each seed; raises ``AssertionError`` where one cannot be read."""
         facts: dict[str, dict[str, Facts]] = {one: {} for one in self.formats}
-        for done, format_ in self._run(self.untouched(), {}, only_open=True):
+        for done, format_ in self._run(self.untouched(), {}, only_read=True):
             seed = done.given.seed
             if done.outcome.kind not in ("read", "ledger"):
                 raise AssertionError(f"seed {format_} {seed.name}: {done.outcome}")
@@ -147,10 +147,12 @@ class Campaign:
             tally.interrupted = True
         return tally
 
-    def each(self, inputs: Mapping[str, Sequence[tuple[int, Input]]]) -> Iterator[Done]:
+    def each(
+        self, inputs: Mapping[str, Sequence[tuple[int, Input]]], *, only_read: bool = False
+    ) -> Iterator[Done]:
         """Yield the outcome of every one of ``inputs``, numbered, by format."""
         waiting = {format_: deque(some) for format_, some in inputs.items()}
-        for done, _ in self._run(waiting, self._references):
+        for done, _ in self._run(waiting, self._references, only_read=only_read):
             yield done
 
     def alone(self, format_: str, given: Input, number: int = 0) -> Done:
@@ -165,7 +167,7 @@ class Campaign:
         until: float | None = None,
         *,
         fresh: bool = False,
-        only_open: bool = False,
+        only_read: bool = False,
     ) -> Iterator[tuple[Done, str]]:
         """Yield the outcome and the format of every input that waits.
 
@@ -192,7 +194,7 @@ class Campaign:
                     known = references.get(format_, {})
                     # What was analyzed elsewhere is analyzed again where an input runs alone.
                     analyzed = set() if fresh or alone else self._analyzed
-                    every = 0 if only_open else self._analyze
+                    every = 0 if only_read else self._analyze
                     children[Child(batch, known, analyzed, every)] = (format_, alone)
                 if not children:
                     return

@@ -32,7 +32,10 @@ Change = Callable[[bytes], bytes | None]
 
 @dataclass(frozen=True)
 class Case:
-    """A seed with one of its files changed."""
+    """A seed with one of its files changed.
+
+    ``commands`` is whether every command is run on it: reading was right, and a command failed.
+    """
 
     name: str
     format: str
@@ -40,6 +43,7 @@ class Case:
     change: Change
     file: str = ""
     damage: bool = False
+    commands: bool = False
 
 
 def _kineto(change: Callable[[dict[str, Any]], object]) -> Change:
@@ -158,15 +162,15 @@ CASES: Final = (
     # JSON
     Case("traceEvents twice", "kineto", "gpu", _twice, damage=True),
     Case("bare array cut between two events", "kineto", "array", _between_events, damage=True),
-    Case("sums beyond int64", "kineto", "gpu", _events("kernel", dur=4.6e15)),
-    Case("time of int64's maximum", "kineto", "gpu", _events("kernel", ts=2**63 - 1)),
+    Case("sums beyond int64", "kineto", "gpu", _events("kernel", dur=4.6e15), commands=True),
+    Case("time of int64's maximum", "kineto", "gpu", _events("kernel", ts=2**63 - 1), commands=True),
     Case("time that is no number", "kineto", "gpu", _events("kernel", ts=True)),
     Case("flow without a time", "kineto", "gpu", _events("fwdbwd", ts=True)),
-    Case("grid beyond 32 bits", "kineto", "gpu", _events("kernel", grid=[2**40, 2**63, 1])),
-    Case("registers beyond 32 bits", "kineto", "gpu", _events("kernel", **{"registers per thread": 2**40})),
-    Case("device beyond 32 bits", "kineto", "gpu", _events("kernel", pid=2**40, device=2**40)),
-    Case("numbers of steps far apart", "kineto", "gpu", _text("ProfilerStep#1", "ProfilerStep#1000000000")),
-    Case("epoch that no clock shows", "kineto", "gpu", _kineto(lambda whole: whole.update(baseTimeNanoseconds=2**63))),
+    Case("grid beyond 32 bits", "kineto", "gpu", _events("kernel", grid=[2**40, 2**63, 1]), commands=True),
+    Case("registers beyond 32 bits", "kineto", "gpu", _events("kernel", **{"registers per thread": 2**40}), commands=True),
+    Case("device beyond 32 bits", "kineto", "gpu", _events("kernel", pid=2**40, device=2**40), commands=True),
+    Case("numbers of steps far apart", "kineto", "gpu", _text("ProfilerStep#1", "ProfilerStep#1000000000"), commands=True),
+    Case("epoch that no clock shows", "kineto", "gpu", _kineto(lambda whole: whole.update(baseTimeNanoseconds=2**63)), commands=True),
     Case("nested event", "kineto", "gpu", _text('"args":{', f'"x":{_nested(20_000)},"args":{{"y":{_nested(20_000)},')),
     Case("nested head", "kineto", "gpu", lambda content: b'{"x": ' + _nested(50_000).encode() + b", " + content[1:]),
     Case("nested head of objects", "kineto", "gpu", lambda content: b'{"x": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_000 + b", " + content[1:]),
@@ -174,7 +178,7 @@ CASES: Final = (
     Case("nested name", "kineto", "gpu", _text('"name":"ac2g"', f'"name":{_nested(5_000)}')),
     Case("hole in compressed JSON", "kineto", "cpu-ranges-gz", _bytes(0.5, 64, b"\0"), damage=True),
     Case("cut compressed JSON", "kineto", "gpu-gz", _cut(0.7), damage=True),
-    Case("rank beyond 32 bits", "ranks", "kineto", _text('"rank":0', '"rank":9007199254740993'), file="rank0.json"),
+    Case("rank beyond 32 bits", "ranks", "kineto", _text('"rank":0', '"rank":9007199254740993'), file="rank0.json", commands=True),
     Case("unrecognizable rank", "ranks", "kineto", _bytes(0, 600, b"\x87"), file="rank0.json", damage=True),
     Case("span without a start", "chrome", "keras", _kineto(lambda whole: [event.pop("ts", None) for event in whole["traceEvents"][40:50]])),
     Case("span without a duration", "chrome", "keras", _text('"dur":', '"x":')),
@@ -196,7 +200,7 @@ CASES: Final = (
     Case("schema that is no UTF-8", "nsys", "gpu", _sql("UPDATE sqlite_master SET sql = CAST(replace(sql, 'TEXT', X'ff') AS TEXT) WHERE name = 'StringIds'")),
     Case("table name that is no UTF-8", "nvprof", "gpu", _sql("UPDATE sqlite_master SET name = CAST(X'ff41' AS TEXT) WHERE name = 'CUPTI_ACTIVITY_KIND_MARKER'")),
     Case("text that is no UTF-8", "nsys", "gpu", _sql("UPDATE StringIds SET value = CAST(X'ff80' AS TEXT)")),
-    Case("times of int64's bounds", "nsys", "gpu", _sql(f"UPDATE {KERNELS} SET start = -9223372036854775808, end = 9223372036854775807 WHERE rowid < 4")),
+    Case("times of int64's bounds", "nsys", "gpu", _sql(f"UPDATE {KERNELS} SET start = -9223372036854775808, end = 9223372036854775807 WHERE rowid < 4"), commands=True),
     Case("view without an end", "nsys", "gpu", _sql("DROP TABLE PROFILER_OVERHEAD", "CREATE VIEW PROFILER_OVERHEAD AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, start AS \"end\", 0 AS globalTid, 0 AS nameId FROM n")),
     # Parquet, Arrow and bundles
     Case("table that is a folder", "nsys-tables", "parquet", lambda _: None, file="PROFILER_OVERHEAD.parquet"),
@@ -237,13 +241,14 @@ def main() -> None:
     """Print the outcome of every case, a line of JSON each."""
     names = set(sys.argv[1:])
     campaign = Campaign(0)
-    inputs: dict[str, list[tuple[int, Input]]] = {}
-    for number, case in enumerate(CASES):
-        if not names or case.name in names:
-            inputs.setdefault(case.format, []).append((number, given(campaign, case)))
-    for done in campaign.each(inputs):
-        name = CASES[done.number].name
-        print(json.dumps({"name": name, **done.outcome.as_dict()}), flush=True)
+    for commands in (False, True):
+        inputs: dict[str, list[tuple[int, Input]]] = {}
+        for number, case in enumerate(CASES):
+            if case.commands is commands and (not names or case.name in names):
+                inputs.setdefault(case.format, []).append((number, given(campaign, case)))
+        for done in campaign.each(inputs, only_read=not commands):
+            name = CASES[done.number].name
+            print(json.dumps({"name": name, **done.outcome.as_dict()}), flush=True)
 
 
 if __name__ == "__main__":
