@@ -24,7 +24,7 @@ from traceana.trace import Trace
 pytestmark = pytest.mark.frameworks
 
 ROOT = Path(__file__).parents[2]
-NETWORKS = ("vgg11", "unet", "mobilenet", "densenet121")
+NETWORKS = ("vgg11", "unet", "mobilenet", "densenet")
 ALONE = (
     *("sequential", "built-again", "nested", "recurrent", "subclassed", "mixed"),
     *(f"{network}-default" for network in NETWORKS),

@@ -74,19 +74,22 @@ def mobilenet() -> Plan:
     return plan
 
 
-def densenet121() -> Plan:
-    """As ``keras.applications.DenseNet121``, whose paddings are layers."""
+BLOCKS = (3, 4, 6, 4)
+
+
+def densenet() -> Plan:
+    """As Keras' own DenseNet, whose paddings are layers; with fewer blocks than DenseNet-121."""
     plan = Plan()
     x = plan.add("bn", plan.conv(-1, 3, 64, 7, stride=2, bias=False), made=64)
     x, given = plan.add("pool3", plan.add("relu", x)), 64
-    for blocks in (6, 12, 24, 16):
+    for stage, blocks in enumerate(BLOCKS):
         for _ in range(blocks):
             y = plan.add("relu", plan.add("bn", x, made=given))
             y = plan.add("bn", plan.conv(y, given, 128, 1, bias=False), made=128)
             y = plan.conv(plan.add("relu", y), 128, 32, bias=False)
             x, given = plan.add("cat", x, y), given + 32
         y = plan.add("relu", plan.add("bn", x, made=given))
-        if blocks != 16:
+        if stage < len(BLOCKS) - 1:
             x = plan.add("average", plan.conv(y, given, given // 2, 1, bias=False))
             given //= 2
     plan.add("dense", plan.add("mean", y), given=given, made=10)
@@ -94,7 +97,7 @@ def densenet121() -> Plan:
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
-    "vgg11": vgg11, "unet": unet, "mobilenet": mobilenet, "densenet121": densenet121,
+    "vgg11": vgg11, "unet": unet, "mobilenet": mobilenet, "densenet": densenet,
 }  # fmt: skip
 IMAGES = (2, 32, 32, 3)
 
@@ -177,14 +180,15 @@ def all_of_keras(folder: Path) -> None:
     import keras
     import tensorflow as tf
     from keras import layers
+    from keras.src.applications.densenet import DenseNet
 
     tf.config.optimizer.set_experimental_options({"remapping": False})
     for name in ("vgg11", "unet", "mobilenet"):
         for named in (False, True):
             model = in_keras(PLANS[name](), named)
             record_keras(model, IMAGES, folder, f"{name}-{'own' if named else 'default'}")
-    dense = keras.applications.DenseNet121(weights=None, input_shape=IMAGES[1:], classes=10)
-    record_keras(dense, IMAGES, folder, "densenet121-default")
+    dense = DenseNet(BLOCKS, weights=None, input_shape=IMAGES[1:], classes=10)
+    record_keras(dense, IMAGES, folder, "densenet-default")
 
     head = [layers.GlobalAveragePooling2D(), layers.Dense(10)]
     for name in ("sequential", "built-again"):
