@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.manifest import opened, traces_at_hand
 from traceana.analyze.breakdown import breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
@@ -22,15 +21,7 @@ from traceana.trace import Trace
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "traces"
-FILES = [
-    *sorted(SHARED.glob("kineto/**/*.json.gz")),
-    *sorted(SHARED.glob("nsys/*.sqlite")),
-    *sorted(SHARED.glob("nvprof/*")),
-    *sorted((ROOT / "fixtures").glob("*.sqlite")),
-    *sorted(file for file in (ROOT / "fixtures").glob("*.json.gz") if ".layers." not in file.name),
-]
+FILES = traces_at_hand()
 LINES_OF_A_SCREEN = 53
 
 

@@ -72,9 +72,13 @@ def each(*formats: str) -> pytest.MarkDecorator:
 
 
 def traces_at_hand() -> list[Path]:
-    """Return the traces of others, where they are, and the recorded ones of the repository."""
+    """Return the traces of others, where they are, and the recorded ones of the repository.
+
+    Of a run with several ranks these are the folder and rank 0: the folder holds the other ranks.
+    """
     return [
-        *sorted(TRACES.glob("kineto/**/*.json.gz")),
+        *sorted(TRACES.glob("kineto/*.json.gz")),
+        *sorted(TRACES.glob("kineto/*/rank0.json.gz")),
         *sorted(TRACES.glob("kineto/dlrm_8xv100")),
         *sorted(TRACES.glob("nsys/*.sqlite")),
         *sorted(TRACES.glob("nvprof/*")),

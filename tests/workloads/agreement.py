@@ -97,11 +97,15 @@ def in_jax(network: Network, batch: Batch) -> Arrays:
         chosen = jnp.take_along_axis(jax.nn.log_softmax(scores), batch.labels[:, None], axis=1)
         return -chosen.mean(), scores
 
-    wide = jax.tree.map(lambda value: value.astype("float64"), initial_parameters(network, 2))
+    # Widened by numpy: JAX compiles a program for each shape.
+    wide = jax.tree.map(lambda value: np.asarray(value, "float64"), initial_parameters(network, 2))
     # Compiled without much thought: what is compiled runs once.
     compiled = jax.jit(
         jax.value_and_grad(loss_of, has_aux=True),
-        compiler_options={"xla_backend_optimization_level": 0},
+        compiler_options={
+            "xla_backend_optimization_level": 0,
+            "xla_llvm_disable_expensive_passes": True,
+        },
     )
     (loss, scores), gradients = compiled(wide)
     found = {"scores": np.asarray(scores), "loss": np.asarray(loss)}
