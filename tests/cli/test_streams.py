@@ -106,6 +106,19 @@ def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
 
 
+def test_a_full_disk_is_an_error_of_the_baseline(bundle: Path, tmp_path: Path) -> None:
+    line = f"traceana diff {bundle} --save-baseline main"
+    assert shell(f"export XDG_DATA_HOME={tmp_path}; {line}").returncode == ExitCode.OK
+    saved = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    limited = shell(f"export XDG_DATA_HOME={tmp_path}; ulimit -f 1; {line}")
+    assert limited.returncode == ExitCode.CANNOT_WRITE
+    assert limited.stderr.startswith(b"traceana: cannot write ")
+    assert limited.stderr.count(b"\n") == 1
+    # The earlier baseline is whole, and nothing lies beside it.
+    left = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == saved
+
+
 def test_names_are_read_line_by_line() -> None:
     """A line without an end is refused when its limit is reached, not when memory is."""
     endless = shell("traceana classify - </dev/zero")

@@ -180,6 +180,7 @@ CASES: Final = (
     Case("cut compressed JSON", "kineto", "gpu-gz", _cut(0.7), damage=True),
     Case("rank beyond 32 bits", "ranks", "kineto", _text('"rank":0', '"rank":9007199254740993'), file="rank0.json", commands=True),
     Case("unrecognizable rank", "ranks", "kineto", _bytes(0, 600, b"\x87"), file="rank0.json", damage=True),
+    Case("argument that is no UTF-8", "chrome", "keras", lambda content: content.replace(b'"args":{', b'"args":{"x":"\xf4at",', 1)),
     Case("span without a start", "chrome", "keras", _kineto(lambda whole: [event.pop("ts", None) for event in whole["traceEvents"][40:50]])),
     Case("span without a duration", "chrome", "keras", _text('"dur":', '"x":')),
     Case("span with a start that is no number", "chrome", "keras", lambda content: re.sub(rb'"ts":[\d.]+', b'"ts":"x"', content)),

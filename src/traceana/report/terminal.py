@@ -29,7 +29,7 @@ from traceana.report.page import (
     Page,
     Table,
 )
-from traceana.report.text import cut_distinct, cut_end, cut_middle, cut_path, plain
+from traceana.report.text import brief_line, cut_distinct, cut_end, cut_middle, cut_path, plain
 
 GAP: Final = 2
 BETWEEN: Final = " · "
@@ -101,7 +101,7 @@ def _lines(block: Block, width: int) -> list[Any]:
 
 def _heading(text: str, remark: str, width: int) -> list[Text]:
     """Return the title with its remark beside it, or below it where both are too long."""
-    title, beside = Text(plain(text), style="bold"), plain(remark)
+    title, beside = Text(brief_line(text), style="bold"), brief_line(remark)
     if not beside:
         return [title]
     if cell_len(title.plain) + GAP + cell_len(beside) > width:
@@ -113,9 +113,9 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> Grid:
     grid = Grid.grid(padding=(0, GAP, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    room = width - max(cell_len(plain(label)) for label, _ in rows) - 2 * GAP
+    room = width - max(cell_len(brief_line(label)) for label, _ in rows) - 2 * GAP
     for label, value in rows:
-        grid.add_row(Text(plain(label)), Text(_between_facts(plain(value), room)))
+        grid.add_row(Text(brief_line(label)), Text(_between_facts(brief_line(value), room)))
     return grid
 
 
@@ -132,7 +132,7 @@ def _between_facts(value: str, room: int) -> str:
 
 
 def _note(label: str, text: str, warning: bool) -> Text:
-    line = f"{plain(label)}: {plain(text)}" if label else plain(text)
+    line = f"{brief_line(label)}: {brief_line(text)}" if label else brief_line(text)
     return Text(line, style="yellow" if warning else "dim")
 
 
@@ -141,13 +141,13 @@ def _findings(block: Findings, width: int) -> list[Any]:
         return _brief(block, width)
     parts: list[Any] = []
     for number, item in enumerate(block.items, start=block.first):
-        head = Text(f"{number}. {plain(item.title)}", style="bold")
-        head.append(f"  {plain(item.effect)}", style="not bold cyan")
+        head = Text(f"{number}. {brief_line(item.title)}", style="bold")
+        head.append(f"  {brief_line(item.effect)}", style="not bold cyan")
         body = Grid.grid(padding=(0, GAP, 0, 0))
         body.add_column(width=_LABEL)
         body.add_column(overflow="fold")
         for label, text in (("finding", item.summary), *item.details):
-            body.add_row(Text(f"   {plain(label)}", style="dim"), Text(plain(text)))
+            body.add_row(Text(f"   {brief_line(label)}", style="dim"), Text(brief_line(text)))
         parts += [Text(""), head, body] if parts else [head, body]
         if item.evidence is not None:
             parts += [Text(""), *_table(item.evidence, width)]
@@ -174,7 +174,7 @@ def _brief(block: Findings, width: int) -> list[Any]:
     for _ in range(3):
         grid.add_column(no_wrap=True)
     for number, item in enumerate(block.items, start=block.first):
-        summary = cut_end(plain(item.summary), width - used_width)
+        summary = cut_end(brief_line(item.summary), width - used_width)
         title = Text(f"{number}. {plain(item.title)}", style="bold")
         grid.add_row(title, Text(plain(item.effect), style="cyan"), Text(summary))
     return [grid]
@@ -183,7 +183,7 @@ def _brief(block: Findings, width: int) -> list[Any]:
 def _two_lines(at: int, item: Finding, block: Findings, width: int) -> list[Text]:
     head = Text(f"{block.first + at}. {plain(item.title)}", style="bold", no_wrap=True)
     head.append(f"  {plain(item.effect)}", style="not bold cyan")
-    return [head, Text(f"   {cut_end(plain(item.summary), width - 3)}", no_wrap=True)]
+    return [head, Text(f"   {cut_end(brief_line(item.summary), width - 3)}", no_wrap=True)]
 
 
 def _table(table: Table, width: int) -> list[Any]:

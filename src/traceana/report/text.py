@@ -10,6 +10,8 @@ from rich.cells import cell_len, set_cell_size
 
 from traceana.files import as_unicode
 
+LONGEST_LINE: Final = 2_000
+"""Characters of a heading, fact or note."""
 _HOSTILE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters of ASCII and Latin-1: ANSI sequences, line ends
@@ -27,6 +29,11 @@ def plain(text: str) -> str:
     Other characters are unchanged.
     """
     return _HOSTILE.sub(_written_out, as_unicode(text))
+
+
+def brief_line(text: str) -> str:
+    """Return :func:`plain` of the first characters of ``text``: no screen has a line of a megabyte."""
+    return plain(text) if len(text) <= LONGEST_LINE else f"{plain(text[:LONGEST_LINE])}…"
 
 
 def _written_out(match: re.Match[str]) -> str:

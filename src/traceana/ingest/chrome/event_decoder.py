@@ -75,6 +75,7 @@ class EventDecoder(Generic[Event, Columns]):
         """Return the columns of whole events separated by commas; raises ``UndecodableError``."""
         try:
             events = self._many.decode(b"".join((b"[", text, b"]")))
+            _check_text(text)
             return self._columns(events)
         except UNDECODABLE as error:
             raise UndecodableError from error
@@ -111,8 +112,7 @@ class EventDecoder(Generic[Event, Columns]):
     def _decoded(self, text: bytes) -> Event | None:
         try:
             event = self._one.decode(text)
-            # The decoder passes over fields that are kept as text, and checks nothing in them.
-            text.decode()
+            _check_text(text)
         except UNDECODABLE:
             return None
         return event
@@ -148,6 +148,15 @@ class EventDecoder(Generic[Event, Columns]):
         if raw is None or not bytes(raw).lstrip().startswith(b"{"):
             return {}
         return self._fields.decode(raw)
+
+
+def _check_text(text: bytes) -> None:
+    """Raise ``UnicodeDecodeError`` if ``text`` is not UTF-8.
+
+    The decoder checks nothing in fields that it passes over or keeps as they are.
+    """
+    if not text.isascii():
+        text.decode()
 
 
 def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> pl.Series:

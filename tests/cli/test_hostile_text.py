@@ -1,0 +1,112 @@
+"""Texts that could steer a terminal or break a table, in every output of every command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.fuzz import seeds
+from tests.support.every_command import COMMANDS, OF_TWO, opened_once, printed
+
+TEXTS: Final = {
+    "steering": "\x1b[31m\x1b]0;t\x07\x9b2J\x00\x08\x7f",
+    "lines": "a\nb\r\nc\x0b\x0cd\u2028e\u2029f\x85",
+    "bidirectional": "\u202e\u2066abc\u2069\u200f\u061c\ufeff",
+    "tables": '|a\\|b`c`,"d";\t=1+1 <b>[bold]x[/bold]</b> | --- |',
+    "a megabyte": "nä " * 350_000,
+}
+FORMATS: Final = ("table", "md", "csv", "json")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def hostile(text: str) -> bytes:
+    """Return a trace with ``text`` in names of kernels, layers, operators, devices and metadata."""
+    (seed,) = [one for one in seeds.of("kineto") if one.name == "gpu"]
+    whole = json.loads(seed.files["run.json"])
+    for event in whole["traceEvents"]:
+        event["name"] = _named(event, text)
+        if event["ph"] == "M":
+            event["args"]["name"] = text
+    whole["traceEvents"] += [
+        {"ph": "X", "cat": f"cat{text}", "name": text, "ts": 1, "dur": 1, "pid": 1, "tid": text},
+        {"ph": "X", "cat": "kernel", "name": text, "ts": 1, "dur": 1, "args": {text: text}},
+    ]
+    whole["deviceProperties"] = [{"id": 0, "name": text, "computeMajor": 7, "numSms": 80}]
+    whole["distributedInfo"] = {"rank": 0, "world_size": 2, "backend": text}
+    whole |= {
+        "trace_name": text,
+        "hostName": text,
+        f"with_{text[:99]}": text,
+        "schemaVersion": text,
+    }
+    return json.dumps(whole).encode()
+
+
+def _named(event: dict[str, Any], text: str) -> str:
+    name = str(event["name"])
+    if name.startswith("nn.Module"):
+        return f"nn.Module: Conv{text}_0"
+    return f"{name}{text}" if event.get("cat") in ("kernel", "cpu_op", "user_annotation") else name
+
+
+@pytest.fixture(scope="module", params=TEXTS)
+def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hostile") / "run.json"
+    path.write_bytes(hostile(TEXTS[request.param]))
+    return path
+
+
+def outputs(trace: Path, form: str) -> Iterator[tuple[str, str]]:
+    with opened_once():
+        for command in COMMANDS:
+            given = (trace, trace) if command in OF_TWO else (trace,)
+            yield command, printed(command, *given, form=form).decode()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_command_writes_text_that_steers_nothing_and_breaks_no_table(
+    trace: Path, form: str
+) -> None:
+    shown = 0
+    for command, text in outputs(trace, form):
+        assert not _CONTROLS.search(text.replace("\n", "")), command
+        if form in ("table", "md"):
+            assert not any(
+                unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")
+                for one in text.replace("\n", "")
+            ), command
+        CHECKS[form](text, command)
+        shown += bool(text)
+    assert shown > len(COMMANDS) / 2
+
+
+def _page(text: str, command: str) -> None:
+    assert len(text) < 100_000, command
+
+
+def _markdown(text: str, command: str) -> None:
+    for block in re.split(r"\n\n+", text):
+        widths = {
+            len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines() if line[:1] == "|"
+        }
+        assert len(widths) <= 1, (command, block)
+
+
+def _csv(text: str, command: str) -> None:
+    csv.field_size_limit(1 << 24)
+    assert len({len(row) for row in csv.reader(io.StringIO(text), strict=True)}) <= 1, command
+
+
+def _json(text: str, command: str) -> None:
+    assert not text or json.loads(text), command
+
+
+CHECKS: Final = {"table": _page, "md": _markdown, "csv": _csv, "json": _json}
