@@ -32,7 +32,7 @@ def plain(text: str) -> str:
 
 
 def brief_line(text: str) -> str:
-    """Return :func:`plain` of the first characters of ``text``: no screen has a line of a megabyte."""
+    """Return :func:`plain` of ``text``, cut to :data:`LONGEST_LINE` characters."""
     return plain(text) if len(text) <= LONGEST_LINE else f"{plain(text[:LONGEST_LINE])}…"
 
 
