@@ -7,7 +7,18 @@ from collections.abc import Iterable, Sequence
 
 from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.page import Block, Chart, Facts, Findings, Heading, Icicle, Notes, Page, Table
+from traceana.report.page import (
+    Block,
+    Chart,
+    Facts,
+    Findings,
+    Heading,
+    Icicle,
+    Notes,
+    Page,
+    Table,
+    Timeline,
+)
 from traceana.report.text import plain
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
@@ -33,7 +44,7 @@ def _block(block: Block, *, first: bool) -> list[str]:
             return _findings(block)
         case Table():
             return _table(block)
-        case Chart() | Icicle():
+        case Chart() | Icicle() | Timeline():
             return []  # their values are in a table of the page
 
 

@@ -15,6 +15,8 @@ from traceana.report.columns import Kind
 if TYPE_CHECKING:
     import polars as pl
 
+    from traceana.analyze.timeline import Window
+
 
 class Heading(msgspec.Struct, frozen=True):
     """A title of the following blocks, and a remark beside it. The first is the page's title."""
@@ -157,7 +159,15 @@ class Icicle(msgspec.Struct, frozen=True):
     shown: tuple[Column, ...] = ()
 
 
-Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Chart | Icicle
+class Timeline(msgspec.Struct, frozen=True):
+    """The events of one or more steps on tracks over time, one step at a time."""
+
+    title: str
+    summary: str
+    windows: tuple[Window, ...]
+
+
+Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Chart | Icicle | Timeline
 
 
 class Rows(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from traceana.report.page import (
     Notes,
     Page,
     Table,
+    Timeline,
 )
 from traceana.report.text import brief_line, cut_distinct, cut_end, cut_middle, cut_path, plain
 
@@ -95,7 +96,7 @@ def _lines(block: Block, width: int) -> list[Any]:
             return _findings(block, width)
         case Table():
             return _table(block, width)
-        case Chart() | Icicle():
+        case Chart() | Icicle() | Timeline():
             return []  # their values are in a table of the page
 
 

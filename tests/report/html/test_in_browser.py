@@ -172,3 +172,46 @@ def test_tables_are_saved_as_csv_with_exact_values(
     with saved.open(newline="") as file:
         total = sum(int(row["time_ns"]) for row in csv.DictReader(file))
     assert total == alexnet.layer_times().totals["time_ns"]
+
+
+def test_the_timeline_shows_the_busiest_tracks_and_selects_by_keyboard(page: Browser) -> None:
+    canvas = page.find("figure.timeline .canvas")
+    figure = "document.querySelector('figure.timeline').dataset"
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    assert len(set(_pixels(canvas.screenshot_as_png))) > 6
+    page.keys(canvas, "ARROW_DOWN")
+    first = page.run(f"{figure}.selected")
+    page.keys(canvas, "ARROW_DOWN", "ARROW_RIGHT")
+    assert page.run(f"{figure}.selected") != first
+    labels = page.run(
+        "[...document.querySelectorAll('.timeline .details dt')].map(one => one.textContent)"
+    )
+    assert {"event", "track", "start", "duration"} <= set(labels)
+    page.keys(canvas, "ESCAPE")
+    assert page.run("document.querySelector('.timeline .details').children.length") == 0
+
+
+def test_the_timeline_zooms_and_moves_by_keyboard(page: Browser) -> None:
+    def view() -> list[int]:
+        shown: str = page.run("document.querySelector('figure.timeline').dataset.view")
+        return [int(number) for number in shown.split()]
+
+    whole = view()
+    canvas = page.find("figure.timeline .canvas")
+    page.keys(canvas, "w")
+    near = view()
+    assert whole[0] < near[0] < near[1] < whole[1]
+    page.keys(canvas, "d")
+    assert view()[0] > near[0]
+    page.keys(canvas, "HOME")
+    assert view() == whole
+
+
+def test_the_timeline_finds_events_by_their_layer(page: Browser, alexnet: Trace) -> None:
+    search = page.find("figure.timeline input")
+    page.keys(search, "conv2")
+    note = page.find("figure.timeline .tools .remark").text
+    count, _, events = note.removesuffix(" events").partition(" of ")
+    assert 0 < int(count) < int(events)
+    page.keys(search, "ENTER")
+    assert "conv2" in page.find("figure.timeline .details").text

@@ -19,9 +19,9 @@ from traceana import __version__
 from traceana.report.html import vega
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
-from traceana.report.page import Block, Chart, Heading, Icicle, Page
+from traceana.report.page import Block, Chart, Heading, Icicle, Page, Timeline
 
-_SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "charts.js", "page.js")
+_SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
 _STYLE: Final = "page.css"
 
 
@@ -33,7 +33,7 @@ def render(page: Page) -> str:
     """
     pictures: list[Mapping[str, Any]] = []
 
-    def number(block: Chart | Icicle) -> int:
+    def number(block: Chart | Icicle | Timeline) -> int:
         pictures.append(picture(block))
         return len(pictures) - 1
 

@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.page import Block, Chart, Icicle, Page, Table
+from traceana.report.page import Block, Chart, Icicle, Page, Table, Timeline
 from traceana.report.text import plain
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MOST_CHARACTERS: Final = 2_000
 
 def render(page: Page) -> str:
     """Return the blocks of ``page`` as an HTML fragment without scripts, for a notebook."""
-    blocks = [block for block in page.blocks if not isinstance(block, Chart | Icicle)]
+    blocks = [block for block in page.blocks if not isinstance(block, Chart | Icicle | Timeline)]
     return environment().get_template("fragment.html").render(blocks=blocks)
 
 

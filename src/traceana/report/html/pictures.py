@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from traceana.report import names, numbers
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.columns import Kind
-from traceana.report.page import Axis, Chart, Column, Icicle, Marks
+from traceana.report.page import Axis, Chart, Column, Icicle, Marks, Timeline
 from traceana.report.text import plain
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.analyze.timeline import Window
 
 _LONGEST: Final = 500
 """Characters of a text in a picture; longer text is cut with an ellipsis."""
@@ -37,7 +41,7 @@ _COLOUR_OF_CATEGORY: Final[Mapping[str, int]] = {
 
 
 @singledispatch
-def picture(block: Chart | Icicle) -> dict[str, Any]:
+def picture(block: Chart | Icicle | Timeline) -> dict[str, Any]:
     """Return what the page's scripts need to draw ``block``."""
     raise TypeError(type(block).__name__)
 
@@ -74,6 +78,100 @@ def _icicle(block: Icicle) -> dict[str, Any]:
         "colours": [PALETTE[_COLOUR_OF_CATEGORY.get(name, len(PALETTE) - 1)] for name in distinct],
         "tips": _tips(frame, "path", block.shown),
     }
+
+
+@picture.register
+def _timeline(block: Timeline) -> dict[str, Any]:
+    return {"kind": "timeline", "windows": [_window(window) for window in block.windows]}
+
+
+def _window(window: Window) -> dict[str, Any]:
+    """Return the events as columns: texts by number, starts as differences to the event before."""
+    events = window.events
+    starts = events["start_ns"] - window.start_ns
+    kinds = window.tracks["kind"].cast(pl.String).gather(events["track"])
+    category, categories = _coded(kinds + "/" + events["category"].fill_null("other"))
+    name, named = _coded(events["name"])
+    layer, layers = _coded(events["layer"])
+    operator, operators = _coded(events["operator"])
+    briefs = names.briefs(one for one in named if one)
+    return {
+        "step": window.step,
+        "span_ns": window.end_ns - window.start_ns,
+        "merged": window.merged,
+        "left_out": window.left_out,
+        "tracks": [_track(row) for row in window.tracks.iter_rows(named=True)],
+        "track": events["track"].to_list(),
+        "depth": events["depth"].to_list(),
+        "start": [*starts.head(1), *starts.diff().slice(1)],
+        "time": events["time_ns"].to_list(),
+        "launch": (events["start_ns"] - events["launch_ns"]).to_list(),
+        "count": [] if not window.merged else events["count"].to_list(),
+        "name": name,
+        "names": [_short(briefs.get(one, "")) for one in named],
+        "category": category,
+        "categories": [_event_class(*one.split("/", 1)) for one in categories],
+        "colours": [_event_colour(*one.split("/", 1)) for one in categories],
+        "layer": layer,
+        "layers": [_short(one) for one in layers],
+        "operator": operator,
+        "operators": [_short(one) for one in operators],
+    }
+
+
+def _coded(texts: pl.Series) -> tuple[list[int], list[str]]:
+    """Return the number of each text, and the distinct texts; null is the empty text."""
+    filled = texts.fill_null("")
+    distinct = filled.unique(maintain_order=True)
+    codes = filled.replace_strict(
+        distinct, pl.Series(range(len(distinct)), dtype=pl.Int64), return_dtype=pl.Int64
+    )
+    return codes.to_list(), distinct.to_list()
+
+
+_EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
+    "operators": {"operators": "#b8c4ce"},
+    "ranges": {"ranges": "#9fb3a5"},
+    "calls": {"calls": "#c9bda6"},
+    "critical": {
+        **{"kernel": "#0072b2", "launch": "#e69f00", "host": "#8c6d31", "sync": "#d55e00"},
+        **{"copy": "#56b4e9", "memset": "#56b4e9", "collective": "#b5a800", "gap": "#d9a3a3"},
+    },
+    "idle": {
+        **{"data_loader": "#e07b5a", "synchronization": "#e39a7b", "launch_latency": "#f0c27a"},
+        **{"operator": "#e8d3a0", "host": "#d9a3a3", "copy": "#a6d0ec", "collective": "#dcd38a"},
+        **{"event": "#c7b8e0", "allocation": "#e8b0c8", "driver": "#d8b4a0"},
+        **{"profiler": "#c4a7a7", "queued": "#cfd8e3"},
+    },
+}
+"""By kind of track and category; work has the colours of its category, other events grey."""
+
+_GREY: Final = "#c9ced3"
+
+
+def _event_class(kind: str, category: str) -> str:
+    if kind in ("idle", "critical"):
+        return f"{kind}: {category.replace('_', ' ')}"
+    return names.category(category) if kind == "stream" else ""
+
+
+def _event_colour(kind: str, category: str) -> str:
+    if kind == "stream":
+        return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
+    return _EVENT_COLOURS[kind].get(category, _GREY)
+
+
+def _track(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the label of a track: what it belongs to, and what it shows."""
+    of = [] if row["rank"] is None else [f"rank {row['rank']}"]
+    if row["device"] is not None:
+        of.append("CPU" if row["device"] == CPU_DEVICE else f"GPU {row['device']}")
+    kind = {"critical": "critical path", "calls": "runtime calls"}.get(row["kind"], row["kind"])
+    if row["kind"] == "stream":
+        kind = "no stream" if row["number"] is None else f"stream {row['number']}"
+    elif row["number"] is not None:
+        of.append(f"thread {row['number']}")
+    return {"of": " ".join(of), "kind": kind}
 
 
 def _axis_values(marks: Iterable[Marks], axis: str) -> list[float]:

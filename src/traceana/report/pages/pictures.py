@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Axis, Block, Chart, Column, Icicle, Marks, Page
+from traceana.report.page import Axis, Block, Chart, Column, Icicle, Marks, Page, Timeline
 from traceana.report.pages.single_table import column
 
 if TYPE_CHECKING:
+    from traceana.analyze.timeline import Window
     from traceana.flops.peaks import Peaks
 
 _MOST_POINTS: Final = 2_000
@@ -76,6 +77,27 @@ def _node_label(row: dict[str, str]) -> str:
     if words[-1] == row["category"]:
         return " ".join((*words[:-1], names.category(words[-1])))
     return row["label"]
+
+
+def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
+    """Return the timeline of ``windows``, of a trace with ``steps`` steps; empty without any."""
+    if not windows:
+        return []
+    listed = ", ".join(str(window.step) for window in windows if window.step is not None)
+    title = "Timeline of the capture"
+    if listed:
+        title = f"Timeline of step{'s' * (len(windows) > 1)} {listed}"
+        if len(windows) < steps:
+            title += " (other steps: traceana report --step N)"
+    events = sum(window.events.height for window in windows)
+    return [
+        Timeline(
+            title,
+            f"{numbers.counted(events, 'event')} on tracks over time. Arrow keys select events, "
+            "W and S zoom, A and D move, Escape ends the selection.",
+            windows,
+        )
+    ]
 
 
 def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: str) -> list[Chart]:

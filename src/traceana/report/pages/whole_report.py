@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from traceana.analyze.timeline import timeline
 from traceana.report.page import Page, Section
 from traceana.report.pages.advise import advised
 from traceana.report.pages.idle import critical, idle
@@ -13,7 +14,7 @@ from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
-from traceana.report.pages.pictures import step_times
+from traceana.report.pages.pictures import step_timeline, step_times
 from traceana.report.pages.transfers import transfers
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def with_sections(trace: Trace, whole: Overview, page: Page) -> Page:
     """Return ``page`` with the time of the steps first, and a section per analysis."""
     steps = step_times(whole.steps.frame)
     manifest = trace.manifest
+    windows = step_timeline(timeline(trace), whole.steps.frame.height)
     sections = (
+        Section("timeline", "Timeline", tuple(windows)),
         _section("layers", "Layers", layers(trace, model=manifest)),
         _section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
         _section("operators", "FLOPs by operator", flops(trace, model=manifest)),
@@ -41,7 +44,8 @@ def with_sections(trace: Trace, whole: Overview, page: Page) -> Page:
         _section("recommendations", "Recommendations", advised(trace, whole.advice)),
         _section("trace", "Trace and integrity", info(trace)),
     )
-    return replace(page, blocks=(*page.blocks, *steps), sections=sections)
+    shown = tuple(section for section in sections if section.blocks)
+    return replace(page, blocks=(*page.blocks, *steps), sections=shown)
 
 
 def _section(name: str, title: str, result: Result) -> Section:

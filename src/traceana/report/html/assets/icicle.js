@@ -22,15 +22,6 @@ traceana.icicles = (pictures) => {
     return { children, depth, start, deepest: Math.max(...depth) };
   };
 
-  // Black or white, whichever has more contrast with a colour #rrggbb (WCAG's relative luminance).
-  const readable = (colour) => {
-    const [r, g, b] = [1, 3, 5].map((at) => {
-      const part = parseInt(colour.slice(at, at + 2), 16) / 255;
-      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
-  };
-
   const show = (figure) => {
     const data = pictures[figure.dataset.picture];
     const { children, depth, start, deepest } = tree(data);
@@ -102,7 +93,7 @@ traceana.icicles = (pictures) => {
       );
       const letters = Math.floor((wide - 8) / 7);
       if (letters >= 3) {
-        const text = traceana.drawn("text", { x: 4, y: ROW / 2 + 3, fill: readable(data.colours[data.category[at]]) });
+        const text = traceana.drawn("text", { x: 4, y: ROW / 2 + 3, fill: traceana.readable(data.colours[data.category[at]]) });
         const label = data.label[at];
         text.textContent = label.length <= letters ? label : label.slice(0, letters - 1) + "…";
         group.append(text);

@@ -5,6 +5,7 @@
   traceana.palette = JSON.parse(document.documentElement.dataset.palette ?? "[]");
   traceana.tables();
   traceana.icicles(pictures);
+  traceana.timelines(pictures);
   const drawn = typeof vegaEmbed === "function" ? traceana.charts(pictures) : Promise.resolve();
   drawn.then(() => (document.documentElement.dataset.ready = "yes"));
 }

@@ -15,6 +15,30 @@ const traceana = {
     return made;
   },
 
+  // Black or white, whichever has more contrast with a colour #rrggbb (WCAG's relative luminance).
+  readable(colour) {
+    const [r, g, b] = [1, 3, 5].map((at) => {
+      const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+  },
+
+  // A duration in nanoseconds with its unit, four significant digits.
+  duration(ns) {
+    const [factor, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(
+      ([size]) => Math.abs(ns) >= size || size === 1,
+    );
+    const value = ns / factor;
+    const digits = unit === "ns" ? 0 : Math.abs(value) < 10 ? 3 : Math.abs(value) < 100 ? 2 : 1;
+    return `${value.toFixed(digits)} ${unit}`;
+  },
+
+  // A moment of a ruler: without zeros at its end.
+  moment(ns) {
+    return traceana.duration(ns).replace(/\.?0+ /, " ");
+  },
+
   showTip(text, x, y) {
     const tip = document.getElementById("tip");
     tip.textContent = text;

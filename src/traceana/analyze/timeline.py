@@ -1,0 +1,292 @@
+"""The events of steps on the tracks of a timeline: threads, streams, idle gaps, critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from traceana.analyze.classes import SOURCE, category_of
+from traceana.analyze.critical import critical
+from traceana.analyze.idle import idle
+from traceana.analyze.steps import measured_steps
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+MOST_EVENTS: Final = 30_000
+"""Events of all windows together; more of one step are merged where they are short."""
+
+MOST_TRACKS: Final = 200
+
+_FINEST: Final = 16_384
+"""Parts of a window: events shorter than one are merged first. Halved until few enough remain."""
+
+_COARSEST: Final = 32
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The events between ``start_ns`` and ``end_ns`` of the trace.
+
+    ``step`` is the step's number, None for a trace without steps. Columns of ``tracks``: ``rank``,
+    ``kind`` (``critical``, ``idle``, ``stream``, ``ranges``, ``operators``, ``calls``), ``device``,
+    ``number`` (stream or thread, null for rows of a device). Columns of ``events``, by track and
+    start: ``track`` (row of ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``,
+    ``name``, ``category`` (of work its class, of an idle gap its cause, else the track's kind),
+    ``layer``, ``operator``, ``launch_ns`` (start of the launching call), ``count`` (1, or the
+    number of events merged into one, which then have no name). ``merged`` is the sum of those.
+    ``left_out`` is the number of tracks beyond :data:`MOST_TRACKS`, those with fewest events.
+    """
+
+    step: int | None
+    start_ns: int
+    end_ns: int
+    tracks: pl.DataFrame
+    events: pl.DataFrame
+    merged: int = 0
+    left_out: int = 0
+
+
+def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
+    """Return the windows of steps: the one nearest the median first, then others while they fit.
+
+    ``most`` events fit. Short events of a first step with more are merged, and counted. A trace
+    without steps is one window.
+    """
+    parts = _parts(trace)
+    found: list[Window] = []
+    room = most
+    for step, start, end in _windows(trace):
+        window = _window(parts, step, start, end, most if not found else None)
+        if found and window.events.height > room:
+            break
+        if window.events.height:
+            found.append(window)
+            room -= window.events.height
+    return tuple(found)
+
+
+def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
+    """Yield number, start and end of the measured steps, the one nearest the median first."""
+    steps = trace.steps[measured_steps(trace).rows]
+    if steps.is_empty():
+        first, last = trace.activities["start"].min(), _ends(trace.activities).max()
+        if isinstance(first, int) and isinstance(last, int):
+            yield None, first, last
+        return
+    median = steps["duration"].median()
+    ordered = steps.with_columns((pl.col("duration") - median).abs().alias("off")).sort(
+        "off", "start", maintain_order=True
+    )
+    for number, start, duration in ordered.select("number", "start", "duration").iter_rows():
+        yield number, start, start + duration
+
+
+def _ends(frame: pl.DataFrame) -> pl.Series:
+    return frame["start"] + frame["duration"]
+
+
+_TRACK: Final = ("rank", "kind", "device", "number")
+_KINDS: Final = pl.Enum(["critical", "idle", "stream", "ranges", "operators", "calls"])
+_COLUMNS: Final[dict[str, Any]] = {
+    "rank": pl.Int32,
+    "kind": _KINDS,
+    "device": pl.Int32,
+    "number": pl.Int64,
+    "depth": pl.Int32,
+    "start_ns": pl.Int64,
+    "time_ns": pl.Int64,
+    "name": pl.String,
+    "category": pl.String,
+    "layer": pl.String,
+    "operator": pl.String,
+    "launch_ns": pl.Int64,
+}
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Events of one table: their columns ``rows`` that are numbers, and what makes the others."""
+
+    rows: pl.DataFrame
+    start: str
+    duration: str
+    described: Any
+
+
+def _parts(trace: Trace) -> list[_Part]:
+    return [
+        _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
+        _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
+        _Part(trace.activities, "start", "duration", lambda rows: _work(trace, rows)),
+        _Part(trace.ranges, "start", "duration", lambda rows: _ranges(trace, rows)),
+        _Part(trace.ops, "start", "duration", lambda rows: _operators(trace, rows)),
+        _Part(trace.calls, "start", "duration", lambda rows: _calls(trace, rows)),
+    ]
+
+
+def _window(parts: list[_Part], step: int | None, start: int, end: int, most: int | None) -> Window:
+    each = [_during(part, start, end) for part in parts]
+    events = pl.concat([one.select(_selected(one)) for one in each if one.height] or [_EMPTY])
+    events, merged = _merged(events, end - start, most)
+    tracks = (
+        events.group_by(_TRACK)
+        .agg(pl.len().alias("events"))
+        .sort("events", descending=True)
+        .head(MOST_TRACKS)
+        .select(_TRACK)
+        .sort(_ORDER, nulls_last=True)
+        .with_row_index("track")
+    )
+    located = events.join(tracks, on=_TRACK, how="inner", nulls_equal=True)
+    return Window(
+        step,
+        start,
+        end,
+        tracks.drop("track"),
+        located.sort("track", "depth", "start_ns").select(
+            pl.col("track").cast(pl.Int64), *(name for name in events.columns if name not in _TRACK)
+        ),
+        merged,
+        events.select(_TRACK).n_unique() - tracks.height,
+    )
+
+
+_EMPTY: Final = pl.DataFrame(schema=_COLUMNS)
+
+_OF_DEVICE: Final = pl.col("device").is_not_null()
+_ORDER: Final = (
+    # The critical path, then device by device its idle time and its streams, then thread by thread.
+    *("rank", pl.col("kind") != "critical", ~_OF_DEVICE, "device"),
+    *(pl.when(_OF_DEVICE).then("kind"), "number", "kind"),
+)
+
+
+def _selected(frame: pl.DataFrame) -> list[pl.Expr]:
+    return [
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in _COLUMNS.items()
+    ]
+
+
+def _during(part: _Part, start: int, end: int) -> pl.DataFrame:
+    """Return the events of ``part`` that overlap the window, with the columns of a window."""
+    at, length = pl.col(part.start), pl.col(part.duration)
+    rows = part.rows.filter((at < end) & (at + length > start) & (length > 0))
+    if rows.is_empty():
+        return _EMPTY
+    found: pl.DataFrame = part.described(rows)
+    return found.with_columns(
+        rows[part.start].alias("start_ns"), rows[part.duration].alias("time_ns")
+    )
+
+
+def _critical(rows: pl.DataFrame) -> pl.DataFrame:
+    ranked = pl.col("rank") if "rank" in rows.columns else pl.lit(None)
+    return rows.select(
+        ranked.alias("rank"),
+        pl.lit("critical").alias("kind"),
+        pl.lit(0).alias("depth"),
+        pl.coalesce("name", "operator", "class").alias("name"),
+        pl.col("class").alias("category"),
+        "layer",
+        "operator",
+    )
+
+
+def _idle(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(
+        "rank",
+        pl.lit("idle").alias("kind"),
+        "device",
+        pl.lit(0).alias("depth"),
+        pl.format("idle: {}", pl.col("cause").str.replace_all("_", " ")).alias("name"),
+        pl.col("cause").alias("category"),
+        "operator",
+    )
+
+
+def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    waits = rows["kind"] == "sync"
+    category = category_of(rows.select(SOURCE), trace).cast(pl.String)
+    return rows.select(
+        "rank",
+        pl.lit("stream").alias("kind"),
+        "device",
+        pl.col("stream").alias("number"),
+        pl.lit(0).alias("depth"),
+        trace.names["name"].gather(rows["name_id"]),
+        category.zip_with(~waits, pl.Series(["synchronization"])).alias("category"),
+        trace.layers["path"].gather(rows["layer"]).alias("layer"),
+        trace.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
+        trace.calls["start"].gather(rows["call"]).alias("launch_ns"),
+    )
+
+
+def _host(rows: pl.DataFrame, kind: str, name: str, depth: pl.Expr) -> pl.DataFrame:
+    return rows.select(
+        "rank",
+        pl.lit(kind).alias("kind"),
+        pl.col("thread").alias("number"),
+        depth.alias("depth"),
+        pl.col(name).cast(pl.String).alias("name"),
+        pl.lit(kind).alias("category"),
+    )
+
+
+def _ranges(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    del trace
+    return _host(rows, "ranges", "text", pl.col("depth"))
+
+
+def _operators(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    layer = trace.layers["path"].gather(rows["layer"]).alias("layer")
+    return _host(rows, "operators", "name", pl.col("depth")).with_columns(layer)
+
+
+def _calls(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    del trace
+    return _host(rows, "calls", "name", pl.lit(0))
+
+
+def _merged(events: pl.DataFrame, span: int, most: int | None) -> tuple[pl.DataFrame, int]:
+    """Return at most about ``most`` events: short neighbours of one track become one."""
+    single = events.with_columns(pl.lit(1).alias("count"))
+    if most is None or single.height <= most:
+        return single, 0
+    parts = _FINEST
+    while True:
+        resolution = max(span // parts, 1)
+        short = pl.col("time_ns") < resolution
+        kept = single.filter(~short)
+        together = (
+            single.filter(short)
+            .with_columns(
+                pl.col("start_ns").floordiv(resolution).alias("cell"),
+                pl.col("start_ns").add(pl.col("time_ns")).alias("end"),
+            )
+            .group_by(*_TRACK, "depth", "cell", maintain_order=True)
+            .agg(
+                pl.col("start_ns").min(),
+                pl.col("end").max(),
+                pl.col("name").first(),
+                pl.col("category").mode().sort().first(),
+                pl.col("layer").first(),
+                pl.col("operator").first(),
+                pl.col("launch_ns").first(),
+                pl.col("count").sum(),
+            )
+            .with_columns(pl.col("end").sub(pl.col("start_ns")).alias("time_ns"))
+        )
+        if kept.height + together.height <= most or parts <= _COARSEST:
+            break
+        parts //= 2
+    several = pl.col("count") > 1
+    unnamed = [
+        pl.when(~several).then(name).alias(name)
+        for name in ("name", "layer", "operator", "launch_ns")
+    ]
+    together = together.with_columns(unnamed)
+    merged = int(together.filter(several)["count"].sum())
+    return pl.concat([kept, together.select(kept.columns)], how="vertical_relaxed"), merged

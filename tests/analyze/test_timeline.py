@@ -1,0 +1,98 @@
+"""The windows of a timeline hold every event of their time, merged ones counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support import manifest
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.analyze.idle import idle
+from traceana.analyze.steps import measured_steps
+from traceana.analyze.timeline import Window, timeline
+from traceana.trace import Trace
+
+
+def during(
+    frame: pl.DataFrame, window: Window, start: str = "start", length: str = "duration"
+) -> int:
+    """Return how many rows of ``frame`` overlap ``window``."""
+    at, time = pl.col(start), pl.col(length)
+    return frame.filter((at < window.end_ns) & (at + time > window.start_ns) & (time > 0)).height
+
+
+def counted(window: Window, kind: str) -> int:
+    """Return how many events of tracks of ``kind`` the window has, each of a merged one."""
+    of = window.tracks["kind"].cast(pl.String).gather(window.events["track"])
+    return int(window.events.filter(of == kind)["count"].sum())
+
+
+def check(trace: Trace, window: Window) -> None:
+    """Assert that the window has all events of its time, by kind."""
+    assert window.left_out == 0
+    assert counted(window, "stream") == during(trace.activities, window)
+    assert counted(window, "operators") == during(trace.ops, window)
+    assert counted(window, "ranges") == during(trace.ranges, window)
+    assert counted(window, "calls") == during(trace.calls, window)
+    gaps = idle(trace, by="gap").frame
+    assert counted(window, "idle") == during(gaps, window, "start_ns", "time_ns")
+    order = window.events.select("track", "depth", "start_ns")
+    assert order.equals(order.sort("track", "depth", "start_ns"))
+
+
+def long_trace(kernels: int) -> Trace:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for number in range(kernels):
+        builder.kernel("k", number * 1_000, 400 if number % 10 else 900)
+    return builder.build()
+
+
+def test_without_steps_the_capture_is_one_window() -> None:
+    (window,) = timeline(long_trace(20))
+    assert (window.step, window.start_ns, window.end_ns) == (None, 0, 19_400)
+    check(long_trace(20), window)
+
+
+def test_the_first_window_is_the_step_nearest_the_median() -> None:
+    trace = cnn_steps()
+    windows = timeline(trace)
+    durations = dict(trace.steps.select("number", "duration").iter_rows())
+    measured = trace.steps[measured_steps(trace).rows]
+    median = measured["duration"].median()
+    first = windows[0].step
+    assert first is not None
+    assert isinstance(median, float | int)
+    assert abs(durations[first] - median) == min(abs(one - median) for one in measured["duration"])
+    assert len({window.step for window in windows}) == len(windows) == measured.height
+
+
+def test_short_events_are_merged_and_counted() -> None:
+    trace = long_trace(5_000)
+    (window,) = timeline(trace, most=700)
+    assert window.events.height <= 700
+    assert window.merged == int(window.events.filter(pl.col("count") > 1)["count"].sum()) > 0
+    assert counted(window, "stream") == 5_000
+    assert window.events.filter(pl.col("count") > 1)["name"].null_count() > 0
+
+
+def test_other_steps_follow_only_whole() -> None:
+    trace = cnn_steps()
+    whole = timeline(trace)
+    first = whole[0].events.height
+    assert [one.step for one in timeline(trace, most=first)] == [whole[0].step]
+    assert timeline(trace, most=first)[0].merged == 0
+
+
+def test_without_work_there_is_no_window() -> None:
+    assert timeline(TraceBuilder().build()) == ()
+
+
+@pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
+def test_the_first_step_of_a_recorded_trace_is_whole(file: Path) -> None:
+    trace = manifest.opened(file)
+    for window in timeline(trace)[:1]:
+        if window.left_out == 0:
+            check(trace, window)
