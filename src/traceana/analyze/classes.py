@@ -87,7 +87,7 @@ def described(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     the name, the class columns are the refined ones; ``rule`` stays the name's. Kernels of an
     algorithm search have the category :data:`SEARCH`.
     """
-    names = trace.names.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("name_id"))
+    names = trace.names.with_row_index("name_id")
     refined = trace.classes.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("class"),
         pl.all().exclude("context_rule").name.prefix("refined_"),

@@ -115,12 +115,13 @@ class _Digits(msgspec.Struct, frozen=True):
     def digits(self, at: int, begin: int) -> Ints:
         """Return the digits of a block of one of the parts."""
         block = self.parts[at].slice(begin, _BLOCK)
-        values = block.fill_null(self.low).to_numpy()
+        nulls = block.null_count() > 0
+        values = (block.fill_null(self.low) if nulls else block).to_numpy()
         if self.known is None:
             found: Ints = np.subtract(values, self.low - 1, dtype=np.int64)
         else:
             found = np.searchsorted(self.known, values) + 1
-        if block.null_count():
+        if nulls:
             found[block.is_null().to_numpy()] = 0
         return found
 

@@ -207,7 +207,8 @@ def to_rows(rows: Ints) -> pl.Series:
 
 def from_rows(column: pl.Series) -> Ints:
     """Return a column of row numbers as an array, with :data:`NONE` for null."""
-    return column.cast(pl.Int64).fill_null(NONE).to_numpy()
+    rows = column.cast(pl.Int64)
+    return (rows.fill_null(NONE) if rows.null_count() else rows).to_numpy()
 
 
 def take(values: Ints, rows: Ints) -> Ints:

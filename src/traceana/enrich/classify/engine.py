@@ -228,10 +228,9 @@ def _complete(
         rows = np.flatnonzero(wanted & library.among(attribute.libraries))
         texts = parts[attribute.name_part].gather(rows)
         if len(rows) and Words(texts).allow(attribute.pattern):
-            read = _reading(rows, texts, attribute)
-            filled = read["row"].to_numpy()
-            columns[name] = columns[name].clone().scatter(filled, read["value"])
-            empty[name][filled] = False
+            read = _reading(texts, attribute)
+            columns[name] = columns[name].clone().scatter(rows, read)
+            empty[name][rows] = read.is_null().to_numpy()
     return classes.with_columns(**columns)
 
 
@@ -255,15 +254,14 @@ class _Choice:
         return chosen
 
 
-def _reading(rows: Indices, texts: pl.Series, attribute: Attribute) -> pl.DataFrame:
-    """Return ``row`` and ``value`` of the ``texts`` in which ``attribute`` finds a value."""
+def _reading(texts: pl.Series, attribute: Attribute) -> pl.Series:
+    """Return the value that ``attribute`` finds in each of ``texts``, null where it finds none."""
     text = pl.col("text")
     if isinstance(attribute.value, bool) or "$" not in attribute.value:
         value: pl.Expr = pl.when(text.str.contains(attribute.pattern)).then(pl.lit(attribute.value))
     else:
         value = _assembled(text, attribute)
-    frame = pl.LazyFrame([pl.Series("row", rows), texts.alias("text")])
-    return frame.select("row", value.alias("value")).drop_nulls("value").collect()
+    return texts.alias("text").to_frame().select(value.alias("value")).to_series()
 
 
 def _assembled(text: pl.Expr, attribute: Attribute) -> pl.Expr:

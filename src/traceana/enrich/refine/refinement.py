@@ -114,12 +114,7 @@ def _apply(
     facts = facts.with_columns(deciding.alias("deciding"))
     chosen = pl.col("deciding")
     outcome = facts.select(
-        *(
-            pl.coalesce(
-                pl.when(chosen == i).then(_outcome(rule, column)) for i, rule in enumerate(rules)
-            ).alias(column)
-            for column in SETTABLE_COLUMNS
-        ),
+        *(_outcome(rules, column).alias(column) for column in SETTABLE_COLUMNS),
         chosen.replace_strict(
             {i: rule.id for i, rule in enumerate(rules)}, default=None, return_dtype=pl.String
         ).alias("context_rule"),
@@ -208,17 +203,29 @@ def _holds(rule: ContextRule, withins: Sequence[str]) -> pl.Expr:
     return pl.all_horizontal(condition.fill_null(False) for condition in conditions)
 
 
-def _outcome(rule: ContextRule, column: str) -> pl.Expr:
+def _outcome(rules: Sequence[ContextRule], column: str) -> pl.Expr:
+    """Return the value of ``column`` by the deciding rule: its own, or else that of the name."""
+    chosen = pl.col("deciding")
+    own = {i: value for i, rule in enumerate(rules) if (value := _own(rule, column)) is not None}
+    named = pl.col(column)
+    if column == "precision":
+        multiplies = pl.col("category").is_in(MULTIPLIED)
+        named = pl.coalesce(named, pl.when(multiplies).then("operand"))
+    return pl.coalesce(
+        *(pl.when(chosen == i).then(value) for i, value in own.items()),
+        pl.when(chosen.is_in([*own]).not_()).then(named),
+    )
+
+
+def _own(rule: ContextRule, column: str) -> pl.Expr | None:
+    """Return the value that ``rule`` gives to ``column``; None if it leaves that of the name."""
     named = pl.col(column)
     if column in rule.set:
         return pl.lit(rule.set[column])
     if column in rule.from_purpose:
         return pl.col(f"purpose_{column}")
-    if column == "precision":
-        multiplies = pl.col("category").is_in(MULTIPLIED)
-        return pl.coalesce(named, pl.when(multiplies).then("operand"))
     if column not in rule.from_episode:
-        return named
+        return None
     if column == "algorithm":
         # The name of a product decides its algorithm; the episode decides that of other parts.
         known = pl.col("main") & named.is_not_null() & (named != "unknown")
