@@ -102,11 +102,15 @@ class Notes(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """An axis of a chart: its title and the kind of its values, which is that of a column."""
+    """An axis of a chart: its title and the kind of its values, which is that of a column.
+
+    A linear axis starts at 0 unless ``from_zero`` is False.
+    """
 
     title: str
     kind: Kind
     log: bool = False
+    from_zero: bool = True
 
 
 class Marks(msgspec.Struct, frozen=True):

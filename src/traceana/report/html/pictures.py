@@ -198,7 +198,12 @@ def _axis_scale(axis: Axis, values: list[float]) -> numbers.Scale:
 
 def _axis(axis: Axis, scale: numbers.Scale) -> dict[str, Any]:
     title = f"{axis.title} ({scale.unit})" if scale.unit else axis.title
-    return {"title": title, "log": axis.log, "percent": axis.kind is Kind.SHARE}
+    return {
+        "title": title,
+        "log": axis.log,
+        "zero": axis.from_zero,
+        "percent": axis.kind is Kind.SHARE,
+    }
 
 
 def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
 from traceana.report.page import Block, Facts, Finding, Findings, Heading, Hidden, Page, Table
+from traceana.report.pages.diff_pictures import pictures
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
@@ -116,7 +118,9 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
     # Rows of uncertain pairs have no difference, but the total has one.
     totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
     make = partial(_summary, found) if by is None else partial(_table, found, by)
-    return Result(frame, totals, found.notes).with_page(make, screenful=40)
+    return Result(frame, totals, found.notes).with_page(
+        make, screenful=40, pictures=above(lambda: pictures(found))
+    )
 
 
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:

@@ -30,12 +30,12 @@ traceana.charts = (pictures) => {
   const axis = (given, values) => {
     const text = values.some((value) => typeof value === "string");
     const found = { title: given.title, field: given.field };
-    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: 160, title: given.title } };
+    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: 160, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
     return {
       ...found,
       type: "quantitative",
-      scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: true },
-      axis: { title: given.title, format: given.percent ? ".0%" : given.log ? "~s" : "~g", tickCount: 6 },
+      scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
+      axis: { title: given.title || null, tickCount: 6, ...(given.percent && { format: ".0%" }), ...(given.log && { format: "~s" }) },
     };
   };
 
