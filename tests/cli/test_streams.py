@@ -14,6 +14,8 @@ import pytest
 from traceana.errors import ExitCode
 
 COMMAND = f"{sys.executable} -m traceana"
+# A limit of the file size stands in for a full disk. Python 3.11 would cut its cached byte code too.
+LIMITED = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;"
 HELP, VERSION = "kernels --help", "--version"
 INTERRUPTED_IMPORT = """
 import os, signal, sys
@@ -99,8 +101,7 @@ def test_closed_input_is_an_error_where_it_is_read(bundle: Path) -> None:
 def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     done = shell(f"traceana kernels {bundle} --force -o /dev/full/rows.json")
     assert done.returncode == ExitCode.CANNOT_WRITE
-    # A limit of the file size stands in for a full disk.
-    limited = shell(f"ulimit -f 1; traceana kernels {bundle} -f json -o rows.json", cwd=bundle)
+    limited = shell(f"{LIMITED} traceana kernels {bundle} -f json -o rows.json", cwd=bundle)
     assert limited.returncode == ExitCode.CANNOT_WRITE
     assert limited.stderr.startswith(b"traceana: cannot write rows.json: ")
     assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
@@ -110,7 +111,7 @@ def test_a_full_disk_is_an_error_of_the_baseline(bundle: Path, tmp_path: Path) -
     line = f"traceana diff {bundle} --save-baseline main"
     assert shell(f"export XDG_DATA_HOME={tmp_path}; {line}").returncode == ExitCode.OK
     saved = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    limited = shell(f"export XDG_DATA_HOME={tmp_path}; ulimit -f 1; {line}")
+    limited = shell(f"export XDG_DATA_HOME={tmp_path}; {LIMITED} {line}")
     assert limited.returncode == ExitCode.CANNOT_WRITE
     assert limited.stderr.startswith(b"traceana: cannot write ")
     assert limited.stderr.count(b"\n") == 1
