@@ -14,7 +14,7 @@ import pytest
 from traceana.errors import ExitCode
 
 COMMAND = f"{sys.executable} -m traceana"
-# A limit of the file size stands in for a full disk. Python 3.11 would cut its cached byte code too.
+# A limit of the file size stands in for a full disk; Python 3.11 would cut its own caches too.
 LIMITED = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;"
 HELP, VERSION = "kernels --help", "--version"
 INTERRUPTED_IMPORT = """
