@@ -113,6 +113,7 @@ def test_times_add_up_at_every_node(rows: list[tuple[str | None, str, int]]) -> 
     assert tree["time_ns"][0] == sum(duration for _, _, duration in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
 def test_the_tree_of_a_recorded_trace_is_all_its_work(file: Path) -> None:
     trace = manifest.opened(file)

@@ -292,6 +292,7 @@ def test_the_figure_of_resnet_50() -> None:
     assert 2 * macs == RESNET_50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["workers0", "workers4"])
 def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     trace = opened(shared(f"resnet50_train_v100_{name}.json.gz"))

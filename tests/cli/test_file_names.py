@@ -46,6 +46,7 @@ def scenario() -> Scenario:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "md", "csv", "tsv", "json"])
 def test_every_command_reads_and_escapes_the_name(run: Run, tmp_path: Path, form: str) -> None:
     file = write_kineto(scenario(), tmp_path / os.fsdecode(b"".join(NAMES.values())[:200]))
@@ -84,6 +85,7 @@ def nsys_tables(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [nsys, nsys_tables, rank_files])
 def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> None:
     path = write(folder)  # type: ignore[operator]
@@ -97,6 +99,7 @@ def test_every_kind_of_input_is_read(run: Run, folder: Path, write: object) -> N
     assert "1,000" in opened.stdout or "kernel" in opened.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", ["*.pb", "legacy/*.json.gz"])
 def test_recorded_formats_are_read(run: Run, folder: Path, fixture: str) -> None:
     found = sorted(FIXTURES.rglob(fixture))

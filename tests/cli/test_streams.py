@@ -51,6 +51,7 @@ def commands(bundle: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["page", "json", "help", "version"])
 @pytest.mark.parametrize(("to", "why"), [(">/dev/full", b"No space left"), (">&-", b"closed")])
 def test_output_that_cannot_be_written_is_an_error(
@@ -69,6 +70,7 @@ def test_a_reader_that_goes_away_is_no_error(bundle: Path, what: str) -> None:
     assert done.stderr == b"0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
 def test_messages_that_cannot_be_written_change_no_exit_code(bundle: Path, to: str) -> None:
     missing = shell(f"traceana kernels /nowhere {to}")

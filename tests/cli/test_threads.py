@@ -68,6 +68,7 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert chosen("report", file(tmp_path / "a.json", 1)) == ("3", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["alexnet-cpu-ranges.json.gz", "alexnet-cpu-nsys-2024.2.sqlite"], ids=str
 )

@@ -54,6 +54,7 @@ def case(change: str, seed: int) -> tuple[RunLayers, Changed, Alignment]:
     return before, after, align(before, after.side)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_99_of_100_pairs_are_right(change: str) -> None:
     """Two layers that differ in nothing but their names are the same to anyone without them."""

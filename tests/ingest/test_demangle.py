@@ -83,6 +83,7 @@ def test_a_name_that_grows_beyond_reading_stays_as_it_is() -> None:
     assert demangle([bomb(18)]).names == {}
 
 
+@pytest.mark.slow
 @given(st.lists(st.from_regex(r"\A_Z[0-9A-Za-z_.$]{1,60}\Z"), max_size=20))
 @settings(deadline=None, max_examples=40)
 def test_any_names_leave_one_answer_each(names: list[str]) -> None:

@@ -26,6 +26,7 @@ NAMES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(NAMES, max_size=12))
 def test_any_text(names: list[str]) -> None:

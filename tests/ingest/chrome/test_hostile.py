@@ -140,6 +140,7 @@ def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) ->
     assert cut.truncated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) -> None:
     events = text_of(FORMATS[name])
@@ -151,6 +152,7 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
     assert trace.ledger.filter(reason="oversized").select("kept", "count").rows() == [(False, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_keys_of_many_megabytes_are_refused(tmp_path: Path, name: str) -> None:
     events = ",".join(text_of(FORMATS[name]))
@@ -170,6 +172,7 @@ TIMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES)
 @pytest.mark.parametrize("field", ["ts", "dur"])
 @pytest.mark.parametrize("name", FORMATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def columns_of(text: bytes, size: int) -> tuple[Columns, Document]:
     return columns, read_document(blocks, DECODER, columns.take)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     EVENTS,

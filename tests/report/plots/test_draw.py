@@ -114,6 +114,7 @@ def test_a_reason_stands_where_a_bar_is_missing() -> None:
     assert "out of memory" in {text.get_text() for text in axes.texts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [EVIL, "_hidden", "$x$", "", "名" * 200, "a" * 5000, "\x00"])
 @pytest.mark.parametrize("format_", ["svg", "png"])
 def test_no_text_breaks_a_picture(hostile: str, format_: str) -> None:
