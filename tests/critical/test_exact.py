@@ -114,7 +114,7 @@ def runs(draw: st.DrawFn) -> Scenario:
     return run
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(runs())
 def test_of_runs_at_random(run: Scenario) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +165,7 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(machines())
 def test_the_path_is_that_of_the_machine(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
