@@ -283,13 +283,7 @@ def _described(forward: pl.DataFrame) -> pl.DataFrame:
         pl.col("weighted").fill_null(False),
         pl.coalesce("key", "short").alias("key"),
         # Backward operators that started between two operators of the thread end a pass.
-        (pl.col("backward_before") != pl.col("backward_before").shift(1))
-        .fill_null(False)
-        .cast(pl.Int64)
-        .over(_THREAD)
-        .cum_sum()
-        .over(_THREAD)
-        .alias("segment"),
+        pl.col("backward_before").alias("segment"),
     )
 
 
