@@ -81,7 +81,7 @@ traceana.icicles = (pictures) => {
         transform: `translate(${x},${y})`,
         role: "treeitem",
         tabindex: at === focused ? 0 : -1,
-        "aria-label": data.tips[at].replaceAll("\n", ", "),
+        "aria-label": `${data.label[at]}, ${data.tips[at].replaceAll("\n", ", ")}`,
         "aria-level": depth[at] + 1,
       });
       if (children[at].length) group.setAttribute("aria-expanded", "true");
@@ -91,12 +91,13 @@ traceana.icicles = (pictures) => {
           width: Math.max(wide - 1, 0.5), height: ROW - 2, rx: 2, fill: data.colours[data.category[at]],
         }),
       );
-      const letters = Math.floor((wide - 8) / 7);
-      if (letters >= 3) {
-        const text = traceana.drawn("text", { x: 4, y: ROW / 2 + 3, fill: traceana.readable(data.colours[data.category[at]]) });
-        const label = data.label[at];
-        text.textContent = label.length <= letters ? label : label.slice(0, letters - 1) + "…";
-        group.append(text);
+      if (wide > 30) {
+        // HTML cuts text with an ellipsis where it ends; SVG does not.
+        const box = traceana.drawn("foreignObject", { width: wide - 1, height: ROW - 2 });
+        const name = traceana.element("div", {}, data.label[at]);
+        name.style.color = traceana.readable(data.colours[data.category[at]]);
+        box.append(name);
+        group.append(box);
       }
       svg.append(group);
     };
