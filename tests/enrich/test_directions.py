@@ -18,8 +18,6 @@ from traceana.report.pages.layers import layers as layers_page
 from traceana.report.terminal import Terminal, render
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.frameworks
-
 TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "other_ns")
 
 
@@ -242,6 +240,7 @@ def test_an_unknown_direction_is_null() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @each("kineto", "nsys-sqlite", "nvprof-sqlite", "xplane")
 def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
     trace = opened(want.path)
@@ -258,6 +257,7 @@ def test_directions_add_up_and_are_all_on_the_screen(want: Expected) -> None:
         assert {"time", "share"} <= set(header)
 
 
+@pytest.mark.slow
 def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() -> None:
     path = TRACES / "nvprof" / "language_model_pyprof_v100.sql"
     if not path.is_file():
@@ -268,6 +268,7 @@ def test_backward_products_of_a_pyprof_recording_are_of_their_linear_layers() ->
     assert frame.filter(role="optimizer").select(TIMES).rows() == [(0, 0, 919_258, 0)]
 
 
+@pytest.mark.slow
 def test_the_oldest_kineto_has_its_backward_time_on_the_forward_layers() -> None:
     path = TRACES / "kineto" / "resnet50_train_v100_oldest_schema.json.gz"
     if not path.is_file():
@@ -298,6 +299,7 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.frameworks
 def test_the_operator_that_a_checkpoint_leaves_is_not_counted(checkpointed: Path) -> None:
     """The second layer's product is recomputed no further than its inputs are saved."""
     trace = traceana.open(checkpointed)
