@@ -35,18 +35,19 @@ class Result(msgspec.Struct, frozen=True):
     _make_page: Callable[[Arranged], Page] | None = None
     screenful: int | None = None
     """Rows that a terminal shows by default; ``None``: all."""
-    _add_pictures: Callable[[Page], Page] | None = None
+    _add_pictures: Callable[[Page, int | None], Page] | None = None
 
     def with_page(
         self,
         make_page: Callable[[Arranged], Page],
         *,
         screenful: int | None = None,
-        pictures: Callable[[Page], Page] | None = None,
+        pictures: Callable[[Page, int | None], Page] | None = None,
     ) -> Result:
         """Return the result with a page made by ``make_page``.
 
-        ``pictures`` returns that page with what HTML shows besides.
+        ``pictures`` returns that page with what HTML and workbooks have besides, whose tables have
+        at most the given number of rows.
         """
         return msgspec.structs.replace(
             self, _make_page=make_page, screenful=screenful, _add_pictures=pictures
@@ -62,9 +63,9 @@ class Result(msgspec.Struct, frozen=True):
         return table_page("table", arranged)
 
     def illustrated(self, *, sort: str | None = None, limit: int | None = None) -> Page:
-        """Return the page for HTML, with pictures; ``limit`` as of :meth:`page`."""
+        """Return the page for HTML and workbooks, with pictures; ``limit`` as of :meth:`page`."""
         page = self.page(sort=sort, limit=limit)
-        return page if self._add_pictures is None else self._add_pictures(page)
+        return page if self._add_pictures is None else self._add_pictures(page, limit)
 
     def to_pandas(self) -> Any:
         """Return ``frame`` as a pandas frame.
@@ -81,18 +82,27 @@ class Result(msgspec.Struct, frozen=True):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result and return its path; the suffix names the format.
 
-        ``.csv``, ``.tsv``, ``.json``, ``.md``, ``.parquet``, ``.html`` and ``.txt`` are the formats
-        of the command, with all rows (HTML: 2,000). Raises
+        ``.csv``, ``.tsv``, ``.json``, ``.md``, ``.parquet``, ``.xlsx``, ``.html`` and ``.txt`` are
+        the formats of the command, with all rows (HTML: 2,000). Raises
         :class:`~traceana.errors.CannotWriteError`, also for another suffix, and if ``path`` exists
         and ``overwrite`` is false.
         """
         from traceana.files import check_free, write_output
-        from traceana.report.render import HTML_ROWS, Format, format_of, render
+        from traceana.report.render import (
+            HTML_ROWS,
+            ILLUSTRATED_FORMATS,
+            Format,
+            format_of,
+            render,
+        )
 
         target = Path(path)
         form = format_of(target)
         check_free(target, force=overwrite)
-        page = self.illustrated(limit=HTML_ROWS) if form is Format.HTML else self.page()
+        if form in ILLUSTRATED_FORMATS:
+            page = self.illustrated(limit=HTML_ROWS if form is Format.HTML else None)
+        else:
+            page = self.page()
         write_output(target, render(page, form), force=overwrite)
         return target
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceana.cli.options import Tabling, Writing
-from traceana.report.render import HTML_ROWS, ROUNDED_FORMATS, Format, format_of
+from traceana.report.render import (
+    BINARY_FORMATS,
+    HTML_ROWS,
+    ILLUSTRATED_FORMATS,
+    ROUNDED_FORMATS,
+    Format,
+    format_of,
+)
 
 if TYPE_CHECKING:
     from traceana.report.terminal import Terminal
@@ -30,9 +37,9 @@ class Output:
         self._writing = writing
         self._tabling = tabling
         self._format = tabling.format or format_of(writing.output)
-        if self._format is Format.PARQUET and writing.output is None:
+        if self._format in BINARY_FORMATS and writing.output is None:
             raise typer.BadParameter(
-                "parquet is binary: give a file with -o", param_hint="--format"
+                f"{self._format.value} is binary: give a file with -o", param_hint="--format"
             )
         if writing.output is not None:
             from traceana.files import check_free
@@ -46,7 +53,7 @@ class Output:
         limit = self._tabling.limit
         if limit is None:
             limit = self._default_limit(result)
-        make = result.illustrated if self._format is Format.HTML else result.page
+        make = result.illustrated if self._format in ILLUSTRATED_FORMATS else result.page
         page = make(sort=self._tabling.sort, limit=limit or None)
         if self._writing.output is None:
             sys.stdout.buffer.write(render(page, self._format, _terminal()))

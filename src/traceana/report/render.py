@@ -22,11 +22,17 @@ class Format(Enum):
     JSON = "json"
     MARKDOWN = "md"
     HTML = "html"
+    XLSX = "xlsx"
     PARQUET = "parquet"
 
 
 ROUNDED_FORMATS = frozenset({Format.TABLE, Format.MARKDOWN})
 """The formats that show blocks with rounded numbers; the others have the exact data."""
+
+BINARY_FORMATS = frozenset({Format.XLSX, Format.PARQUET})
+
+ILLUSTRATED_FORMATS = frozenset({Format.HTML, Format.XLSX})
+"""The formats with the sections of a page."""
 
 HTML_ROWS = 2_000
 """Rows of a table in HTML, if nothing else is asked for."""
@@ -65,6 +71,10 @@ def render(page: Page, form: Format, terminal: Terminal | None = None) -> bytes:
         from traceana.report.html import document
 
         return document.render(page).encode()
+    if form is Format.XLSX:
+        from traceana.report import workbook
+
+        return workbook.render(page)
     from traceana.report import machine
 
     if form is Format.PARQUET:

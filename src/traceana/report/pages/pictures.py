@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _MOST_POINTS: Final = 2_000
 
 
-def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page], Page]:
+def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
     """Return the function that puts the pictures of ``make`` above the blocks of a page."""
-    return lambda page: replace(page, blocks=(*make(), *page.blocks))
+    return lambda page, _: replace(page, blocks=(*make(), *page.blocks))
 
 
 def step_times(steps: pl.DataFrame) -> list[Chart]:

@@ -101,10 +101,10 @@ def report(trace: Trace, *, batches: BatchSeries | None = None) -> Result:
     """
     whole = overview(trace, batches=batches)
 
-    def pictures(page: Page) -> Page:
+    def pictures(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.whole_report import with_sections
 
-        return with_sections(trace, whole, page)
+        return with_sections(trace, whole, page, limit)
 
     return whole.breakdown.with_page(partial(_page, trace, whole), pictures=pictures)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from traceana.result import Result
     from traceana.trace import Trace
 
-MOST_ROWS: Final = 1_000
-"""Rows of a table of the page."""
 
+def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) -> Page:
+    """Return ``page`` with the time of the steps, and a section per analysis.
 
-def with_sections(trace: Trace, whole: Overview, page: Page) -> Page:
-    """Return ``page`` with the time of the steps first, and a section per analysis."""
+    Their tables have at most ``limit`` rows.
+    """
+
+    def section(name: str, title: str, result: Result) -> Section:
+        return Section(name, title, result.illustrated(limit=limit).blocks)
+
     steps = step_times(whole.steps.frame)
     manifest = trace.manifest
     windows = step_timeline(timeline(trace), whole.steps.frame.height)
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
-        _section("layers", "Layers", layers(trace, model=manifest)),
-        _section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
-        _section("operators", "FLOPs by operator", flops(trace, model=manifest)),
-        _section("kernels", "Kernels", kernels(trace)),
-        _section("transfers", "Transfers", transfers(trace)),
-        _section("idle", "Idle time", idle(trace)),
-        _section("critical", "Critical path", critical(trace)),
-        _section("memory", "Memory", memory(trace)),
-        _section("recommendations", "Recommendations", advised(trace, whole.advice)),
-        _section("trace", "Trace and integrity", info(trace)),
+        section("layers", "Layers", layers(trace, model=manifest)),
+        section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
+        section("operators", "FLOPs by operator", flops(trace, model=manifest)),
+        section("kernels", "Kernels", kernels(trace)),
+        section("transfers", "Transfers", transfers(trace)),
+        section("idle", "Idle time", idle(trace)),
+        section("critical", "Critical path", critical(trace)),
+        section("memory", "Memory", memory(trace)),
+        section("recommendations", "Recommendations", advised(trace, whole.advice)),
+        section("trace", "Trace and integrity", info(trace)),
     )
-    shown = tuple(section for section in sections if section.blocks)
+    shown = tuple(one for one in sections if one.blocks)
     return replace(page, blocks=(*page.blocks, *steps), sections=shown)
-
-
-def _section(name: str, title: str, result: Result) -> Section:
-    return Section(name, title, result.illustrated(limit=MOST_ROWS).blocks)
