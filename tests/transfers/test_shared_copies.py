@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -103,25 +103,25 @@ def rows_of(path: Path) -> list[Row]:
     return list(of_database(path, NSYS_MEMORY if path in NSYS else NVPROF_MEMORY))
 
 
-def swept(rows: list[Row], key: Key | None) -> int:
-    """Return how long any copy (of ``key``, if given) ran on a device without a kernel."""
-    total = 0
-    for device in {row.device for row in rows}:
-        edges: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for row in rows:
-            if row.device != device or (row.key is not None and key not in (None, row.key)):
-                continue
-            which = 0 if row.key is None else 1
-            edges[row.start][which] += 1
-            edges[row.end][which] -= 1
-        kernels = copies = 0
+def swept(rows: list[Row]) -> Counter[Key | None]:
+    """Return how long copies of each key ran on a device without a kernel; None: any copies."""
+    exposed: Counter[Key | None] = Counter()
+    edges = defaultdict(list)
+    for row in rows:
+        edges[row.device] += [(row.start, 1, row.key), (row.end, -1, row.key)]
+    for of_device in edges.values():
+        running: Counter[Key | None] = Counter()
         last = 0
-        for moment in sorted(edges):
-            if copies and not kernels:
-                total += moment - last
-            kernels, copies = kernels + edges[moment][0], copies + edges[moment][1]
-            last = moment
-    return total
+        for moment, change, key in sorted(of_device, key=lambda edge: edge[0]):
+            if moment > last:
+                active = [key for key, count in running.items() if count]
+                # Kernels have no key.
+                if active and None not in active:
+                    for each in (*active, None):
+                        exposed[each] += moment - last
+                last = moment
+            running[key] += change
+    return exposed
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared traces")
@@ -129,6 +129,7 @@ def swept(rows: list[Row], key: Key | None) -> int:
 def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
     rows = rows_of(path)
     expected = {}
+    exposed = swept(rows)
     for key in {row.key for row in rows if row.key is not None}:
         own = [row for row in rows if row.key == key]
         sizes = [row.bytes for row in own]
@@ -136,7 +137,7 @@ def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
             len(own),
             None if None in sizes else sum(size or 0 for size in sizes),
             sum(row.end - row.start for row in own),
-            swept(rows, key),
+            exposed[key],
         )
     result = transfers(opened(path))
     columns = ("direction", "host_memory", "count", "bytes", "time_ns", "exposed_ns")
@@ -145,4 +146,4 @@ def test_the_figures_are_those_of_the_files_own_rows(path: Path) -> None:
         for direction, memory, *rest in result.frame.select(columns).rows()
     }
     assert found == expected
-    assert result.totals["exposed_ns"] == swept(rows, None)
+    assert result.totals["exposed_ns"] == exposed[None]
