@@ -106,6 +106,7 @@ _ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_ROWS)
 def test_times_add_up_at_every_node(rows: list[tuple[str | None, str, int]]) -> None:
     tree = layer_tree(built(*rows))

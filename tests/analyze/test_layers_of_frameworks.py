@@ -38,6 +38,7 @@ def by_layer(frame: pl.DataFrame) -> dict[str, int]:
     return dict(rows.iter_rows())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", TRACES)
 def test_flops_of_a_step_are_those_of_the_shapes(framework: str) -> None:
     """Of each weighted layer 3 times the forward product, of the first 2: its input needs none."""

@@ -304,6 +304,7 @@ def test_a_trace_without_scalars_gives_resnet_50(name: str) -> None:
     assert parts["dgrad"] == steps * batch * (RESNET_50 - stem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

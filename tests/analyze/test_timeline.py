@@ -90,6 +90,7 @@ def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
 def test_the_first_step_of_a_recorded_trace_is_whole(file: Path) -> None:
     trace = manifest.opened(file)

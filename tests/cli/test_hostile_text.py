@@ -71,6 +71,7 @@ def outputs(trace: Path, form: str) -> Iterator[tuple[str, str]]:
             yield command, printed(command, *given, form=form).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_command_writes_text_that_steers_nothing_and_breaks_no_table(
     trace: Path, form: str

@@ -82,6 +82,7 @@ def test_messages_that_cannot_be_written_change_no_exit_code(bundle: Path, to: s
     assert shown.stdout == shell(f"traceana kernels {bundle}").stdout
 
 
+@pytest.mark.slow
 def test_all_streams_may_be_closed(bundle: Path, tmp_path: Path) -> None:
     target = tmp_path / "rows.json"
     assert shell(f"traceana kernels {bundle} -o {target} <&- >&- 2>&-").returncode == ExitCode.OK

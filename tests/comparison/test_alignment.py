@@ -78,6 +78,7 @@ def test_99_of_100_pairs_are_right(change: str) -> None:
     assert wrong <= 0.01 * said
 
 
+@pytest.mark.slow
 def test_confidences_are_calibrated() -> None:
     reported: list[tuple[float, bool]] = []
     for seed in SEEDS:
