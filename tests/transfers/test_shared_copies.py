@@ -106,7 +106,7 @@ def rows_of(path: Path) -> list[Row]:
 def swept(rows: list[Row]) -> Counter[Key | None]:
     """Return how long copies of each key ran on a device without a kernel; None: any copies."""
     exposed: Counter[Key | None] = Counter()
-    edges = defaultdict(list)
+    edges: dict[int, list[tuple[int, int, Key | None]]] = defaultdict(list)
     for row in rows:
         edges[row.device] += [(row.start, 1, row.key), (row.end, -1, row.key)]
     for of_device in edges.values():
