@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,7 +35,10 @@ def losses(framework: str, *options: str) -> Losses:
     if importlib.util.find_spec(MODULES[framework]) is None:
         pytest.skip(f"{MODULES[framework]} is not installed")
     command = [sys.executable, str(SCRIPT), framework, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # XLA compiles without much thought: what is compiled runs three times.
+    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return dict(zip(options, found, strict=True))
