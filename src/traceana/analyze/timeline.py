@@ -53,19 +53,32 @@ def timeline(trace: Trace, most: int = MOST_EVENTS) -> tuple[Window, ...]:
     """Return the windows of steps: the one nearest the median first, then others while they fit.
 
     ``most`` events fit. Short events of a first step with more are merged, and counted. A trace
-    without steps is one window.
+    without steps is one window. Events of no duration are left out.
     """
     parts = _parts(trace)
     found: list[Window] = []
     room = most
     for step, start, end in _windows(trace):
-        window = _window(parts, step, start, end, most if not found else None)
+        window = _window(parts, step, start, end, most=None if found else most)
         if found and window.events.height > room:
             break
         if window.events.height:
             found.append(window)
             room -= window.events.height
     return tuple(found)
+
+
+def capture(trace: Trace) -> Window:
+    """Return all events of ``trace``, also those of no duration, on all their tracks."""
+    parts = _parts(trace)
+    times = pl.concat(
+        part.rows.select(start=pl.col(part.start), end=pl.col(part.start) + pl.col(part.duration))
+        for part in parts
+    )
+    start, end = times.select(
+        pl.col("start").min().fill_null(0), pl.col("end").max().fill_null(0)
+    ).row(0)
+    return _window(parts, None, start, end + 1, shortest=0, tracks_at_most=None)
 
 
 def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
@@ -120,21 +133,37 @@ def _parts(trace: Trace) -> list[_Part]:
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
         _Part(trace.activities, "start", "duration", lambda rows: _work(trace, rows)),
-        _Part(trace.ranges, "start", "duration", lambda rows: _ranges(trace, rows)),
+        _Part(
+            trace.ranges,
+            "start",
+            "duration",
+            lambda rows: _host(rows, "ranges", "text", pl.col("depth")),
+        ),
         _Part(trace.ops, "start", "duration", lambda rows: _operators(trace, rows)),
-        _Part(trace.calls, "start", "duration", lambda rows: _calls(trace, rows)),
+        _Part(
+            trace.calls, "start", "duration", lambda rows: _host(rows, "calls", "name", pl.lit(0))
+        ),
     ]
 
 
-def _window(parts: list[_Part], step: int | None, start: int, end: int, most: int | None) -> Window:
-    each = [_during(part, start, end) for part in parts]
+def _window(
+    parts: list[_Part],
+    step: int | None,
+    start: int,
+    end: int,
+    *,
+    most: int | None = None,
+    shortest: int = 1,
+    tracks_at_most: int | None = MOST_TRACKS,
+) -> Window:
+    each = [_during(part, start, end, shortest) for part in parts]
     events = pl.concat([one.select(_selected(one)) for one in each if one.height] or [_EMPTY])
     events, merged = _merged(events, end - start, most)
     tracks = (
         events.group_by(_TRACK)
         .agg(pl.len().alias("events"))
         .sort("events", descending=True)
-        .head(MOST_TRACKS)
+        .head(events.height if tracks_at_most is None else tracks_at_most)
         .select(_TRACK)
         .sort(_ORDER, nulls_last=True)
         .with_row_index("track")
@@ -170,10 +199,10 @@ def _selected(frame: pl.DataFrame) -> list[pl.Expr]:
     ]
 
 
-def _during(part: _Part, start: int, end: int) -> pl.DataFrame:
-    """Return the events of ``part`` that overlap the window, with the columns of a window."""
+def _during(part: _Part, start: int, end: int, shortest: int) -> pl.DataFrame:
+    """Return the events of ``part`` in the window, at least ``shortest`` ns long."""
     at, length = pl.col(part.start), pl.col(part.duration)
-    rows = part.rows.filter((at < end) & (at + length > start) & (length > 0))
+    rows = part.rows.filter((at < end) & (at + length >= start + shortest) & (length >= shortest))
     if rows.is_empty():
         return _EMPTY
     found: pl.DataFrame = part.described(rows)
@@ -235,19 +264,9 @@ def _host(rows: pl.DataFrame, kind: str, name: str, depth: pl.Expr) -> pl.DataFr
     )
 
 
-def _ranges(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    del trace
-    return _host(rows, "ranges", "text", pl.col("depth"))
-
-
 def _operators(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     layer = trace.layers["path"].gather(rows["layer"]).alias("layer")
     return _host(rows, "operators", "name", pl.col("depth")).with_columns(layer)
-
-
-def _calls(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    del trace
-    return _host(rows, "calls", "name", pl.lit(0))
 
 
 def _merged(events: pl.DataFrame, span: int, most: int | None) -> tuple[pl.DataFrame, int]:

@@ -1,0 +1,40 @@
+"""``traceana export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceana.cli.opening import exit_code, open_trace
+from traceana.cli.options import Reading, TraceFiles
+from traceana.errors import ExitCode
+
+Target = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write: .perfetto.json, .speedscope.json, either with .gz.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")]
+
+
+def export(files: TraceFiles, output: Target, reading: Reading, force: Force = False) -> ExitCode:
+    """Write the trace for another viewer, with what traceana found.
+
+    Perfetto and chrome://tracing: all events, with tracks of layers, idle causes and the critical
+    path. speedscope: the time of the layers as a flame graph.
+    """
+    from traceana.files import check_free, write_output
+    from traceana.report.exports import check_name, exported
+
+    check_name(output.name)
+    check_free(output, force=force, reads=files)
+    trace = open_trace(files, reading)
+    write_output(output, exported(trace, output.name), force=force)
+    return exit_code(trace, reading)

@@ -1,0 +1,222 @@
+"""A trace for other viewers: Chrome's Trace Event Format, for Perfetto, and speedscope's."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from traceana import __version__
+from traceana.analyze.layer_tree import layer_tree
+from traceana.analyze.timeline import Window, capture
+from traceana.errors import CannotWriteError
+from traceana.trace.schema import CPU_DEVICE
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+PERFETTO: Final = ".perfetto.json"
+SPEEDSCOPE: Final = ".speedscope.json"
+
+
+def check_name(name: str) -> None:
+    """Raise ``CannotWriteError`` if no export has a file called ``name``."""
+    if not name.removesuffix(".gz").endswith((PERFETTO, SPEEDSCOPE)):
+        raise CannotWriteError(
+            f"{name}: no export by that name; end it with {PERFETTO} or {SPEEDSCOPE}, and .gz to "
+            "compress it"
+        )
+
+
+def exported(trace: Trace, name: str) -> bytes:
+    """Return ``trace`` as the content of a file called ``name``, whose ending is the format.
+
+    Raises :class:`~traceana.errors.CannotWriteError` on another ending.
+    """
+    check_name(name)
+    inner = name.removesuffix(".gz")
+    content = perfetto(trace) if inner.endswith(PERFETTO) else speedscope(trace)
+    return content if inner == name else gzip.compress(content, compresslevel=6, mtime=0)
+
+
+def perfetto(trace: Trace) -> bytes:
+    """Return all events in Chrome's Trace Event Format, with tracks of what traceana found.
+
+    Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
+    its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
+    trace's nanoseconds. Devices have a track of idle gaps by cause, and one of the layers whose
+    work runs; the critical path has its own. ``args`` hold class, layer and operator.
+    """
+    window = capture(trace)
+    tracks = _tracks(window)
+    events = window.events.join(tracks, on="track", how="left", maintain_order="left")
+    lines = [*_metadata(tracks), *_complete(events), *_complete(_layers(events))]
+    head: dict[str, Any] = {
+        "displayTimeUnit": "ns",
+        "otherData": {"exporter": f"traceana {__version__}", "source": trace.meta.source},
+    }
+    if trace.meta.epoch_ns is not None:
+        head["baseTimeNanoseconds"] = trace.meta.epoch_ns
+    start = json.dumps(head).removesuffix("}")
+    body = ",\n".join(lines)
+    return f'{start}, "traceEvents": [\n{body}\n]}}\n'.encode()
+
+
+def speedscope(trace: Trace) -> bytes:
+    """Return the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
+
+    Weights are the trace's nanoseconds; their sum is that of all work.
+    """
+    tree = layer_tree(trace)
+    parents = tree["parent"].to_list()
+    inner = {parent for parent in parents if parent is not None}
+    frames: dict[str, int] = {}
+    stacks: list[list[int]] = []
+    samples, weights = [], []
+    for at, (parent, label, time) in enumerate(
+        tree.select("parent", "label", "time_ns").iter_rows()
+    ):
+        above = [] if parent is None else stacks[parent]
+        stacks.append([*above, frames.setdefault(label, len(frames))])
+        if at not in inner:
+            samples.append(stacks[at])
+            weights.append(time)
+    profile = {
+        "type": "sampled",
+        "name": trace.meta.source,
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
+    content = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": f"traceana {__version__}",
+        "name": trace.meta.source,
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in frames]},
+        "profiles": [profile],
+    }
+    return json.dumps(content).encode()
+
+
+_NAMES: Final = {"critical": "critical path", "idle": "idle gaps", "calls": "runtime calls"}
+
+
+def _tracks(window: Window) -> pl.DataFrame:
+    """Return for each ``track`` its kind, process and thread, and their names.
+
+    A device, and the host of a rank, is a process. A thread of it is a track; its number is that of
+    the track, because streams and threads of several kinds have equal numbers.
+    """
+    processes: dict[tuple[int | None, int | None], int] = {}
+    rows = []
+    for track, row in enumerate(window.tracks.iter_rows(named=True)):
+        process = processes.setdefault((row["rank"], row["device"]), len(processes) + 1)
+        name = _NAMES.get(row["kind"], row["kind"])
+        if row["number"] is not None:
+            name = f"{name} {row['number']}"
+        rows.append((track, row["kind"], process, _process(row), 2 * track + 2, name))
+    schema = {
+        **{"track": pl.Int64, "kind": pl.String, "process": pl.Int64, "of": pl.String},
+        **{"thread": pl.Int64, "thread_name": pl.String},
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _process(row: dict[str, Any]) -> str:
+    rank = "" if row["rank"] is None else f"rank {row['rank']} "
+    if row["device"] is None:
+        return f"{rank}host"
+    return f"{rank}CPU" if row["device"] == CPU_DEVICE else f"{rank}GPU {row['device']}"
+
+
+def _metadata(tracks: pl.DataFrame) -> list[str]:
+    """Return the names of processes and threads, in the order in which a viewer shows them."""
+    found = []
+    for process, of in tracks.select("process", "of").unique(maintain_order=True).iter_rows():
+        found += [("process_name", process, 0, {"name": of})]
+        found += [("process_sort_index", process, 0, {"sort_index": process})]
+    streams = tracks.filter(pl.col("kind") == "stream").unique("process", maintain_order=True)
+    layers = streams.with_columns(pl.lit("layers").alias("thread_name"), pl.col("thread") - 1)
+    for process, thread, name in (
+        pl.concat([layers, tracks]).select("process", "thread", "thread_name").iter_rows()
+    ):
+        found += [("thread_name", process, thread, {"name": name})]
+        found += [("thread_sort_index", process, thread, {"sort_index": thread})]
+    return [
+        json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments})
+        for name, process, thread, arguments in found
+    ]
+
+
+def _layers(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the layers whose work runs on each device, each until the next one's work starts."""
+    work = events.filter(pl.col("kind") == "stream").sort("process", "start_ns")
+    layer = pl.col("layer").fill_null("(no layer)")
+    changed = (layer != layer.shift()) | (pl.col("process") != pl.col("process").shift())
+    runs = (
+        work.with_columns(changed.fill_null(True).cum_sum().alias("run"), layer.alias("layer"))
+        .group_by("run", maintain_order=True)
+        .agg(
+            pl.col("process").first(),
+            pl.col("thread").first(),
+            pl.col("layer").first(),
+            pl.col("start_ns").first(),
+            (pl.col("start_ns") + pl.col("time_ns")).max().alias("end"),
+        )
+    )
+    first = work.group_by("process").agg(pl.col("thread").min().alias("thread"))
+    following = pl.col("start_ns").shift(-1).over("process")
+    return (
+        runs.drop("thread")
+        .join(first, on="process", maintain_order="left")
+        .select(
+            "process",
+            pl.col("thread") - 1,
+            pl.lit("layers").alias("kind"),
+            pl.col("layer").alias("name"),
+            "start_ns",
+            (pl.min_horizontal("end", following) - pl.col("start_ns")).alias("time_ns"),
+            pl.lit("layer").alias("category"),
+            pl.lit(None, pl.String).alias("layer"),
+            pl.lit(None, pl.String).alias("operator"),
+        )
+    )
+
+
+def _complete(events: pl.DataFrame) -> pl.Series:
+    """Return a line of JSON for each of ``events``."""
+    arguments = (
+        pl.when(pl.col(name).is_null())
+        .then(pl.lit(""))
+        .otherwise(pl.lit(f', "{name}": ') + _json(events[name]))
+        for name in ("layer", "operator")
+    )
+    line = pl.concat_str(
+        *(pl.lit('{"ph": "X", "name": '), _json(events["name"])),
+        *(pl.lit(', "cat": "'), "kind"),
+        *(pl.lit('", "pid": '), "process", pl.lit(', "tid": '), "thread"),
+        *(pl.lit(', "ts": '), _microseconds("start_ns")),
+        *(pl.lit(', "dur": '), _microseconds("time_ns")),
+        *(pl.lit(', "args": {"class": '), _json(events["category"])),
+        *arguments,
+        pl.lit("}}"),
+    )
+    return events.select(line).to_series()
+
+
+def _json(texts: pl.Series) -> pl.Expr:
+    """Return ``texts`` as strings of JSON; each distinct one is encoded once."""
+    filled = texts.fill_null("")
+    distinct = filled.unique(maintain_order=True)
+    encoded = pl.Series([json.dumps(text) for text in distinct], dtype=pl.String)
+    return pl.lit(filled.replace_strict(distinct, encoded, return_dtype=pl.String))
+
+
+def _microseconds(column: str) -> pl.Expr:
+    thousandths = (pl.col(column) % 1000).cast(pl.String).str.zfill(3)
+    return pl.concat_str(pl.col(column) // 1000, pl.lit("."), thousandths)

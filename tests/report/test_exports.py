@@ -1,0 +1,120 @@
+"""Exports hold every event, exact to the nanosecond, and tracks of what traceana found."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.report.html.test_document import HOSTILE, hostile
+from tests.support import manifest
+from tests.support.command_line import Run
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.analyze.idle import idle
+from traceana.analyze.layers import layers
+from traceana.errors import ExitCode
+from traceana.report.exports import perfetto, speedscope
+from traceana.trace import Trace
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+
+
+def events(trace: Trace) -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = json.loads(perfetto(trace), parse_float=Decimal)["traceEvents"]
+    return loaded
+
+
+def complete(trace: Trace) -> pl.DataFrame:
+    rows = [one for one in events(trace) if one["ph"] == "X"]
+    return pl.DataFrame(
+        {
+            "kind": [one["cat"] for one in rows],
+            "name": [one["name"] for one in rows],
+            "track": [f"{one['pid']} {one['tid']}" for one in rows],
+            "start": [int(1000 * one["ts"]) for one in rows],
+            "time": [int(1000 * one["dur"]) for one in rows],
+        },
+        schema={
+            **{"kind": pl.String, "name": pl.String, "track": pl.String},
+            **{"start": pl.Int64, "time": pl.Int64},
+        },
+    )
+
+
+def check(trace: Trace) -> None:
+    """Assert that every table's events are there, with their sums of starts and durations."""
+    found = complete(trace)
+    gaps = idle(trace, by="gap").frame.select(start="start_ns", duration="time_ns")
+    for kind, table in (
+        ("stream", trace.activities),
+        ("operators", trace.ops),
+        ("ranges", trace.ranges),
+        ("calls", trace.calls),
+        ("idle", gaps),
+    ):
+        rows = found.filter(pl.col("kind") == kind)
+        assert rows.height == table.height, kind
+        assert rows["time"].sum() == table["duration"].sum(), kind
+        assert rows["start"].sum() == table["start"].sum(), kind
+
+
+def test_the_events_of_built_steps_are_all_there() -> None:
+    check(cnn_steps())
+
+
+def test_an_event_of_no_duration_is_kept() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    builder.kernel("k", 0, 0)
+    builder.kernel("k", 5, 7)
+    check(builder.build())
+
+
+def test_layers_have_a_track_without_overlaps() -> None:
+    found = complete(cnn_steps()).filter(pl.col("kind") == "layers").sort("track", "start")
+    assert found.height
+    end = pl.col("start") + pl.col("time")
+    assert found.filter(end > pl.col("start").shift(-1).over("track")).is_empty()
+
+
+def test_every_track_has_a_name() -> None:
+    every = events(cnn_steps())
+    named = {(one["pid"], one["tid"]) for one in every if one["name"] == "thread_name"}
+    assert {(one["pid"], one["tid"]) for one in every if one["ph"] == "X"} <= named
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_are_strings_of_json(text: str) -> None:
+    assert text in complete(hostile(text))["name"].to_list()
+    frames = json.loads(speedscope(hostile(text)))["shared"]["frames"]
+    assert {"name": text} in frames
+
+
+def test_the_stacks_of_speedscope_add_up_to_all_work() -> None:
+    trace = cnn_steps()
+    (profile,) = json.loads(speedscope(trace))["profiles"]
+    assert sum(profile["weights"]) == profile["endValue"] == layers(trace).totals["time_ns"]
+    assert len(profile["weights"]) == len(profile["samples"])
+
+
+@pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
+def test_recorded_traces_are_exported_whole(file: Path) -> None:
+    check(manifest.opened(file))
+
+
+def test_the_ending_is_the_format(run: Run, tmp_path: Path) -> None:
+    for name in ("run.perfetto.json", "run.perfetto.json.gz", "run.speedscope.json"):
+        assert run("export", FIXTURE, "-o", tmp_path / name).exit_code == 0
+    text = (tmp_path / "run.perfetto.json").read_bytes()
+    assert gzip.decompress((tmp_path / "run.perfetto.json.gz").read_bytes()) == text
+    refused = run("export", FIXTURE, "-o", tmp_path / "run.json")
+    assert refused.exit_code == ExitCode.CANNOT_WRITE
+    assert "end it with .perfetto.json or .speedscope.json" in refused.stderr
+    again = run("export", FIXTURE, "-o", tmp_path / "run.perfetto.json")
+    assert again.exit_code == ExitCode.CANNOT_WRITE
+    assert (tmp_path / "run.perfetto.json").read_bytes() == text
