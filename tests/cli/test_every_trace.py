@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from tests.support.every_command import COMMANDS, as_json, digest, opened_once
-from tests.support.manifest import FIXTURES, traces_at_hand
+from tests.support.manifest import FIXTURES, small_traces_at_hand, traces_at_hand
 
 pytestmark = pytest.mark.slow
 
 FILES = traces_at_hand()
+# Running all of them twice takes minutes.
+REPEATED = small_traces_at_hand()
 
 
 class Commands:
@@ -90,6 +92,7 @@ def commands(request: pytest.FixtureRequest) -> Iterator[Commands]:
         yield Commands(request.param)
 
 
+@pytest.mark.parametrize("commands", REPEATED, indirect=True, ids=lambda file: file.name)
 def test_two_processes_print_the_same_bytes(
     commands: Commands, other_process: OtherProcess
 ) -> None:

@@ -89,6 +89,14 @@ def traces_at_hand() -> list[Path]:
     ]
 
 
+def small_traces_at_hand() -> list[Path]:
+    """Return the two smallest traces of each folder, for tests that take long on large ones."""
+    folders: dict[Path, list[Path]] = {}
+    for file in sorted(traces_at_hand(), key=lambda file: file.stat().st_size):
+        folders.setdefault(file.parent, []).append(file)
+    return sorted(file for files in folders.values() for file in files[:2])
+
+
 @lru_cache(maxsize=12)
 def opened(path: Path) -> Trace:
     """Return the trace of a file that no test changes; results are kept with it (``per_trace``)."""
