@@ -86,6 +86,17 @@ def test_other_steps_follow_only_whole() -> None:
     assert timeline(trace, most=first)[0].merged == 0
 
 
+def test_a_step_of_several_processes_is_one_window() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for rank in range(2):
+        builder.step(7, 100 * rank, 1_000, process=10 + rank, rank=rank)
+        builder.kernel("k", 500 + 300 * rank, 200, device=rank, rank=rank)
+    (window,) = timeline(builder.build())
+    assert (window.step, window.start_ns, window.end_ns) == (7, 0, 1_100)
+    assert counted(window, "stream") == 2
+
+
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
 

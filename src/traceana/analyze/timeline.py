@@ -89,6 +89,10 @@ def _windows(trace: Trace) -> Iterator[tuple[int | None, int, int]]:
         if isinstance(first, int) and isinstance(last, int):
             yield None, first, last
         return
+    # A step of several processes is one window, from the first begin to the last end.
+    spans = steps.select("number", "start", _ends(steps).alias("end")).group_by("number")
+    steps = spans.agg(pl.col("start").min(), pl.col("end").max()).sort("start", "number")
+    steps = steps.with_columns((pl.col("end") - pl.col("start")).alias("duration"))
     median = steps["duration"].median()
     ordered = steps.with_columns((pl.col("duration") - median).abs().alias("off")).sort(
         "off", "start", maintain_order=True

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,58 @@ def test_the_pictures_are_json_with_the_exact_times() -> None:
     (icicle,) = (one for one in json.loads(found[1]) if one["kind"] == "icicle")
     assert icicle["time_ns"][0] == report(cnn_steps()).totals["time_ns"]
     assert icicle["parent"][0] == -1
+
+
+def drawn(trace: Trace, title: str) -> dict[str, Any]:
+    """Return the data of the picture whose caption begins with ``title``."""
+    text = page(trace)
+    found = re.search(r'data-picture="(\d+)">\s*<figcaption>' + title, text)
+    data = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
+    assert found is not None
+    assert data is not None
+    picture: dict[str, Any] = json.loads(data[1])[int(found[1])]
+    return picture
+
+
+def ranks(steps: tuple[int, ...]) -> Trace:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for step in steps:
+        for rank in range(2):
+            start = step * 10_000
+            builder.step(step, start, 1_000 + rank, process=10 + rank, rank=rank)
+            builder.kernel("k", start + 100, 200, device=rank, rank=rank)
+    return builder.build()
+
+
+def test_the_steps_of_ranks_are_bars_side_by_side() -> None:
+    (bars,) = drawn(ranks((3,)), "Step time")["marks"]
+    assert bars["x"] == ["rank 0", "rank 1"]
+    (bars,) = drawn(ranks((3, 4)), "Step time")["marks"]
+    assert len(set(bars["x"])) == 4
+    assert bars["x"][0] == "rank 0, step 3"
+
+
+def test_the_only_step_of_ranks_has_no_others() -> None:
+    assert "Timeline of step 3</figcaption>" in page(ranks((3,)))
+
+
+def test_rows_of_a_class_are_indented_below_it() -> None:
+    builder = TraceBuilder()
+    for at, algorithm in enumerate(("winograd", "implicit_gemm")):
+        builder.name(algorithm, category="conv", algorithm=algorithm)
+        builder.kernel(algorithm, at * 1_000, 900)
+    text = page(builder.build())
+    assert "<td>  Winograd" in text
+    assert ".data td { white-space: pre; }" in text
+
+
+def test_only_columns_of_long_texts_are_broken_into_lines() -> None:
+    def table(name: str) -> str:
+        return document.render(kernels(hostile(name)).page())
+
+    assert 'class="long"' not in table("short")
+    assert 'class="long"' in table("a kernel " * 9)
 
 
 def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

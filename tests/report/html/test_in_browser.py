@@ -193,6 +193,26 @@ def test_the_timeline_shows_the_busiest_tracks_and_selects_by_keyboard(page: Bro
     assert page.run("document.querySelector('.timeline .details').children.length") == 0
 
 
+def test_the_legend_of_the_timeline_has_the_classes_by_track(page: Browser) -> None:
+    terms = page.run(
+        "[...document.querySelectorAll('.timeline .legend dt')].map(one => one.textContent)"
+    )
+    assert terms == ["critical path", "idle", "streams"]
+    classes = page.run(
+        "[...document.querySelectorAll('.timeline .legend dd')][2].textContent.trim()"
+    )
+    assert classes.startswith("convolution")
+
+
+def test_moments_of_the_ruler_keep_the_zeros_of_whole_numbers(page: Browser) -> None:
+    moments = page.run("[0, 500, 20_000_000, 1_500_000_000, 1_234_000].map(traceana.moment)")
+    assert moments == ["0 ns", "500 ns", "20 ms", "1.5 s", "1.234 ms"]
+
+
+def test_all_sections_are_reached_without_scrolling_sideways(page: Browser) -> None:
+    assert page.run("(nav => nav.scrollWidth <= nav.clientWidth)(document.querySelector('nav'))")
+
+
 def test_the_timeline_zooms_and_moves_by_keyboard(page: Browser) -> None:
     def view() -> list[int]:
         shown: str = page.run("document.querySelector('figure.timeline').dataset.view")

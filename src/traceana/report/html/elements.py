@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_CHARACTERS: Final = 2_000
 """Characters of a text; a longer one is cut with an ellipsis."""
 
+LONGEST_UNBROKEN: Final = 30
+"""Characters of text that no table breaks into lines for lack of width."""
+
 
 def render(page: Page) -> str:
     """Return the blocks of ``page`` as an HTML fragment without scripts, for a notebook."""
@@ -64,12 +67,16 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The cells of a table: its columns, the rows, the totals, and the share of each bar."""
+    """The cells of a table: its columns, the rows, the totals, and the share of each bar.
+
+    ``wide`` has for each column whether a cell of it is longer than :data:`LONGEST_UNBROKEN`.
+    """
 
     columns: list[Cells]
     rows: list[list[Cell]]
     totals: list[str]
     bars: list[float]
+    wide: list[bool]
 
 
 def grid(table: Table) -> Grid:
@@ -85,7 +92,11 @@ def grid(table: Table) -> Grid:
     if columns and table.totals and table.layout == "ruled":
         totals = [column.total for column in columns]
         totals[0] = totals[0] or "total"
-    return Grid(columns, rows, totals, list(_lengths(table)))
+    wide = [
+        column.long and max(map(len, column.cells), default=0) > LONGEST_UNBROKEN
+        for column in columns
+    ]
+    return Grid(columns, rows, totals, list(_lengths(table)), wide)
 
 
 def _exact(table: Table, column: Cells) -> Iterable[str]:

@@ -131,6 +131,7 @@ def _coded(texts: pl.Series) -> tuple[list[int], list[str]]:
 
 _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     "operators": {"operators": "#b8c4ce"},
+    "stream": {"synchronization": "#e3e6ea"},
     "ranges": {"ranges": "#9fb3a5"},
     "calls": {"calls": "#c9bda6"},
     "critical": {
@@ -144,7 +145,8 @@ _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
         **{"profiler": "#c4a7a7", "queued": "#cfd8e3"},
     },
 }
-"""By kind of track and category; work has the colours of its category, other events grey."""
+"""By kind of track and category; work has the colours of its category, other events grey, and a
+wait on a stream, which is no work, almost none."""
 
 _GREY: Final = "#c9ced3"
 
@@ -156,7 +158,7 @@ def _event_class(kind: str, category: str) -> str:
 
 
 def _event_colour(kind: str, category: str) -> str:
-    if kind == "stream":
+    if kind == "stream" and category != "synchronization":
         return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
     return _EVENT_COLOURS[kind].get(category, _GREY)
 

@@ -12,6 +12,7 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Icicle, Marks, Page, Timeline
 from traceana.report.pages.single_table import column
+from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
     from traceana.analyze.timeline import Window
@@ -25,12 +26,22 @@ def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], P
     return lambda page, _: replace(page, blocks=(*make(), *page.blocks))
 
 
-def step_times(steps: pl.DataFrame) -> list[Chart]:
-    """Return the wall time of each step, warm-up apart; empty with fewer than two steps."""
+def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
+    """Return the wall time of each step, warm-up apart; empty with fewer than two steps.
+
+    ``ranks`` has the ``rank`` of each ``process`` that is of one rank.
+    """
     if steps.height < 2:
         return []
+    several = steps["process"].n_unique() > 1
+    number = pl.col("step").cast(pl.String)
+    if several:
+        # Bars of one label would be stacked.
+        steps = steps.join(ranks, on="process", how="left").sort("step", "rank", "process")
+        of = pl.coalesce(pl.format("rank {}", "rank"), pl.format("process {}", "process"))
+        number = of if steps["step"].n_unique() == 1 else pl.format("{}, step {}", of, "step")
     frame = steps.select(
-        pl.col("step").cast(pl.String),
+        number.alias("step"),
         "wall_ns",
         pl.when("warm_up").then(pl.lit("warm-up")).otherwise(pl.lit("measured")).alias("kind"),
     ).head(_MOST_POINTS)
@@ -40,7 +51,7 @@ def step_times(steps: pl.DataFrame) -> list[Chart]:
             "Step time",
             f"Wall time of {numbers.counted(frame.height, 'step')}, from "
             f"{numbers.duration(min(walls))} to {numbers.duration(max(walls))}.",
-            Axis("step", Kind.TEXT),
+            Axis("" if several else "step", Kind.TEXT),
             Axis("wall time", Kind.TIME),
             (Marks(frame, "bar", "step", "wall_ns", colour="kind", shown=(column("wall_ns"),)),),
             height=180,
@@ -214,7 +225,8 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
     """Return the allocated memory of each device over time (``memory --by time``)."""
     if "allocated_bytes" not in slices.columns or slices.is_empty():
         return []
-    device = pl.format("device {}", pl.col("device"))
+    device = pl.when(pl.col("device") == CPU_DEVICE).then(pl.lit("CPU"))
+    device = device.otherwise(pl.format("GPU {}", pl.col("device")))
     ranked = slices["rank"].null_count() < slices.height
     labelled = slices.with_columns(
         (pl.format("rank {}, ", pl.col("rank")) + device if ranked else device).alias("of")

@@ -32,9 +32,11 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     def section(name: str, title: str, result: Result) -> Section:
         return Section(name, title, result.illustrated(limit=limit).blocks)
 
-    steps = step_times(whole.steps.frame)
+    ranks = trace.steps.select("process", "rank").drop_nulls().unique()
+    ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
+    steps = step_times(whole.steps.frame, ranks)
     manifest = trace.manifest
-    windows = step_timeline(timeline(trace), whole.steps.frame.height)
+    windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
         section("layers", "Layers", layers(trace, model=manifest)),

@@ -68,6 +68,8 @@ traceana.tables = () => {
       traceana.save(`${name}.csv`, "text/csv", csv(table)),
     );
     tools.append(button);
+    // A lone button needs no line of its own.
+    tools.classList.toggle("beside", tools.children.length === 1);
     table.parentElement.before(tools);
     [...table.tHead.rows[0].querySelectorAll("th")].forEach((header, at) => {
       const inside = traceana.element("button", { type: "button", class: "sort" });

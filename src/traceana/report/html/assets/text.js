@@ -36,7 +36,7 @@ const traceana = {
 
   // A moment of a ruler: without zeros at its end.
   moment(ns) {
-    return traceana.duration(ns).replace(/\.?0+ /, " ");
+    return traceana.duration(ns).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
   },
 
   showTip(text, x, y) {

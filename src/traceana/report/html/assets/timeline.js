@@ -1,7 +1,7 @@
 "use strict";
 // The timeline of a step: tracks of events on a canvas, which zooms, moves, searches and selects.
 traceana.timelines = (pictures) => {
-  const GUTTER = 170;
+  const NARROWEST = 90; // pixels of the labels of tracks
   const LINE = 15; // height of one depth of a track
   const GAP = 7;
   const RULER = 22;
@@ -66,6 +66,7 @@ traceana.timelines = (pictures) => {
     let selected = -1;
     let wanted = "";
     let matches = null; // per text: whether it has the searched words
+    let gutter = NARROWEST; // pixels left of the events, for the labels of the tracks
 
     const canvas = figure.querySelector(".canvas");
     const board = traceana.element("canvas");
@@ -98,8 +99,11 @@ traceana.timelines = (pictures) => {
     canvas.before(tools);
     canvas.after(details);
 
-    const width = () => Math.max(scroller.clientWidth, GUTTER + 60);
-    const x = (time) => GUTTER + ((time - from) / (to - from)) * (width() - GUTTER);
+    const legend = traceana.element("dl", { class: "legend" });
+    canvas.after(legend);
+
+    const width = () => Math.max(scroller.clientWidth, gutter + 60);
+    const x = (time) => gutter + ((time - from) / (to - from)) * (width() - gutter);
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
     // The first event of a row that may end after `time`; starts are sorted.
@@ -119,36 +123,50 @@ traceana.timelines = (pictures) => {
       !matches || matches.names[data.name[at]] || matches.layers[data.layer[at]] ||
       matches.operators[data.operator[at]] || matches.categories[data.category[at]];
 
+    const labelled = (track) => [track.of, track.kind].filter(Boolean).join(" ");
+
+    // A label that is too long keeps its beginning and its end: the kind of track is the end.
+    const fitted = (pen, text, room) => {
+      if (pen.measureText(text).width <= room) return text;
+      const kept = Math.floor((room / pen.measureText(text).width) * text.length) - 1;
+      const end = Math.ceil(kept * 0.6);
+      return `${text.slice(0, Math.max(kept - end, 1))}…${text.slice(text.length - end)}`;
+    };
+
     const draw = () => {
       const ratio = devicePixelRatio || 1;
+      const pen = board.getContext("2d");
+      const font = `11px ${colour("--font")}`;
+      pen.font = font;
+      data.longest ??= Math.max(...data.tracks.map((track) => pen.measureText(labelled(track)).width));
+      gutter = Math.min(data.longest + 12, Math.max(NARROWEST, 0.3 * scroller.clientWidth));
       const wide = width();
       const high = scroller.clientHeight;
       if (board.width !== Math.round(wide * ratio)) board.width = Math.round(wide * ratio);
       if (board.height !== Math.round(high * ratio)) board.height = Math.round(high * ratio);
       board.style.width = `${wide}px`;
       board.style.height = `${high}px`;
-      const pen = board.getContext("2d");
       pen.setTransform(ratio, 0, 0, ratio, 0, 0);
       const ink = colour("--ink");
       const dim = colour("--dim");
       pen.fillStyle = colour("--paper");
       pen.fillRect(0, 0, wide, high);
-      pen.font = `11px ${colour("--font")}`;
+      pen.font = font;
       pen.textBaseline = "middle";
       const scroll = scroller.scrollTop;
-      const perPixel = (to - from) / (wide - GUTTER);
+      const perPixel = (to - from) / (wide - gutter);
       pen.save();
       pen.beginPath();
-      pen.rect(GUTTER, RULER, wide - GUTTER, high - RULER);
+      pen.rect(gutter, RULER, wide - gutter, high - RULER);
       pen.clip();
       for (const row of data.rows) {
         const y = row.y - scroll;
         if (y > high || y + LINE < RULER) continue;
         let drawn = -1;
         for (let at = firstAt(row, from); at < row.last && data.start[at] < to; at += 1) {
-          const left = Math.max(x(data.start[at]), GUTTER - 2);
+          const left = Math.max(x(data.start[at]), gutter - 2);
           const right = Math.min(x(data.start[at] + data.time[at]), wide + 2);
-          if (right < GUTTER || (right <= drawn && at !== selected)) continue;
+          if (right < gutter || (right <= drawn && at !== selected)) continue;
           const begin = Math.max(left, drawn);
           const size = Math.max(right - begin, 0.6);
           const fill = data.colours[data.category[at]];
@@ -203,13 +221,13 @@ traceana.timelines = (pictures) => {
     const labels = (pen, scroll, high, ink, dim) => {
       pen.save();
       pen.beginPath();
-      pen.rect(0, RULER, GUTTER - 6, high - RULER);
+      pen.rect(0, RULER, gutter - 6, high - RULER);
       pen.clip();
       for (const track of data.tracks) {
         const y = track.y - scroll;
         if (y > high || y + track.height < RULER) continue;
         pen.fillStyle = ink;
-        pen.fillText([track.of, track.kind].filter(Boolean).join(" "), 2, y + LINE / 2 - 1);
+        pen.fillText(fitted(pen, labelled(track), gutter - 10), 2, y + LINE / 2 - 1);
         if (track.hidden) {
           pen.fillStyle = dim;
           pen.fillText(`${track.hidden} deeper events`, 2, y + LINE * 1.5);
@@ -272,9 +290,9 @@ traceana.timelines = (pictures) => {
     const at = (event) => {
       const box = board.getBoundingClientRect();
       const y = event.clientY - box.top + scroller.scrollTop;
-      const time = from + ((event.clientX - box.left - GUTTER) / (width() - GUTTER)) * (to - from);
-      if (event.clientX - box.left < GUTTER) return -1;
-      const slack = ((to - from) / (width() - GUTTER)) * 2;
+      const time = from + ((event.clientX - box.left - gutter) / (width() - gutter)) * (to - from);
+      if (event.clientX - box.left < gutter) return -1;
+      const slack = ((to - from) / (width() - gutter)) * 2;
       const row = data.rows.find((one) => y >= one.y && y < one.y + LINE);
       if (!row) return -1;
       let best = -1;
@@ -339,6 +357,28 @@ traceana.timelines = (pictures) => {
       details.replaceChildren();
       view(0, data.span_ns);
       find(wanted);
+      explain();
+    };
+
+    // The classes of a window's events with their colours, those with most time first.
+    const explain = () => {
+      const total = data.categories.map(() => 0);
+      data.category.forEach((category, one) => (total[category] += data.time[one]));
+      const named = [...total.keys()].filter((category) => data.categories[category]);
+      named.sort((a, b) => total[b] - total[a]);
+      const groups = { "critical path": [], idle: [], streams: [] };
+      for (const category of named) {
+        const text = data.categories[category];
+        const of = { critical: "critical path", idle: "idle" }[text.split(": ", 1)[0]] ?? "streams";
+        const box = traceana.drawn("svg", { width: 12, height: 12, "aria-hidden": "true" });
+        box.append(traceana.drawn("rect", { width: 12, height: 12, fill: data.colours[category] }));
+        const label = of === "streams" ? text : text.slice(text.indexOf(": ") + 2);
+        groups[of].push(traceana.element("span", {}, box, " ", label));
+      }
+      legend.replaceChildren();
+      for (const [of, entries] of Object.entries(groups))
+        if (entries.length)
+          legend.append(traceana.element("dt", {}, of), traceana.element("dd", {}, ...entries));
     };
 
     choice.addEventListener("change", () => open(Number(choice.value)));
@@ -370,7 +410,7 @@ traceana.timelines = (pictures) => {
     });
     board.addEventListener("pointermove", (event) => {
       if (held) {
-        const by = ((held.x - event.clientX) / (width() - GUTTER)) * (held.to - held.from);
+        const by = ((held.x - event.clientX) / (width() - gutter)) * (held.to - held.from);
         held.moved ||= Math.abs(held.x - event.clientX) > 3;
         if (held.moved) view(held.from + by, held.to + by);
         return;
@@ -388,7 +428,7 @@ traceana.timelines = (pictures) => {
       if (!event.ctrlKey && !event.shiftKey) return; // the page and the tracks scroll
       event.preventDefault();
       const box = board.getBoundingClientRect();
-      const around = from + ((event.clientX - box.left - GUTTER) / (width() - GUTTER)) * (to - from);
+      const around = from + ((event.clientX - box.left - gutter) / (width() - gutter)) * (to - from);
       zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, around);
     }, { passive: false });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
