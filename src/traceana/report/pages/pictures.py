@@ -225,8 +225,8 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
     """Return the allocated memory of each device over time (``memory --by time``)."""
     if "allocated_bytes" not in slices.columns or slices.is_empty():
         return []
-    device = pl.when(pl.col("device") == CPU_DEVICE).then(pl.lit("CPU"))
-    device = device.otherwise(pl.format("GPU {}", pl.col("device")))
+    cpu = pl.when(pl.col("device") == CPU_DEVICE).then(pl.lit("CPU"))
+    device = cpu.otherwise(pl.format("GPU {}", pl.col("device")))
     ranked = slices["rank"].null_count() < slices.height
     labelled = slices.with_columns(
         (pl.format("rank {}, ", pl.col("rank")) + device if ranked else device).alias("of")
