@@ -20,6 +20,10 @@ GZIP: Final = b"\x1f\x8b"
 DAMAGES_PER_EDIT: Final = 0.5
 """The part of the inputs that are damaged; the others are edited."""
 
+LARGEST: Final = 32 << 20
+"""Bytes of an edited file: a text of a megabyte in every event makes a file that takes long to read
+because it is large."""
+
 
 @dataclass(frozen=True)
 class Input:
@@ -69,7 +73,11 @@ def _edited(rng: random.Random, seed: Seed, name: str) -> Input:
         content = zlib.decompress(content, wbits=31)
     done = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        content, what = _editor(seed, name)(rng, content)
+        edited, what = _editor(seed, name)(rng, content)
+        if len(edited) > LARGEST:
+            done.append(f"too large: {what}")
+            continue
+        content = edited
         done.append(what)
     if packed:
         packer = zlib.compressobj(1, wbits=31)
