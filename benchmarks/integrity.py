@@ -15,8 +15,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
+from isal.isal_zlib import crc32
+
 import traceana
-import traceana.trace.bundle
 from traceana.ingest import integrity, sqlite_check
 from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
@@ -36,7 +37,7 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     checks.count_missing,
     checks.count_advice,
     checks.count_unread,
-    traceana.trace.bundle.crc32,
+    crc32,
 )
 
 
