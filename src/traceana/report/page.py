@@ -77,13 +77,17 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A finding: its title, its effect, a sentence, and further lines with labels."""
+    """A finding: its title, its effect, a sentence, and further lines with labels.
+
+    ``section`` is the name of the section with its evidence, on a page that has one.
+    """
 
     title: str
     effect: str
     summary: str
     details: tuple[tuple[str, str], ...] = ()
     evidence: Table | None = None
+    section: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True):

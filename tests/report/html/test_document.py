@@ -9,12 +9,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.support.traces import TraceBuilder, cnn_steps
+from traceana.advise import RULES, advise
 from traceana.errors import MissingExtraError
+from traceana.flops.peaks import Peaks
 from traceana.report.html import document
+from traceana.report.html.pictures import picture
+from traceana.report.pages.advise import SECTIONS
+from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.kernels import kernels
+from traceana.report.pages.pictures import roofline_chart
 from traceana.report.pages.report import report
 from traceana.trace import Trace
 
@@ -82,6 +89,14 @@ def test_a_name_of_a_megabyte_is_cut() -> None:
     assert len(page(hostile("k" * 1_000_000))) - len(page(hostile("k"))) < 100_000
 
 
+def pictures(text: str) -> list[dict[str, Any]]:
+    """Return the data of the pictures of a page."""
+    data = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
+    assert data is not None
+    found: list[dict[str, Any]] = json.loads(data[1])
+    return found
+
+
 def test_the_pictures_are_json_with_the_exact_times() -> None:
     text = page(cnn_steps())
     found = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
@@ -95,11 +110,8 @@ def drawn(trace: Trace, title: str) -> dict[str, Any]:
     """Return the data of the picture whose caption begins with ``title``."""
     text = page(trace)
     found = re.search(r'data-picture="(\d+)">\s*<figcaption>' + title, text)
-    data = re.search(r'<script type="application/json" id="pictures">(.*?)</script>', text)
     assert found is not None
-    assert data is not None
-    picture: dict[str, Any] = json.loads(data[1])[int(found[1])]
-    return picture
+    return pictures(text)[int(found[1])]
 
 
 def ranks(steps: tuple[int, ...]) -> Trace:
@@ -141,6 +153,68 @@ def test_only_columns_of_long_texts_are_broken_into_lines() -> None:
 
     assert 'class="long"' not in table("short")
     assert 'class="long"' in table("a kernel " * 9)
+
+
+def advised() -> Trace:
+    """Return a trace with findings: copies from pageable memory, all exposed."""
+    builder = TraceBuilder()
+    builder.name("k", category="conv", algorithm="winograd")
+    layer = builder.layer("a")
+    for step in range(3):
+        builder.step(step, step * 10_000_000, 9_000_000)
+        builder.kernel("k", step * 10_000_000 + 6_000_000, 1_000_000, layer=layer)
+        start = step * 10_000_000 + 1_000_000
+        builder.copy("HtoD", start, 4_000_000, bytes=20_000_000, source_memory="pageable")
+    return builder.build()
+
+
+def test_recommendations_are_above_the_tables_and_link_to_their_evidence() -> None:
+    text = page(advised())
+    summary = text[text.index('<section id="summary">') : text.index('<section id="timeline">')]
+    assert summary.index('<ol class="findings"') < summary.index('<table class="data"')
+    assert '<a href="#transfers">Transfers</a>' in summary
+    assert '<section id="transfers">' in text
+
+
+def test_every_rule_has_a_section_of_the_report() -> None:
+    sections = {one.name for one in report(advised()).illustrated().sections} | {"summary"}
+    assert set(SECTIONS) == {rule.id for rule in RULES}
+    assert set(SECTIONS.values()) <= sections
+
+
+def test_the_page_of_one_command_names_the_file_and_links_to_no_section() -> None:
+    text = document.render(advice(advised(), advise(advised())).illustrated())
+    assert '<p class="remark">built.json</p>' in text
+    assert 'href="#transfers"' not in text
+
+
+def test_without_layers_there_is_no_icicle() -> None:
+    assert '<figure class="icicle"' not in page(ranks((3,)))
+    assert '<figure class="icicle"' in page(advised())
+
+
+def roofline_rows(*categories: str) -> pl.DataFrame:
+    whole = {"arithmetic_intensity": 10.0, "flops_per_s": 1e12, "time_ns": 5}
+    return pl.DataFrame([{**whole, "category": one} for one in categories])
+
+
+def test_a_class_has_one_colour_in_all_pictures() -> None:
+    icicle = drawn(cnn_steps(), "Layers")
+    colours = dict(zip(icicle["categories"], icicle["colours"], strict=True))
+    (chart,) = roofline_chart(roofline_rows("conv", "memcpy"), "category", None, "t")
+    (points,) = picture(chart)["marks"]
+    assert points["colours"].keys() == {"convolution", "copies"}
+    assert points["colours"].items() <= colours.items()
+
+
+def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None:
+    peaks = Peaks("x", "datasheet", "y", {"fp16_tensor": 2e12})
+    (chart,) = roofline_chart(roofline_rows("conv"), "category", peaks, "t")
+    (rule,) = (one for one in picture(chart)["marks"] if one["shape"] == "rule")
+    assert rule["y"] == [2e12, 2e12, 2e12]
+    assert min(rule["x"]) < 10 < max(rule["x"])
+    (name,) = (one for one in picture(chart)["marks"] if one["shape"] == "text")
+    assert name["text"] == ["FP16 tensor"]
 
 
 def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

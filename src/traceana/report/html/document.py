@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -38,7 +39,7 @@ def render(page: Page) -> str:
         return len(pictures) - 1
 
     blocks = list(page.blocks)
-    heading = _heading(blocks, page.command)
+    heading = _heading(blocks, page)
     charts = any(isinstance(block, Chart) for block in _all_blocks(page))
     scripts = [*([vega.script()] if charts else []), *map(_asset, _SCRIPTS)]
     style = _asset(_STYLE)
@@ -53,6 +54,9 @@ def render(page: Page) -> str:
         "heading": heading,
         "blocks": blocks,
         "sections": page.sections,
+        "anchors": {"summary": "Step time", **{one.name: one.title for one in page.sections}}
+        if page.sections
+        else {},
         "command": page.command,
         "library": vega.NAME if charts else "",
         "licence": escape(vega.LICENCE) if charts else "",
@@ -74,13 +78,13 @@ class _Later:
         return text.replace("<", "\\u003c")
 
 
-def _heading(blocks: list[Block], command: str) -> Heading:
-    """Remove the first heading from ``blocks`` and return it, or return the command's name."""
+def _heading(blocks: list[Block], page: Page) -> Heading:
+    """Remove the first heading from ``blocks`` and return it, or that of the command and file."""
     if blocks and isinstance(blocks[0], Heading):
         first = blocks.pop(0)
         assert isinstance(first, Heading)
         return first
-    return Heading(f"traceana {command}")
+    return Heading(f"traceana {page.command}", PurePath(page.data.source.get("file") or "").name)
 
 
 def _all_blocks(page: Page) -> list[Block]:

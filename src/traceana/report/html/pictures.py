@@ -205,6 +205,7 @@ def _axis(axis: Axis, scale: numbers.Scale) -> dict[str, Any]:
         "log": axis.log,
         "zero": axis.from_zero,
         "percent": axis.kind is Kind.SHARE,
+        "prefixes": axis.kind is not Kind.INTENSITY,
     }
 
 
@@ -221,6 +222,12 @@ def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:
         found["size"] = _finite(frame[marks.size])
     if marks.colour:
         found["colour"] = [_short(text) for text in frame[marks.colour]]
+        if marks.colour == "category":
+            known = {names.category(one): at for one, at in _COLOUR_OF_CATEGORY.items()}
+            found["colours"] = {
+                name: PALETTE[known.get(name, len(PALETTE) - 1)]
+                for name in dict.fromkeys(found["colour"])
+            }
     if marks.shape == "text":
         found["text"] = [_short(text) for text in frame[marks.label]]
     elif marks.label or marks.shown:

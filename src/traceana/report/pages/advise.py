@@ -44,6 +44,21 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 EVIDENCE_ROWS: Final = 12
 
+SECTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("data_loading", "host_bound", "launch_bound"), "idle"),
+    **dict.fromkeys(("host_synchronization", "allocation"), "idle"),
+    **dict.fromkeys(("exposed_communication", "profiler_overhead"), "timeline"),
+    **dict.fromkeys(("small_copies", "pageable_copies", "synchronous_copies"), "transfers"),
+    **dict.fromkeys(("slow_copies", "exposed_copies"), "transfers"),
+    **dict.fromkeys(("tensor_cores_unused", "small_batch", "memory_bound_at_peak"), "roofline"),
+    **dict.fromkeys(("unfused_bias_activation", "slow_bias_activation"), "layers"),
+    **dict.fromkeys(("unfused_attention", "first_data_gradient", "layout_changes"), "layers"),
+    **dict.fromkeys(("fast_convolution", "costly_transforms"), "layers"),
+    **dict.fromkeys(("batchable_gemms", "algorithm_search"), "kernels"),
+    "first_step_counted": "summary",
+}
+"""The section of the report in HTML with the evidence of each rule."""
+
 _LONGEST: Final = 60
 _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
@@ -113,6 +128,7 @@ def findings_of(
                 *_how_to(one, framework),
             ),
             _evidence(one) if evidence else None,
+            SECTIONS[one.rule.id],
         )
         for one in found
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Axis, Block, Chart, Column, Icicle, Marks, Page, Timeline
+from traceana.report.page import Axis, Block, Chart, Column, Facts, Icicle, Marks, Page, Timeline
 from traceana.report.pages.single_table import column
 from traceana.trace.schema import CPU_DEVICE
 
@@ -22,8 +23,16 @@ _MOST_POINTS: Final = 2_000
 
 
 def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
-    """Return the function that puts the pictures of ``make`` above the blocks of a page."""
-    return lambda page, _: replace(page, blocks=(*make(), *page.blocks))
+    """Return the function that puts the pictures of ``make`` below a page's first facts, if it
+    begins with any, and above its other blocks.
+    """
+
+    def illustrated(page: Page, _: int | None) -> Page:
+        blocks = page.blocks
+        first = 1 if blocks and isinstance(blocks[0], Facts) else 0
+        return replace(page, blocks=(*blocks[:first], *make(), *blocks[first:]))
+
+    return illustrated
 
 
 def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
@@ -60,15 +69,16 @@ def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
 
 
 def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
-    """Return the tree of layers; empty without layers."""
-    if tree.height < 2:
+    """Return the tree of layers; empty without layers, where all rows are outside of them."""
+    if tree["label"].str.starts_with("(").filter(tree["parent"] == 0).all():
         return []
     label = pl.struct("label", "category", "calls").map_elements(_node_label, pl.String)
     whole = tree["time_ns"].item(0)
     shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
     return [
         Icicle(
-            "Layers by time (click or Enter: zoom in, Escape: zoom out)",
+            "Layers by time, coloured by the class with most time "
+            "(click or Enter: zoom in, Escape: zoom out)",
             f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; widths are times, the "
             f"whole is {numbers.duration(whole)}.",
             shown,
@@ -164,15 +174,18 @@ def _class_names(categories: pl.Series) -> pl.Series:
 
 
 def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
-    """Return a line per peak rate of the device, from its memory's slope on."""
-    if peaks is None or not peaks.bandwidth or not peaks.flops:
+    """Return a line per peak rate of the device, from its memory's slope on if that is known."""
+    if peaks is None or not peaks.flops:
         return []
     rows = []
-    right = 2 * max(high, *(rate / peaks.bandwidth for rate in peaks.flops.values()))
+    bandwidth = peaks.bandwidth or inf
+    right = 2 * max(high, *(rate / bandwidth for rate in peaks.flops.values()))
     for name, rate in peaks.flops.items():
-        ridge = rate / peaks.bandwidth
-        for intensity in sorted({min(low, ridge) / 2, ridge, right}):
-            rows.append((names.part(name), intensity, min(rate, intensity * peaks.bandwidth)))
+        ridge = rate / bandwidth
+        precision, _, unit = name.partition("_")
+        label = f"{names.part(precision)} {unit.replace('_', ' ')}".strip()
+        for intensity in sorted({min(low, ridge or low) / 2, ridge or low, right}):
+            rows.append((label, intensity, min(rate, intensity * bandwidth)))
     frame = pl.DataFrame(rows, schema=["peak", "intensity", "rate"], orient="row")
     ends = frame.group_by("peak", maintain_order=True).last()
     # Peaks of one rate share a line and its label.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from traceana.analyze.timeline import timeline
-from traceana.report.page import Page, Section
+from traceana.report.page import Block, Findings, Page, Section, Table
 from traceana.report.pages.advise import advised
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
@@ -39,16 +40,29 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
+        section("idle", "Idle time", idle(trace)),
+        section("critical", "Critical path", critical(trace)),
         section("layers", "Layers", layers(trace, model=manifest)),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
         section("operators", "FLOPs by operator", flops(trace, model=manifest)),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
-        section("idle", "Idle time", idle(trace)),
-        section("critical", "Critical path", critical(trace)),
         section("memory", "Memory", memory(trace)),
         section("recommendations", "Recommendations", advised(trace, whole.advice)),
         section("trace", "Trace and integrity", info(trace)),
     )
     shown = tuple(one for one in sections if one.blocks)
-    return replace(page, blocks=(*page.blocks, *steps), sections=shown)
+    return replace(page, blocks=_ordered(page.blocks, steps), sections=shown)
+
+
+def _ordered(blocks: tuple[Block, ...], steps: Sequence[Block]) -> tuple[Block, ...]:
+    """Return ``blocks`` with the recommendations and ``steps`` above the tables."""
+    first = next((at for at, one in enumerate(blocks) if isinstance(one, Table)), len(blocks))
+    found = next((at for at, one in enumerate(blocks) if isinstance(one, Findings)), None)
+    if found is None:
+        return (*blocks[:first], *steps, *blocks[first:])
+    title = found - 1
+    return (
+        *(*blocks[:first], *blocks[title : found + 1], *steps),
+        *(*blocks[first:title], *blocks[found + 1 :]),
+    )

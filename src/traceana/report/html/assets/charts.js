@@ -35,7 +35,7 @@ traceana.charts = (pictures) => {
       ...found,
       type: "quantitative",
       scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
-      axis: { title: given.title || null, tickCount: 6, ...(given.percent && { format: ".0%" }), ...(given.log && { format: "~s" }) },
+      axis: { title: given.title || null, tickCount: 6, ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
     };
   };
 
@@ -56,8 +56,10 @@ traceana.charts = (pictures) => {
     if (marks.y_end) encoding.y2 = { field: "y_end" };
     if (marks.colour && marks.shape === "rule") encoding.detail = { field: "colour" };
     if (marks.colour && marks.shape !== "rule") {
-      const legend = new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns: 4 } : null;
-      encoding.color = { field: "colour", type: "nominal", sort: null, legend };
+      const legend = marks.shape === "point" || new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns: 4 } : null;
+      // The classes have the colours of the other pictures.
+      const scale = marks.colours && { domain: Object.keys(marks.colours), range: Object.values(marks.colours) };
+      encoding.color = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale }) };
       // A shape beside the colour: neither alone carries what it means.
       if (marks.shape === "point") encoding.shape = { field: "colour", type: "nominal", sort: null, legend };
     }
