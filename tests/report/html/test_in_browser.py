@@ -119,6 +119,26 @@ def test_the_icicle_zooms_by_keyboard(page: Browser) -> None:
     assert page.run(trail) == whole
 
 
+@pytest.mark.parametrize("width", [1280, 800])
+def test_a_button_beside_a_table_hides_none_of_its_columns(page: Browser, width: int) -> None:
+    page.width(width)
+    page.wait(f"innerWidth === {width}")
+    page.wait(
+        "[...document.querySelectorAll('.tools.beside + .scroll')]"
+        ".every(one => one.scrollWidth <= one.clientWidth)"
+    )
+    assert page.run("document.querySelectorAll('.tools.beside').length") > 1
+
+
+def test_the_legend_of_the_roofline_has_each_class_once(page: Browser) -> None:
+    labels = page.run(
+        "[...document.querySelectorAll('#roofline svg .role-legend-label text')]"
+        ".map(one => one.textContent)"
+    )
+    assert "convolution" in labels
+    assert len(set(labels)) == len(labels)
+
+
 def test_arrow_keys_show_the_values_of_a_chart(page: Browser) -> None:
     canvas = page.find("figure.chart .canvas")
     page.keys(canvas, "ARROW_RIGHT")

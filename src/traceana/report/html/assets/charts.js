@@ -27,6 +27,10 @@ traceana.charts = (pictures) => {
     });
   };
 
+  // Logarithmic axes with few decades have lines between these, which are faint.
+  const decade = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 1e-9";
+  const decades = { condition: { test: decade, value: 1 }, value: 0.3 };
+
   const axis = (given, values) => {
     const text = values.some((value) => typeof value === "string");
     const found = { title: given.title, field: given.field };
@@ -35,7 +39,7 @@ traceana.charts = (pictures) => {
       ...found,
       type: "quantitative",
       scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
-      axis: { title: given.title || null, tickCount: 6, ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
+      axis: { title: given.title || null, tickCount: 6, ...(given.log && { gridOpacity: decades }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
     };
   };
 
@@ -61,7 +65,7 @@ traceana.charts = (pictures) => {
       const scale = marks.colours && { domain: Object.keys(marks.colours), range: Object.values(marks.colours) };
       encoding.color = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale }) };
       // A shape beside the colour: neither alone carries what it means.
-      if (marks.shape === "point") encoding.shape = { field: "colour", type: "nominal", sort: null, legend };
+      if (marks.shape === "point") encoding.shape = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale: { domain: scale.domain } }) };
     }
     if (marks.size) encoding.size = { field: "size", type: "quantitative", legend: null, scale: { range: [30, 600] } };
     if (marks.tips) encoding.tooltip = { field: "tips", type: "nominal" };

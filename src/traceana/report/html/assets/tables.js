@@ -68,9 +68,13 @@ traceana.tables = () => {
       traceana.save(`${name}.csv`, "text/csv", csv(table)),
     );
     tools.append(button);
-    // A lone button needs no line of its own.
-    tools.classList.toggle("beside", tools.children.length === 1);
-    table.parentElement.before(tools);
+    const scroll = table.parentElement;
+    scroll.before(tools);
+    // A lone button needs no line of its own beside a table that leaves room for it.
+    const alone = tools.children.length === 1;
+    const fit = () =>
+      tools.classList.toggle("beside", table.offsetWidth + 80 < scroll.parentElement.clientWidth);
+    if (alone) new ResizeObserver(fit).observe(scroll.parentElement);
     [...table.tHead.rows[0].querySelectorAll("th")].forEach((header, at) => {
       const inside = traceana.element("button", { type: "button", class: "sort" });
       inside.append(...header.childNodes);
