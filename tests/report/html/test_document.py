@@ -137,6 +137,14 @@ def test_the_only_step_of_ranks_has_no_others() -> None:
     assert "Timeline of step 3</figcaption>" in page(ranks((3,)))
 
 
+def test_work_of_a_cpu_is_on_tracks_of_threads() -> None:
+    builder = TraceBuilder()
+    builder.name("aten::add", category="elementwise")
+    builder.operator("aten::add", 0, 900, stream=11)
+    (window,) = drawn(builder.build(), "Timeline")["windows"]
+    assert {"of": "thread 11", "kind": "self CPU time"} in window["tracks"]
+
+
 def test_rows_of_a_class_are_indented_below_it() -> None:
     builder = TraceBuilder()
     for at, algorithm in enumerate(("winograd", "implicit_gemm")):
@@ -174,6 +182,12 @@ def test_recommendations_are_above_the_tables_and_link_to_their_evidence() -> No
     assert summary.index('<ol class="findings"') < summary.index('<table class="data"')
     assert '<a href="#transfers">Transfers</a>' in summary
     assert '<section id="transfers">' in text
+
+
+def test_the_critical_path_has_the_names_of_its_table() -> None:
+    categories = drawn(advised(), "Timeline")["windows"][0]["categories"]
+    assert "critical: copies" in categories
+    assert "critical: copy" not in categories
 
 
 def test_every_rule_has_a_section_of_the_report() -> None:

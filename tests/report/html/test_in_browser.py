@@ -91,6 +91,11 @@ def test_a_table_is_sorted_by_keyboard_and_back(page: Browser) -> None:
     assert page.find("#kernels th[data-title=calls]").get_attribute("aria-sort") == "ascending"
 
 
+def test_recommendations_are_above_the_tables_also_if_there_are_none(page: Browser) -> None:
+    text: str = page.run("document.querySelector('#summary').textContent")
+    assert text.index("no findings above 1 %") < text.index("CPU time by class")
+
+
 def test_a_filter_hides_the_other_rows_and_says_how_many(page: Browser) -> None:
     page.keys(page.find("#kernels input"), "convolution")
     shown = page.run(
@@ -217,7 +222,7 @@ def test_the_legend_of_the_timeline_has_the_classes_by_track(page: Browser) -> N
     terms = page.run(
         "[...document.querySelectorAll('.timeline .legend dt')].map(one => one.textContent)"
     )
-    assert terms == ["critical path", "idle", "streams"]
+    assert terms == ["critical path", "idle", "class"]
     classes = page.run(
         "[...document.querySelectorAll('.timeline .legend dd')][2].textContent.trim()"
     )

@@ -152,8 +152,10 @@ _GREY: Final = "#c9ced3"
 
 
 def _event_class(kind: str, category: str) -> str:
-    if kind in ("idle", "critical"):
-        return f"{kind}: {category.replace('_', ' ')}"
+    if kind == "critical":
+        return f"critical: {names.category(category)}"
+    if kind == "idle":
+        return f"idle: {category.replace('_', ' ')}"
     return names.category(category) if kind == "stream" else ""
 
 
@@ -169,7 +171,10 @@ def _track(row: Mapping[str, Any]) -> dict[str, str]:
     if row["device"] is not None:
         of.append("CPU" if row["device"] == CPU_DEVICE else f"GPU {row['device']}")
     kind = {"critical": "critical path", "calls": "runtime calls"}.get(row["kind"], row["kind"])
-    if row["kind"] == "stream":
+    if row["kind"] == "stream" and row["device"] == CPU_DEVICE:
+        of[-1] = f"thread {row['number']}"
+        kind = "self CPU time"
+    elif row["kind"] == "stream":
         kind = "no stream" if row["number"] is None else f"stream {row['number']}"
     elif row["number"] is not None:
         of.append(f"thread {row['number']}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from traceana.analyze.timeline import timeline
-from traceana.report.page import Block, Findings, Page, Section, Table
+from traceana.report.page import Block, Heading, Page, Section, Table
 from traceana.report.pages.advise import advised
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
@@ -58,10 +58,10 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
 def _ordered(blocks: tuple[Block, ...], steps: Sequence[Block]) -> tuple[Block, ...]:
     """Return ``blocks`` with the recommendations and ``steps`` above the tables."""
     first = next((at for at, one in enumerate(blocks) if isinstance(one, Table)), len(blocks))
-    found = next((at for at, one in enumerate(blocks) if isinstance(one, Findings)), None)
-    if found is None:
+    title = next((at for at, one in enumerate(blocks) if at and isinstance(one, Heading)), None)
+    if title is None:
         return (*blocks[:first], *steps, *blocks[first:])
-    title = found - 1
+    first, found = min(first, title), title + 1
     return (
         *(*blocks[:first], *blocks[title : found + 1], *steps),
         *(*blocks[first:title], *blocks[found + 1 :]),

@@ -366,13 +366,13 @@ traceana.timelines = (pictures) => {
       data.category.forEach((category, one) => (total[category] += data.time[one]));
       const named = [...total.keys()].filter((category) => data.categories[category]);
       named.sort((a, b) => total[b] - total[a]);
-      const groups = { "critical path": [], idle: [], streams: [] };
+      const groups = { "critical path": [], idle: [], class: [] };
       for (const category of named) {
         const text = data.categories[category];
-        const of = { critical: "critical path", idle: "idle" }[text.split(": ", 1)[0]] ?? "streams";
+        const of = { critical: "critical path", idle: "idle" }[text.split(": ", 1)[0]] ?? "class";
         const box = traceana.drawn("svg", { width: 12, height: 12, "aria-hidden": "true" });
         box.append(traceana.drawn("rect", { width: 12, height: 12, fill: data.colours[category] }));
-        const label = of === "streams" ? text : text.slice(text.indexOf(": ") + 2);
+        const label = of === "class" ? text : text.slice(text.indexOf(": ") + 2);
         groups[of].push(traceana.element("span", {}, box, " ", label));
       }
       legend.replaceChildren();
