@@ -17,7 +17,7 @@ from tests.support.command_line import Run
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.idle import idle
 from traceana.analyze.layers import layers
-from traceana.errors import ExitCode
+from traceana.errors import CannotWriteError, ExitCode
 from traceana.report.exports import perfetto, speedscope
 from traceana.trace import Trace
 
@@ -102,9 +102,18 @@ def test_the_stacks_of_speedscope_add_up_to_all_work() -> None:
     assert len(profile["weights"]) == len(profile["samples"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", manifest.small_traces_at_hand(), ids=lambda file: file.name)
 def test_recorded_traces_are_exported_whole(file: Path) -> None:
     check(manifest.opened(file))
+
+
+def test_a_trace_is_exported_by_its_method(tmp_path: Path) -> None:
+    written = cnn_steps().export(tmp_path / "run.perfetto.json")
+    assert written.read_bytes() == perfetto(cnn_steps())
+    with pytest.raises(CannotWriteError):
+        cnn_steps().export(written)
+    assert cnn_steps().export(written, overwrite=True) == written
 
 
 def test_the_ending_is_the_format(run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ A method runs the command's analysis and returns its :class:`Result`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -118,6 +120,22 @@ class Commands:
         from traceana.report.pages.memory import memory
 
         return memory(self._trace, by=by)
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the trace for another viewer and return the path, whose ending is the format.
+
+        ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with
+        ``.gz``. Raises :class:`~traceana.errors.CannotWriteError` on another ending, and if
+        ``path`` exists and ``overwrite`` is false.
+        """
+        from traceana.files import check_free, write_output
+        from traceana.report.exports import check_name, exported
+
+        target = Path(path)
+        check_name(target.name)
+        check_free(target, force=overwrite)
+        write_output(target, exported(self._trace, target.name), force=overwrite)
+        return target
 
     def select(
         self,

@@ -14,7 +14,7 @@ from tests.support.manifest import opened
 from tests.support.once import once
 from traceana import diff
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 AXE = "axe-core@4.14.1"

@@ -47,6 +47,7 @@ def test_every_step_is_a_point(found: Diff) -> None:
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_the_page_of_a_diff_is_drawn(browser: Browser, found: Diff, tmp_path: Path) -> None:
     browser.open(found.save(tmp_path / "diff.html"))
     assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 2

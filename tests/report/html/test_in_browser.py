@@ -17,7 +17,7 @@ from tests.report.html.test_document import HOSTILE, hostile
 from traceana import open as open_trace
 from traceana.trace import Trace
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 TITLES = (
     "[...document.querySelector(arguments[0]).querySelectorAll('th[scope=col]')]"
     ".map(header => header.dataset.title)"
