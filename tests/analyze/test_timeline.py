@@ -97,6 +97,19 @@ def test_a_step_of_several_processes_is_one_window() -> None:
     assert counted(window, "stream") == 2
 
 
+def test_devices_of_all_ranks_are_above_their_threads() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for rank in range(2):
+        of = {"process": rank, "rank": rank}
+        builder.kernel("k", 0, 200, device=0, stream=7, **of)
+        builder.row("ranges", text="f", kind="annotation", start=0, duration=500, thread=3, **of)
+    (window,) = timeline(builder.build())
+    kinds = window.tracks.select("kind", "rank").rows()
+    shown = [row for row in kinds if row[0] in ("stream", "ranges")]
+    assert shown == [("stream", 0), ("stream", 1), ("ranges", 0), ("ranges", 1)]
+
+
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
 

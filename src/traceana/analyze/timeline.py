@@ -190,8 +190,9 @@ _EMPTY: Final = pl.DataFrame(schema=_COLUMNS)
 
 _OF_DEVICE: Final = pl.col("device").is_not_null()
 _ORDER: Final = (
-    # The critical path, then device by device its idle time and its streams, then thread by thread.
-    *("rank", pl.col("kind") != "critical", ~_OF_DEVICE, "device"),
+    # The critical path, then device by device its idle time and its streams, those of all ranks
+    # together, then thread by thread.
+    *(pl.col("kind") != "critical", ~_OF_DEVICE, "rank", "device"),
     *(pl.when(_OF_DEVICE).then("kind"), "number", "kind"),
 )
 

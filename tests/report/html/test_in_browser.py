@@ -9,12 +9,15 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from matplotlib.image import imread
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import HOSTILE, hostile
 from traceana import open as open_trace
+from traceana.report.html import document
+from traceana.report.page import Data, Finding, Findings, Notes, Page, Rows
 from traceana.trace import Trace
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -159,6 +162,28 @@ def test_the_page_is_never_wider_than_the_view(page: Browser, width: int) -> Non
     page.wait(f"innerWidth === {width}")
     page.wait(f"document.documentElement.scrollWidth <= {width}")
     page.wait(f"document.querySelector('figure.chart svg').clientWidth <= {width}")
+
+
+def test_a_long_word_of_a_finding_is_broken_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    finding = Finding("title", "effect", "module" * 30)
+    empty = Data(Rows(pl.DataFrame()))
+    shown = Page("advise", (Findings((finding,)), Notes((("", "note" * 40),))), empty)
+    path = tmp_path / "page.html"
+    path.write_text(document.render(shown))
+    browser.width(390)
+    browser.open(path)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+
+
+def test_legends_of_charts_fit_a_phone(page: Browser) -> None:
+    page.width(390)
+    page.driver.refresh()
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    ends = page.run(
+        "[...document.querySelectorAll('#roofline svg .role-legend-label text')]"
+        ".map(one => one.getBoundingClientRect().right)"
+    )
+    assert max(ends) <= 390
 
 
 def test_dark_colours_follow_the_system(page: Browser) -> None:

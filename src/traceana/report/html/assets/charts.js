@@ -52,7 +52,8 @@ traceana.charts = (pictures) => {
     text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, color: style("--dim") },
   });
 
-  const layer = (picture, marks, number) => {
+  const layer = (picture, marks, number, wide) => {
+    const columns = Math.min(Math.max(Math.floor(wide / 150), 1), 4);
     const encoding = {
       x: axis({ ...picture.x, field: "x" }, marks.x),
       y: axis({ ...picture.y, field: "y" }, marks.y),
@@ -60,7 +61,7 @@ traceana.charts = (pictures) => {
     if (marks.y_end) encoding.y2 = { field: "y_end" };
     if (marks.colour && marks.shape === "rule") encoding.detail = { field: "colour" };
     if (marks.colour && marks.shape !== "rule") {
-      const legend = marks.shape === "point" || new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns: 4 } : null;
+      const legend = marks.shape === "point" || new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns } : null;
       // The classes have the colours of the other pictures.
       const scale = marks.colours && { domain: Object.keys(marks.colours), range: Object.values(marks.colours) };
       encoding.color = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale }) };
@@ -75,13 +76,13 @@ traceana.charts = (pictures) => {
     return { data: { name: `marks${number}` }, mark: shapes()[marks.shape], encoding };
   };
 
-  const specification = (picture) => ({
+  const specification = (picture, wide) => ({
     $schema: "https://vega.github.io/schema/vega-lite/v6.json",
     width: "container",
     height: picture.height,
     autosize: { type: "fit-x", contains: "padding" },
     datasets: Object.fromEntries(picture.marks.map((marks, at) => [`marks${at}`, rows(marks)])),
-    layer: picture.marks.map((marks, at) => layer(picture, marks, at)),
+    layer: picture.marks.map((marks, at) => layer(picture, marks, at, wide)),
     config: theme(),
   });
 
@@ -105,7 +106,7 @@ traceana.charts = (pictures) => {
 
   const draw = async (figure) => {
     const canvas = figure.querySelector(".canvas");
-    const result = await vegaEmbed(canvas, specification(pictures[figure.dataset.picture]), {
+    const result = await vegaEmbed(canvas, specification(pictures[figure.dataset.picture], canvas.clientWidth), {
       ast: true, // expressions are interpreted, not compiled: the policy forbids eval
       renderer: "svg",
       actions: false,
