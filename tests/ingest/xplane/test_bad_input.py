@@ -165,6 +165,21 @@ def test_noise_behind_the_planes(tmp_path: Path) -> None:
         read(path)
 
 
+def test_a_line_whose_name_is_longer_than_the_line_is_a_problem(tmp_path: Path) -> None:
+    whole = gpu("a", "b").encode()
+    files = [tmp_path / name for name in ("sound.xplane.pb", "broken.xplane.pb")]
+    name = message(2, "Stream #7(Kernel)")
+    assert whole.count(name) == 1
+    for file, content in zip(
+        files, (whole, whole.replace(name, b"\x12\x7f" + name[2:])), strict=True
+    ):
+        file.write_bytes(content)
+    sound, broken = map(trace_of, files)
+    assert broken.activities.height < sound.activities.height
+    problems = broken.ledger.filter(broken.ledger["severity"] == "problem")
+    assert problems.select("reason", "count").rows() == [("damaged", 1)]
+
+
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     name = "(.*)\x00\x1b[31m{0}%s"

@@ -46,6 +46,9 @@ _OFF_ZERO: Final = 1
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
+_BROKEN: Final = "lines and metadata that end within a field"
+
+
 def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of an XPlane file, plain or gzip.
 
@@ -81,6 +84,7 @@ class _Reading:
     def trace(self) -> Trace:
         """Return the Trace of all planes."""
         for plane in self._space.planes:
+            self._ledger.add("damaged", plane.broken, table="-", kept=True, detail=_BROKEN)
             if not is_device(plane):
                 self._add(plane, plane.lines, (*HOST_STATS, *ALLOCATOR_STATS), "ranges")
                 continue

@@ -50,6 +50,8 @@ class Plane(msgspec.Struct):
     """Stats of the plane itself: (metadata id, kind of value, value)."""
     kept_bytes: dict[tuple[int, int], Field] = msgspec.field(default_factory=dict)
     cut: bool = False
+    broken: int = 0
+    """Lines and metadata of a whole plane that end within a field."""
 
     def stats(self) -> dict[str, Value]:
         """Return the plane's stats by name, with references resolved."""
@@ -100,7 +102,9 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
             case (2, 2):
                 plane.name = text(buffer, part)
             case (3, 2):
-                plane.lines.append(read_line(buffer, part.start, part.end))
+                line, broken = read_line(buffer, part.start, part.end)
+                plane.lines.append(line)
+                plane.broken += broken and not part.cut
             case (4, 2):
                 _event_metadata(buffer, part, plane)
             case (5, 2):
@@ -110,8 +114,11 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
     return plane
 
 
-def read_line(buffer: Buffer, start: int, end: int) -> Line:
-    """Return a line, read up to its first event; later fields are for display only."""
+def read_line(buffer: Buffer, start: int, end: int) -> tuple[Line, bool]:
+    """Return a line, read up to its first event, and whether it ends within a field before that.
+
+    Later fields are for display only.
+    """
     line = Line(begin=end, end=end)
     at = start
     for part in fields(buffer, start, end):
@@ -125,8 +132,10 @@ def read_line(buffer: Buffer, start: int, end: int) -> Line:
             case (number, _) if number == _LINE_EVENTS:
                 line.begin = at
                 break
+        if part.cut:
+            return line, True
         at = part.end
-    return line
+    return line, False
 
 
 def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
@@ -143,6 +152,7 @@ def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
 def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
     key, value = _entry(buffer, entry)
     if value is None or value.cut:
+        plane.broken += value is not None and not entry.cut
         return
     for part in fields(buffer, value.start, value.end):
         if part.number == 2 and part.wire == LENGTH:
@@ -157,6 +167,7 @@ def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
 def _stat_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
     key, value = _entry(buffer, entry)
     if value is None or value.cut:
+        plane.broken += value is not None and not entry.cut
         return
     plane.stat_names.setdefault(key, "")
     for part in fields(buffer, value.start, value.end):
