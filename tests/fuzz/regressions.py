@@ -157,6 +157,18 @@ def _as_numbers(content: bytes) -> bytes:
     return space.encoded(fields)
 
 
+def _with_event(content: bytes) -> Change:
+    """Return the change of the first event to one with ``content``."""
+
+    def change(space_: bytes) -> bytes:
+        fields = space.parsed(space_)
+        event = next(field for _, field in space.walked(fields) if field.kind == "event")
+        event.raw = space.varint(4 << 3 | 2) + space.varint(len(content)) + content
+        return space.encoded(fields)
+
+    return change
+
+
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 CASES: Final = (
     # JSON
@@ -179,6 +191,8 @@ CASES: Final = (
     Case("hole in compressed JSON", "kineto", "cpu-ranges-gz", _bytes(0.5, 64, b"\0"), damage=True),
     Case("cut compressed JSON", "kineto", "gpu-gz", _cut(0.7), damage=True),
     Case("rank beyond 32 bits", "ranks", "kineto", _text('"rank":0', '"rank":9007199254740993'), file="rank0.json", commands=True),
+    Case("nested rank", "ranks", "kineto", _text('"rank":0', f'"rank":{_nested(900)}'), file="rank0.json"),
+    Case("nested stream", "kineto", "gpu", _events("kernel", stream=json.loads(_nested(300)))),
     Case("unrecognizable rank", "ranks", "kineto", _bytes(0, 600, b"\x87"), file="rank0.json", damage=True),
     Case("argument that is no UTF-8", "chrome", "keras", lambda content: content.replace(b'"args":{', b'"args":{"x":"\xf4at",', 1)),
     Case("span without a start", "chrome", "keras", _kineto(lambda whole: [event.pop("ts", None) for event in whole["traceEvents"][40:50]])),
@@ -219,6 +233,9 @@ CASES: Final = (
     Case("event of fixed 32 bits", "xplane", "program", _fields("event", _raw(b"\x25", 4))),
     Case("event with a long tag", "xplane", "gpu", _fields("event", _raw(b"\xa2\x00\x03\x08\x01\x00", 0))),
     Case("text of a stat that is a number", "xplane", "gpu", _as_numbers),
+    Case("event of a million fields", "xplane", "gpu", _with_event(b"\x38\x01" * 1_000_000)),
+    Case("event of a million stats", "xplane", "gpu", _with_event(b"\x22\x00" * 1_000_000)),
+    Case("line whose name is longer than the line", "xplane", "gpu", lambda content: content.replace(b"\x12\x09tf_launch", b"\x12\x89tf_launch"), damage=True),
     Case("names left out", "xplane", "jax", _without_names),
     # Options and runs
     Case("nested rules", "rules", "rules.toml", lambda content: content + b"x = " + _nested(100_000).encode() + b"\n", file="rules.toml"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -189,16 +190,20 @@ def parse(text: pl.Series) -> pl.Series:
     return numbers.to_physical().cast(pl.Int64, strict=False)
 
 
+_INTEGERS: Final = frozenset((int, type(None)))
+
+
 def integers(values: Sequence[object]) -> pl.Series:
     """Return ``values`` as int64.
 
     ``"stream 7"`` and ``"7"`` become 7, ``"0x1f"`` 31, 7.0 becomes 7; unsigned 64-bit numbers keep
     their bits, so distinct ids stay distinct. Any other value becomes null.
     """
-    try:
-        return pl.Series(values, dtype=pl.Int64, strict=True)
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series([_integer(value) for value in values], dtype=pl.Int64)
+    # Of a list in a list polars makes a column of gigabytes.
+    if _INTEGERS.issuperset(map(type, values)):
+        with suppress(TypeError, OverflowError, pl.exceptions.PolarsError):
+            return pl.Series(values, dtype=pl.Int64, strict=True)
+    return pl.Series([_integer(value) for value in values], dtype=pl.Int64)
 
 
 def _integer(value: object) -> int | None:

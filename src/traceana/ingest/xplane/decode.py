@@ -53,6 +53,9 @@ _WIRES: Final = np.array(
     [_GROUP, _GROUP, FIXED64, VARINT, VARINT, LENGTH, LENGTH, VARINT], dtype=np.uint64
 )
 """The wire type of each kind; a field of another one is unknown, as in every protobuf decoder."""
+_MOST_FIELDS: Final = 4_096
+"""Fields of an event; each takes a pass over the block. Profilers write some dozens."""
+
 _BLOCK: Final = 1 << 14
 """Messages decoded at once: the columns of so many stay in the processor's cache."""
 _DENSE: Final = 1 << 20
@@ -175,7 +178,9 @@ class _Nested:
         self.broken: Mask = at > end
         rows = np.flatnonzero(at < end)
         at, last = at[rows], end[rows]
-        while len(rows):
+        for _ in range(_MOST_FIELDS):
+            if not len(rows):
+                break
             is_stat, start, after = buffer.records(at, STAT)
             is_stat &= after <= last
             if not is_stat.all():
@@ -190,6 +195,7 @@ class _Nested:
                 kept = np.flatnonzero(going)
                 rows, after, last = rows[kept], after[kept], last[kept]
             at = after
+        self.broken[rows] = True
         self.owner = np.concatenate(owners)
         self.start = np.concatenate(starts)
         self.end = np.concatenate(ends)
@@ -330,11 +336,13 @@ class _Step(msgspec.Struct, frozen=True):
 def _steps(buffer: Buffer, start: Ints, end: Ints, sound: Mask) -> Iterator[_Step]:
     """Yield the first field of every message, then the second of those that have one, and so on.
 
-    Truncated messages and those with an invalid field become false in ``sound``.
+    Truncated messages and those with an invalid field or too many become false in ``sound``.
     """
     rows = np.flatnonzero(start < end)
     at, last = start[rows], end[rows]
-    while len(rows):
+    for _ in range(_MOST_FIELDS):
+        if not len(rows):
+            return
         step, known = _fields(buffer, rows, at)
         fits = known & (step.after <= last)
         sound[rows[~fits]] = False
@@ -345,6 +353,7 @@ def _steps(buffer: Buffer, start: Ints, end: Ints, sound: Mask) -> Iterator[_Ste
         last = last[fits]
         going = step.after < last
         rows, at, last = step.rows[going], step.after[going], last[going]
+    sound[rows] = False
 
 
 def _fields(buffer: Buffer, rows: Ints, at: Ints) -> tuple[_Step, Mask]:
