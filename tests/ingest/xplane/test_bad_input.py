@@ -180,6 +180,17 @@ def test_a_line_whose_name_is_longer_than_the_line_is_a_problem(tmp_path: Path) 
     assert problems.select("reason", "count").rows() == [("damaged", 1)]
 
 
+def test_a_plane_whose_tag_is_that_of_a_warning_is_a_problem(tmp_path: Path) -> None:
+    file = write(tmp_path / "host.xplane.pb", gpu("a", "b"), gpu("c", device=1))
+    content = bytearray(file.read_bytes())
+    assert content[0] == 1 << 3 | 2
+    content[0] = 3 << 3 | 2
+    file.write_bytes(content)
+    trace = trace_of(file)
+    assert trace.activities.height == 1
+    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+
+
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     name = "(.*)\x00\x1b[31m{0}%s"

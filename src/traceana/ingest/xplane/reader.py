@@ -46,6 +46,7 @@ _OFF_ZERO: Final = 1
 _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 
+_NOT_TEXT: Final = "warnings, errors and host names that are not UTF-8"
 _BROKEN: Final = "lines and metadata that end within a field"
 
 
@@ -83,6 +84,8 @@ class _Reading:
 
     def trace(self) -> Trace:
         """Return the Trace of all planes."""
+        not_text = self._space.not_text
+        self._ledger.add("damaged", not_text, table="-", kept=True, detail=_NOT_TEXT)
         for plane in self._space.planes:
             self._ledger.add("damaged", plane.broken, table="-", kept=True, detail=_BROKEN)
             if not is_device(plane):

@@ -64,13 +64,14 @@ class Plane(msgspec.Struct):
 
 
 class Space(msgspec.Struct):
-    """A file. ``cut``: it is truncated."""
+    """A file. ``cut``: it is truncated. ``not_text``: messages of the profiler that are no text."""
 
     planes: list[Plane] = msgspec.field(default_factory=list)
     errors: list[str] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
     hostnames: list[str] = msgspec.field(default_factory=list)
     cut: bool = False
+    not_text: int = 0
 
 
 def read_space(buffer: Buffer) -> Space:
@@ -91,7 +92,17 @@ def read_space(buffer: Buffer) -> Space:
             space.cut |= plane.cut
         elif part.number in texts and part.wire == LENGTH:
             texts[part.number].append(text(buffer, part))
+            # A plane whose tag was damaged is read as a warning.
+            space.not_text += not part.cut and not _is_text(buffer, part)
     return space
+
+
+def _is_text(buffer: Buffer, field: Field) -> bool:
+    try:
+        buffer.data[field.start : field.end].tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _plane(buffer: Buffer, whole: Field) -> Plane:
