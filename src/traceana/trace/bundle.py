@@ -132,7 +132,7 @@ def _loaded(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     again = "save it again from the original trace"
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
-    except (msgspec.DecodeError, OSError) as error:
+    except (msgspec.DecodeError, RecursionError, OSError) as error:
         raise BundleVersionError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise BundleVersionError(
