@@ -20,8 +20,6 @@ MOST_NODES: Final = 20_000
 _NODE: Final = "\x1f"
 """Separates the parts of a node's key; no path of a layer contains it as a part of its own."""
 
-_PASS: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"}
-
 
 def layer_tree(trace: Trace) -> pl.DataFrame:
     """Return one row per node, parents before children, siblings in order of first execution.
@@ -62,11 +60,7 @@ def _leaves(trace: Trace) -> pl.DataFrame:
         .with_row_index("order")
     )
     inside = pl.when(pl.col("role") == "layer").then(pl.col("layer").str.split(SEPARATOR))
-    leaf = pl.concat_str(
-        pl.col("direction").replace_strict(_PASS, default="").fill_null(""),
-        pl.lit(" "),
-        pl.col("category"),
-    ).str.strip_chars()
+    leaf = pl.concat_str("direction", "category", separator=" ", ignore_nulls=True)
     return grouped.select(
         pl.concat_list(inside.otherwise(pl.concat_list("layer")), leaf).alias("parts"),
         "order",

@@ -31,7 +31,7 @@ def choose(words: Iterable[str]) -> None:
 
 
 def _size(word: str) -> int:
-    """Return about how many bytes the file ``word`` has uncompressed; 0 if it is no file."""
+    """Return about how many bytes the file ``word`` has uncompressed; 0 without such a file."""
     path = Path(word)
     try:
         if path.is_dir():

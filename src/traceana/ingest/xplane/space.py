@@ -64,7 +64,7 @@ class Plane(msgspec.Struct):
 
 
 class Space(msgspec.Struct):
-    """A file. ``cut``: it is truncated. ``not_text``: messages of the profiler that are no text."""
+    """A file. ``cut``: it is truncated. ``not_text``: profiler messages that are not UTF-8."""
 
     planes: list[Plane] = msgspec.field(default_factory=list)
     errors: list[str] = msgspec.field(default_factory=list)

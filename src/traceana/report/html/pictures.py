@@ -146,7 +146,7 @@ _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """By kind of track and category; work has the colours of its category, other events grey, and a
-wait on a stream, which is no work, almost none."""
+synchronization on a stream, which is excluded from work, almost none."""
 
 _GREY: Final = "#c9ced3"
 
