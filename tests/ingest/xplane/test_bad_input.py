@@ -191,6 +191,33 @@ def test_a_plane_whose_tag_is_that_of_a_warning_is_a_problem(tmp_path: Path) -> 
     assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
 
 
+@pytest.mark.parametrize(
+    "unknown",
+    [message(5, "gone"), number(4, 1) + number(12, 7), b"\x2a\x7fcut"],
+    ids=["another number", "after a wrong type", "longer than the line"],
+)
+def test_a_field_among_the_events_that_lines_do_not_have_is_a_problem(
+    tmp_path: Path, unknown: bytes
+) -> None:
+    plane = PlaneWriter("/device:GPU:0")
+    plane.line("Stream #1", [plane.event("a", 0, 1000), unknown])
+    trace = trace_of(write(tmp_path / "x.pb", plane, gpu("c", device=1)))
+    assert trace.activities.height == 2
+    assert "problem" in trace.ledger["severity"].to_list()
+    assert "damaged" in trace.ledger["reason"].to_list()
+
+
+def test_a_plane_whose_line_has_the_tag_of_no_field_is_a_problem(tmp_path: Path) -> None:
+    whole = gpu("a", "b").encode()
+    at = whole.index(message(2, "Stream #7(Kernel)"))
+    tag = whole.rindex(b"\x1a", 0, at)
+    file = tmp_path / "x.pb"
+    file.write_bytes(whole[:tag] + b"\x3a" + whole[tag + 1 :])
+    trace = trace_of(file)
+    assert trace.activities.height == 0
+    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+
+
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     name = "(.*)\x00\x1b[31m{0}%s"

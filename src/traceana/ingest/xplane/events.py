@@ -24,7 +24,7 @@ from traceana.ingest.xplane.decode import (
     events,
 )
 from traceana.ingest.xplane.runs import TAG, Records, Runs
-from traceana.ingest.xplane.space import Line, Plane
+from traceana.ingest.xplane.space import Line, Plane, in_line
 from traceana.ingest.xplane.wire import LENGTH, Buffer, Ints, Mask, Numbers, fields
 
 DEVICE_STATS: Final = (
@@ -95,14 +95,16 @@ class LineEvents:
 
     Afterwards ``events`` is the number of events in the file. Those without a row are ``damaged``,
     or ``aggregates`` of several events, which have no time. ``rounded`` counts rows with a
-    fraction of a nanosecond, ``unnamed`` those whose name is not in the file. ``cut``: the last
-    event is truncated. ``till`` is the byte up to which the file has been read.
+    fraction of a nanosecond, ``unnamed`` those whose name is not in the file. ``unknown`` counts
+    fields among the events that XLine does not have. ``cut``: the last event is truncated.
+    ``till`` is the byte up to which the file has been read.
     """
 
     def __init__(
         self, buffer: Buffer, plane: Plane, lines: Sequence[Line], wanted: Collection[str]
     ) -> None:
-        self.rows = self.damaged = self.aggregates = self.rounded = self.unnamed = self.till = 0
+        self.rows = self.damaged = self.aggregates = self.rounded = self.unnamed = 0
+        self.unknown = self.till = 0
         self.cut = False
         ordered = sorted(plane.event_names)
         self.names: list[str | None] = [*(plane.event_names[n] or None for n in ordered), None]
@@ -147,6 +149,9 @@ class LineEvents:
                         break
                     # Of another wire type, or a tag of more bytes than it needs.
                     self.damaged += not part.cut
+                elif (part.cut and part.end < self._buffer.size) or not in_line(part):
+                    # Damage within an event can make the events behind it one field.
+                    self.unknown += 1
                 at = part.end
         columns = np.array(again, dtype=np.int64).reshape(-1, 3)
         return columns[:, 0], columns[:, 1], columns[:, 2]

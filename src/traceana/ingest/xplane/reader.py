@@ -48,6 +48,7 @@ _TIMED: Final = ("activities", "calls", "ops", "ranges")
 
 _NOT_TEXT: Final = "warnings, errors and host names that are not UTF-8"
 _BROKEN: Final = "lines and metadata that end within a field"
+_UNKNOWN: Final = "fields that planes and lines do not have: what they hold is not read"
 
 
 def read(path: Path, progress: Progress) -> Trace:
@@ -88,6 +89,7 @@ class _Reading:
         self._ledger.add("damaged", not_text, table="-", kept=True, detail=_NOT_TEXT)
         for plane in self._space.planes:
             self._ledger.add("damaged", plane.broken, table="-", kept=True, detail=_BROKEN)
+            self._ledger.add("damaged", plane.unknown, table="-", kept=True, detail=_UNKNOWN)
             if not is_device(plane):
                 self._add(plane, plane.lines, (*HOST_STATS, *ALLOCATOR_STATS), "ranges")
                 continue
@@ -124,6 +126,7 @@ class _Reading:
         add("aggregate", events.aggregates, table=table, detail=plane.name)
         add("rounded", events.rounded, table=table, kept=True, detail=plane.name)
         add("unnamed", events.unnamed, table=table, kept=True, detail=plane.name)
+        add("damaged", events.unknown, table="-", kept=True, detail=_UNKNOWN)
         add("truncated", int(events.cut), table=table, detail="last event truncated")
 
     def _meta(self, first_ns: int) -> TraceMeta:

@@ -24,6 +24,10 @@ Value = int | float | str | bytes
 _PLANES: Final = 1
 _SPACE_FIELDS: Final = (1, 2, 3, 4)
 _LINE_EVENTS: Final = 4
+_PLANE_FIELDS: Final = frozenset({(1, VARINT), *((number, LENGTH) for number in range(2, 7))})
+_LINE_FIELDS: Final = frozenset(
+    {(1, VARINT), (2, LENGTH), (3, VARINT), (4, LENGTH), (9, VARINT), (10, VARINT), (11, LENGTH)}
+)
 
 
 class Line(msgspec.Struct):
@@ -52,6 +56,8 @@ class Plane(msgspec.Struct):
     cut: bool = False
     broken: int = 0
     """Lines and metadata of a whole plane that end within a field."""
+    unknown: int = 0
+    """Fields that neither XPlane nor, before its first event, XLine has."""
 
     def stats(self) -> dict[str, Value]:
         """Return the plane's stats by name, with references resolved."""
@@ -109,13 +115,16 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
     plane = Plane(cut=whole.cut)
     for part in fields(buffer, whole.start, whole.end):
         plane.cut |= part.cut
+        # A line whose tag was damaged reads as a field of another number.
+        plane.unknown += not part.cut and (part.number, part.wire) not in _PLANE_FIELDS
         match part.number, part.wire:
             case (2, 2):
                 plane.name = text(buffer, part)
             case (3, 2):
-                line, broken = read_line(buffer, part.start, part.end)
+                line, broken, unknown = read_line(buffer, part.start, part.end)
                 plane.lines.append(line)
                 plane.broken += broken and not part.cut
+                plane.unknown += unknown
             case (4, 2):
                 _event_metadata(buffer, part, plane)
             case (5, 2):
@@ -125,13 +134,18 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
     return plane
 
 
-def read_line(buffer: Buffer, start: int, end: int) -> tuple[Line, bool]:
-    """Return a line, read up to its first event, and whether it ends within a field before that.
+def in_line(field: Field) -> bool:
+    """Return whether XLine has such a field."""
+    return (field.number, field.wire) in _LINE_FIELDS
+
+
+def read_line(buffer: Buffer, start: int, end: int) -> tuple[Line, bool, int]:
+    """Return a line, read up to its first event; whether it ends within a field; unknown fields.
 
     Later fields are for display only.
     """
     line = Line(begin=end, end=end)
-    at = start
+    at, unknown = start, 0
     for part in fields(buffer, start, end):
         match part.number, part.wire:
             case (1, 0):
@@ -144,9 +158,10 @@ def read_line(buffer: Buffer, start: int, end: int) -> tuple[Line, bool]:
                 line.begin = at
                 break
         if part.cut:
-            return line, True
+            return line, True, unknown
+        unknown += not in_line(part)
         at = part.end
-    return line, False
+    return line, False, unknown
 
 
 def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
