@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
@@ -14,8 +14,6 @@ from traceana.errors import MissingExtraError, NoSuchSelectionError
 
 if TYPE_CHECKING:
     from traceana.report.page import Page
-
-_NOTEBOOK_ROWS: Final = 40
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -26,7 +24,7 @@ class Result(msgspec.Struct, frozen=True):
     ``notes`` are short sentences on the validity of the values: excluded work, missing data. An
     empty ``frame`` always has a note with the reason.
 
-    A notebook shows the page that the command of the same name prints.
+    A notebook shows the pictures and tables of the command of the same name.
     """
 
     frame: pl.DataFrame
@@ -112,9 +110,9 @@ class Result(msgspec.Struct, frozen=True):
         return render(self.page(limit=self.screenful)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        from traceana.report.html.elements import render
+        from traceana.report.notebook import ROWS, render
 
-        return render(self.page(limit=self.screenful or _NOTEBOOK_ROWS))
+        return render(self.illustrated(limit=self.screenful or ROWS))
 
 
 class HasResult(msgspec.Struct, frozen=True):

@@ -179,7 +179,7 @@ def test_matplotlib_is_asked_for_before_anything_is_read(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("study", "batch", tmp_path / "none", "--plot", tmp_path / "a.png")
     assert result.exit_code == ExitCode.MISSING_DEPENDENCY
-    assert result.stderr == "traceana: --plot needs matplotlib: pip install 'traceana[plots]'\n"
+    assert result.stderr == "traceana: plots need matplotlib: pip install 'traceana[plots]'\n"
 
 
 def test_hostile_names_steer_nothing(run: Run, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.golden import check
 from tests.support.traces import TraceBuilder, cnn_steps
-from traceana.report import markdown
-from traceana.report.html import elements
+from traceana.report import markdown, notebook
 from traceana.report.page import Page
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
@@ -103,8 +102,8 @@ def test_markdown_is_to_the_letter(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["report", "kernels", "layers", "info"])
 def test_html_shows_the_same_cells_and_escapes_what_is_hostile(command: str) -> None:
-    check(elements.render(page("kernels", cnn_steps())), GOLDEN / "kernels_cnn.html")
-    text = elements.render(page(command, hostile_html()))
+    check(notebook.render(page("kernels", cnn_steps())), GOLDEN / "kernels_cnn.html")
+    text = notebook.render(page(command, hostile_html()))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert "\u202e" not in text

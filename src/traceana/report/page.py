@@ -174,8 +174,18 @@ class Timeline(msgspec.Struct, frozen=True):
     summary: str
     windows: tuple[Window, ...]
 
+    @property
+    def first(self) -> Timeline:
+        """The timeline of the first window alone."""
+        step = self.windows[0].step
+        title = "Timeline of the capture" if step is None else f"Timeline of step {step}"
+        return Timeline(title, self.summary, self.windows[:1])
+
 
 Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Chart | Icicle | Timeline
+
+
+Illustration: TypeAlias = Chart | Icicle | Timeline
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -221,3 +231,9 @@ class Page(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]
     data: Data
     sections: tuple[Section, ...] = ()
+
+
+def pictures_of(page: Page) -> list[Illustration]:
+    """Return the pictures of ``page`` and its sections in order."""
+    every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
+    return [block for block in every if isinstance(block, Chart | Icicle | Timeline)]

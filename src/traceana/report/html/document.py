@@ -20,7 +20,7 @@ from traceana import __version__
 from traceana.report.html import vega
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
-from traceana.report.page import Block, Chart, Heading, Icicle, Page, Timeline
+from traceana.report.page import Block, Chart, Heading, Illustration, Page, pictures_of
 
 _SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
 _STYLE: Final = "page.css"
@@ -34,13 +34,13 @@ def render(page: Page) -> str:
     """
     pictures: list[Mapping[str, Any]] = []
 
-    def number(block: Chart | Icicle | Timeline) -> int:
+    def number(block: Illustration) -> int:
         pictures.append(picture(block))
         return len(pictures) - 1
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    charts = any(isinstance(block, Chart) for block in _all_blocks(page))
+    charts = any(isinstance(block, Chart) for block in pictures_of(page))
     scripts = [*([vega.script()] if charts else []), *map(_asset, _SCRIPTS)]
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.
@@ -85,10 +85,6 @@ def _heading(blocks: list[Block], page: Page) -> Heading:
         assert isinstance(first, Heading)
         return first
     return Heading(f"traceana {page.command}", PurePath(page.data.source.get("file") or "").name)
-
-
-def _all_blocks(page: Page) -> list[Block]:
-    return [*page.blocks, *(block for section in page.sections for block in section.blocks)]
 
 
 def _asset(name: str) -> str:

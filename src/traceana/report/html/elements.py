@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from traceana.report.cells import BAR, Cells, cells_of
-from traceana.report.page import Block, Chart, Icicle, Page, Table, Timeline
+from traceana.report.page import Block, Table
 from traceana.report.text import plain
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ MOST_CHARACTERS: Final = 2_000
 
 LONGEST_UNBROKEN: Final = 30
 """Characters of text that no table breaks into lines for lack of width."""
-
-
-def render(page: Page) -> str:
-    """Return the blocks of ``page`` as an HTML fragment without scripts, for a notebook."""
-    blocks = [block for block in page.blocks if not isinstance(block, Chart | Icicle | Timeline)]
-    return environment().get_template("fragment.html").render(blocks=blocks)
 
 
 @cache

@@ -15,7 +15,7 @@ import polars as pl
 from traceana.report import names, numbers
 from traceana.report.cells import DISPLAY_UNITS, value_text
 from traceana.report.columns import Kind
-from traceana.report.page import Axis, Chart, Column, Icicle, Marks, Timeline
+from traceana.report.page import Axis, Chart, Column, Icicle, Illustration, Marks, Timeline
 from traceana.report.text import plain
 from traceana.trace.schema import CPU_DEVICE
 
@@ -41,7 +41,7 @@ _COLOUR_OF_CATEGORY: Final[Mapping[str, int]] = {
 
 
 @singledispatch
-def picture(block: Chart | Icicle | Timeline) -> dict[str, Any]:
+def picture(block: Illustration) -> dict[str, Any]:
     """Return what the page's scripts need to draw ``block``."""
     raise TypeError(type(block).__name__)
 

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from traceana.analyze.intervals import PER_DEVICE
 from traceana.report import numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Block, Column, Facts, Hidden, Page, Table
+from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
+from traceana.report.pages.bars import cause_bars, path_bars
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import (
     columns_of,
     data_of,
@@ -71,7 +73,12 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
     found = idle_time(trace)
     whole = analysis(trace, by, found=found)
     make = partial(_idle, trace, by, devices(trace, found=found), whole)
-    return whole.with_page(make, screenful=30)
+
+    def pictures() -> list[Chart]:
+        causes = whole if by == "cause" else analysis(trace, "cause", found=found)
+        return cause_bars(causes.frame)
+
+    return whole.with_page(make, screenful=30, pictures=above(pictures))
 
 
 def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arranged) -> Page:
@@ -236,7 +243,14 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     """Return the critical path of the measured steps, grouped by ``by``."""
     from traceana.analyze import critical as analysis
 
-    return analysis.critical(trace, by).with_page(partial(_critical, trace, by), screenful=30)
+    found = analysis.critical(trace, by)
+
+    def pictures() -> list[Chart]:
+        classes = found if by == "class" else analysis.critical(trace, "class")
+        return path_bars(classes.frame)
+
+    make = partial(_critical, trace, by)
+    return found.with_page(make, screenful=30, pictures=above(pictures))
 
 
 def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from traceana.analyze import kernels as analysis
 from traceana.report.page import Page
+from traceana.report.pages.bars import kernel_bars
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
 
@@ -37,7 +39,7 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     found = analysis.kernels(trace, unclassified=unclassified)
     dropped = DROPPED_MEASURED if trace.counters.height else DROPPED
     make = partial(_page, trace=trace, dropped=dropped)
-    return found.with_page(make, screenful=30)
+    return found.with_page(make, screenful=30, pictures=above(lambda: kernel_bars(found.frame)))
 
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:

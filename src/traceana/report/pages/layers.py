@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -9,7 +10,8 @@ import polars as pl
 
 from traceana.analyze.rates import EXPLAINED
 from traceana.report import names
-from traceana.report.page import Chart, Icicle, Notes, Page
+from traceana.report.page import Block, Chart, Notes, Page
+from traceana.report.pages.bars import operator_bars, type_bars
 from traceana.report.pages.pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.single_table import table_page
 from traceana.result import Arranged, Result
@@ -85,6 +87,13 @@ def layers(
     own = {"type"} if by == "type" else set()
     columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
 
+    def pictures() -> Sequence[Block]:
+        if by == "type" or depth is not None:
+            return type_bars(found.frame)
+        from traceana.analyze.layer_tree import layer_tree
+
+        return layer_icicle(layer_tree(trace))
+
     def page(shown: Arranged) -> Page:
         return table_page(
             "layers",
@@ -96,13 +105,7 @@ def layers(
             facts=_above_peak(shown.frame, "algorithm"),
         )
 
-    return found.with_page(page, screenful=30, pictures=above(lambda: _tree(trace, by, depth)))
-
-
-def _tree(trace: Trace, by: str, depth: int | None) -> list[Icicle]:
-    from traceana.analyze.layer_tree import layer_tree
-
-    return layer_icicle(layer_tree(trace)) if by == "layer" and depth is None else []
+    return found.with_page(page, screenful=30, pictures=above(pictures))
 
 
 def flops(
@@ -130,7 +133,11 @@ def flops(
     found = analysis(trace, model)
     if explain:
         return formulas(found).with_page(partial(_formulas, trace), screenful=40)
-    return found.with_page(partial(_by_operator, trace), screenful=40)
+    return found.with_page(
+        partial(_by_operator, trace),
+        screenful=40,
+        pictures=above(lambda: operator_bars(found.frame)),
+    )
 
 
 def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:

@@ -77,8 +77,7 @@ def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:
     shown = tree.with_columns((pl.col("time_ns") / whole).alias("share"), label.alias("label"))
     return [
         Icicle(
-            "Layers by time, coloured by the class with most time "
-            "(click or Enter: zoom in, Escape: zoom out)",
+            "Layers by time, coloured by the class with most time",
             f"{numbers.counted(tree.height - 1, 'node')} of the layer tree; widths are times, the "
             f"whole is {numbers.duration(whole)}.",
             shown,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from traceana.analyze.timeline import timeline
 from traceana.report.page import Block, Heading, Page, Section, Table
 from traceana.report.pages.advise import advised
+from traceana.report.pages.bars import class_bars
 from traceana.report.pages.idle import critical, idle
 from traceana.report.pages.info import info
 from traceana.report.pages.kernels import kernels
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) -> Page:
-    """Return ``page`` with the time of the steps, and a section per analysis.
+    """Return ``page`` with the time of the steps and the classes, and a section per analysis.
 
     Their tables have at most ``limit`` rows.
     """
@@ -36,6 +37,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
+    classes = class_bars(whole.breakdown.frame, whole.processor)
     manifest = trace.manifest
     windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
     sections = (
@@ -52,17 +54,17 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("trace", "Trace and integrity", info(trace)),
     )
     shown = tuple(one for one in sections if one.blocks)
-    return replace(page, blocks=_ordered(page.blocks, steps), sections=shown)
+    return replace(page, blocks=_ordered(page.blocks, [*steps, *classes]), sections=shown)
 
 
-def _ordered(blocks: tuple[Block, ...], steps: Sequence[Block]) -> tuple[Block, ...]:
-    """Return ``blocks`` with the recommendations and ``steps`` above the tables."""
+def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:
+    """Return ``blocks`` with the recommendations and ``pictures`` above the tables."""
     first = next((at for at, one in enumerate(blocks) if isinstance(one, Table)), len(blocks))
     title = next((at for at, one in enumerate(blocks) if at and isinstance(one, Heading)), None)
     if title is None:
-        return (*blocks[:first], *steps, *blocks[first:])
+        return (*blocks[:first], *pictures, *blocks[first:])
     first, found = min(first, title), title + 1
     return (
-        *(*blocks[:first], *blocks[title : found + 1], *steps),
+        *(*blocks[:first], *blocks[title : found + 1], *pictures),
         *(*blocks[first:title], *blocks[found + 1 :]),
     )

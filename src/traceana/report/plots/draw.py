@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from math import ceil
@@ -77,11 +77,15 @@ def picture_file(picture: Picture, format: str) -> bytes:  # noqa: A002
     Raises :class:`~traceana.errors.MissingExtraError` without matplotlib.
     """
     with drawing():
-        figure_ = figure(picture)
-        buffer = BytesIO()
-        # A date would make the files of equal figures differ.
-        metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
-        figure_.savefig(buffer, format=format, metadata=metadata)
+        return saved(figure(picture), format)
+
+
+def saved(figure: Figure, format: str) -> bytes:  # noqa: A002
+    """Return ``figure`` as a file of ``format``; to be called within :func:`drawing`."""
+    buffer = BytesIO()
+    # A date would make the files of equal figures differ.
+    metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
+    figure.savefig(buffer, format=format, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -90,7 +94,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("--plot needs matplotlib: pip install 'traceana[plots]'") from error
+        raise MissingExtraError("plots need matplotlib: pip install 'traceana[plots]'") from error
 
 
 @contextmanager
@@ -191,17 +195,24 @@ def heading(picture: Picture, width: float) -> Heading:
         for series in (panel.lines, panel.bars)
         for one in series
     }
-    room = width - 2 * _MARGIN
-    conditions = [
-        part for text in picture.conditions for part in _wrapped(text, round(room * _SMALL))
-    ]
     longest = max(map(len, labels), default=0)
+    room = width - 2 * _MARGIN
     columns = max(1, min(len(labels), int(room / (longest / _SMALL + _LEGEND_HANDLE))))
+    return text_heading(
+        picture.title, picture.conditions, width, columns, ceil(len(labels) / columns)
+    )
+
+
+def text_heading(
+    title: str, conditions: Iterable[str], width: float, columns: int = 1, legend_lines: int = 0
+) -> Heading:
+    """Return the heading of a title and conditions that is ``width`` inches wide."""
+    room = width - 2 * _MARGIN
     return Heading(
-        _wrapped(picture.title, round(room * _LARGE)),
-        conditions,
+        _wrapped(title, round(room * _LARGE)),
+        [part for text in conditions for part in _wrapped(text, round(room * _SMALL))],
         columns,
-        ceil(len(labels) / columns),
+        legend_lines,
     )
 
 

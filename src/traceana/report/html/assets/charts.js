@@ -31,10 +31,10 @@ traceana.charts = (pictures) => {
   const decade = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 1e-9";
   const decades = { condition: { test: decade, value: 1 }, value: 0.3 };
 
-  const axis = (given, values) => {
+  const axis = (given, values, wide) => {
     const text = values.some((value) => typeof value === "string");
     const found = { title: given.title, field: given.field };
-    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: 160, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
+    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: given.field === "y" ? Math.min(0.35 * wide, 320) : 160, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
     return {
       ...found,
       type: "quantitative",
@@ -55,13 +55,15 @@ traceana.charts = (pictures) => {
   const layer = (picture, marks, number, wide) => {
     const columns = Math.min(Math.max(Math.floor(wide / 150), 1), 4);
     const encoding = {
-      x: axis({ ...picture.x, field: "x" }, marks.x),
-      y: axis({ ...picture.y, field: "y" }, marks.y),
+      x: axis({ ...picture.x, field: "x" }, marks.x, wide),
+      y: axis({ ...picture.y, field: "y" }, marks.y, wide),
     };
     if (marks.y_end) encoding.y2 = { field: "y_end" };
     if (marks.colour && marks.shape === "rule") encoding.detail = { field: "colour" };
     if (marks.colour && marks.shape !== "rule") {
-      const legend = marks.shape === "point" || new Set(marks.colour).size > 1 ? { title: null, orient: "bottom", columns } : null;
+      // Names that stand on an axis need no legend.
+      const named = [marks.x, marks.y].some((values) => values.every((value, at) => value === marks.colour[at]));
+      const legend = !named && (marks.shape === "point" || new Set(marks.colour).size > 1) ? { title: null, orient: "bottom", columns } : null;
       // The classes have the colours of the other pictures.
       const scale = marks.colours && { domain: Object.keys(marks.colours), range: Object.values(marks.colours) };
       encoding.color = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale }) };

@@ -1,0 +1,75 @@
+"""A page in a notebook: pictures and tables as HTML, and whole pages in a sandboxed frame."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final
+
+from markupsafe import Markup
+from msgspec.structs import replace
+
+from traceana.errors import MissingExtraError
+from traceana.report.html.elements import environment
+from traceana.report.page import Illustration, Timeline, pictures_of
+
+if TYPE_CHECKING:
+    from traceana.report.page import Block, Page
+
+ROWS: Final = 40
+"""Rows of a table in a notebook, if the terminal has no limit."""
+
+FRAMED: Final = frozenset({"report", "diff"})
+"""The commands whose whole page is in a frame; it takes about a megabyte."""
+
+
+def render(page: Page) -> str:
+    """Return ``page`` as a fragment of HTML that a notebook shows.
+
+    Its pictures are one SVG image above its tables, and no script runs. A page of :data:`FRAMED`
+    is also a document in a sandboxed frame, which replaces the image and the tables except where
+    scripts do not run or frames are removed. What is not installed is left out; a line has the
+    command that installs it.
+    """
+    pictures = pictures_of(page)
+    made = {"image": Markup(), "frame": Markup()}
+    missing: list[str] = []
+    for name, make in (("image", _image), ("frame", _document)):
+        if pictures and (name == "image" or page.command in FRAMED):
+            try:
+                made[name] = make(page)
+            except MissingExtraError as error:
+                missing.append(str(error))
+    template = environment().get_template("notebook.html")
+    return template.render(
+        made,
+        blocks=[block for block in page.blocks if not isinstance(block, Illustration)],
+        command=page.command,
+        summary=" ".join(block.summary for block in pictures),
+        missing=missing,
+    )
+
+
+def _image(page: Page) -> Markup:
+    """Return the URL of the pictures as an image."""
+    from traceana.report.plots.page_pictures import page_file
+
+    return Markup("data:image/svg+xml;base64,") + b64encode(page_file(page, "svg")).decode()
+
+
+def _document(page: Page) -> Markup:
+    """Return the page as the value of an attribute in single quotes."""
+    from traceana.report.html import document
+
+    # The scripts hold many double quotes, which need no reference between single ones.
+    text = document.render(_shortened(page)).replace("&", "&amp;").replace("'", "&#39;")
+    return Markup(text.replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def _shortened(page: Page) -> Page:
+    """Return ``page`` with the timeline of one step."""
+
+    def blocks(all_: tuple[Block, ...]) -> tuple[Block, ...]:
+        return tuple(one.first if isinstance(one, Timeline) else one for one in all_)
+
+    sections = tuple(replace(section, blocks=blocks(section.blocks)) for section in page.sections)
+    return replace(page, blocks=blocks(page.blocks), sections=sections)

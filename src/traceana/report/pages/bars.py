@@ -1,0 +1,164 @@
+"""Bar charts of analyses, for HTML and plots: the rows with most time, or another figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from traceana.report import names, numbers
+from traceana.report.page import Axis, Chart, Column, Marks
+from traceana.report.pages.single_table import column
+from traceana.report.text import cut_distinct, cut_end
+
+MOST_BARS: Final = 20
+_LONGEST: Final = 40
+"""Letters of a kernel's name."""
+_LEAST: Final = 0.001
+_PIXELS: Final = 20
+"""The height of a bar with its space."""
+
+
+def bars(
+    frame: pl.DataFrame,
+    title: str,
+    item: str,
+    figure: str,
+    *,
+    axis: str,
+    shown: tuple[str, ...] = (),
+    titles: Mapping[str, str] | None = None,
+    coloured: bool = False,
+) -> list[Chart]:
+    """Return a bar of the column ``figure`` for each ``item`` of ``frame``; empty without values.
+
+    Rows of one item are added. There are at most :data:`MOST_BARS`, largest first, none below a
+    thousandth of all; the summary has the number of the others and their part. Bars that are
+    ``coloured`` have the colour of their ``category``. ``shown`` are columns for a reader to look
+    up, with ``titles`` of their own.
+    """
+    own = ("category",) if coloured else ()
+    summed = (
+        frame.filter(pl.col(item).is_not_null())
+        .group_by(item, maintain_order=True)
+        .agg(pl.col(figure, *shown).sum(), pl.col(own).first())
+        .filter(pl.col(figure) > 0)
+        .sort(figure, descending=True, maintain_order=True)
+    )
+    if summed.is_empty():
+        return []
+    whole = int(summed[figure].sum())
+    top = summed.filter(pl.col(figure) >= _LEAST * whole).head(MOST_BARS)
+    if coloured:
+        called = [names.category(one or "other") for one in top["category"]]
+        top = top.with_columns(pl.Series("category", called, pl.String))
+    summary = f"Bars of {numbers.counted(top.height, 'row')}, largest first."
+    if summed.height > top.height:
+        rest = numbers.share((whole - int(top[figure].sum())) / whole)
+        summary = f"{summary[:-1]}; the other {summed.height - top.height} have {rest}."
+    given = column(figure, axis)
+    return [
+        Chart(
+            title,
+            summary,
+            Axis(axis, given.kind),
+            Axis("", column(item).kind),
+            (
+                Marks(
+                    top,
+                    "bar",
+                    figure,
+                    item,
+                    colour="category" if coloured else "",
+                    label=item,
+                    shown=(given, *(_titled(name, titles or {}) for name in shown)),
+                ),
+            ),
+            height=40 + _PIXELS * top.height,
+        )
+    ]
+
+
+def _titled(name: str, titles: Mapping[str, str]) -> Column:
+    return column(name, titles.get(name))
+
+
+def class_bars(breakdown: pl.DataFrame, processor: str) -> list[Chart]:
+    """Return the time of each class, per step if all of it is in steps."""
+    per_step = breakdown.height > 0 and breakdown["step_ns"].null_count() == 0
+    called = [names.category(one or "other") for one in breakdown["category"]]
+    return bars(
+        breakdown.with_columns(pl.Series("class", called, pl.String)),
+        f"{processor} time by class{', mean per step' if per_step else ''}",
+        "class",
+        "step_ns" if per_step else "time_ns",
+        axis="time per step" if per_step else "time",
+        shown=("calls",),
+        coloured=True,
+    )
+
+
+def cause_bars(idle: pl.DataFrame) -> list[Chart]:
+    """Return the idle time of all devices by cause (``idle --by cause``)."""
+    called = [one.replace("_", " ") for one in idle["cause"].cast(pl.String)]
+    return bars(
+        idle.with_columns(pl.Series("cause", called, pl.String)),
+        "Idle time by cause",
+        "cause",
+        "time_ns",
+        axis="idle time",
+        shown=("count",),
+        titles={"count": "gaps"},
+    )
+
+
+def path_bars(critical: pl.DataFrame) -> list[Chart]:
+    """Return the time on the critical path by class (``critical --by class``)."""
+    called = [
+        f"{name}: {names.category(part)}" if part else names.category(name)
+        for name, part in critical.select(
+            pl.col("class").cast(pl.String), pl.col("part").cast(pl.String)
+        ).iter_rows()
+    ]
+    return bars(
+        critical.with_columns(pl.Series("class", called, pl.String)),
+        "Critical path by class",
+        "class",
+        "time_ns",
+        axis="time on the critical path",
+        shown=("count",),
+    )
+
+
+def kernel_bars(kernels: pl.DataFrame) -> list[Chart]:
+    """Return the kernels with most time, coloured by class."""
+    brief = names.briefs(map(str, kernels["name"].drop_nulls().unique(maintain_order=True)))
+    shown = dict(zip(brief, cut_distinct([*brief.values()], _LONGEST, cut_end), strict=True))
+    called = [shown.get(str(one)) for one in kernels["name"]]
+    return bars(
+        kernels.with_columns(pl.Series("kernel", called, pl.String)),
+        "Kernels with most time, coloured by class",
+        "kernel",
+        "time_ns",
+        axis="time",
+        shown=("calls",),
+        coloured=True,
+    )
+
+
+def operator_bars(flops: pl.DataFrame) -> list[Chart]:
+    """Return the operators with most FLOPs."""
+    return bars(
+        flops,
+        "Operators with most FLOPs",
+        "operator",
+        "flops",
+        axis="FLOPs",
+        shown=("calls", "time_ns"),
+    )
+
+
+def type_bars(layers: pl.DataFrame) -> list[Chart]:
+    """Return the time of each layer, or type of layers, of a grouped table."""
+    return bars(layers, "Time by layer", "layer", "time_ns", axis="time", shown=("calls",))

@@ -1,0 +1,144 @@
+"""A notebook shows a result's pictures: as one SVG image, and whole pages in a frame besides."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.report.html.browser import Browser, needs_chromium
+from tests.report.html.test_document import HOSTILE, hostile
+from tests.support.manifest import opened
+from tests.support.traces import cnn_steps
+from traceana import diff
+from traceana.result import HasResult, Result
+
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+
+
+def shown(result: Result | HasResult) -> str:
+    return result._repr_html_()
+
+
+def svg(text: str) -> str:
+    """Return the text of the SVG images of a fragment."""
+    (image,) = re.findall(r'src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"', text)
+    tree = ElementTree.fromstring(base64.b64decode(image))
+    return " ".join(
+        "".join(one.itertext()) for one in tree.iter("{http://www.w3.org/2000/svg}text")
+    )
+
+
+def test_a_result_is_an_image_and_its_table_without_scripts() -> None:
+    text = shown(cnn_steps().kernels())
+    assert "Kernels with most time" in svg(text)
+    assert ">scudnn</td>" in text
+    assert not re.search("<script|<iframe|srcdoc", text)
+
+
+def test_ten_results_are_below_a_megabyte() -> None:
+    trace = opened(FIXTURE)
+    results = [trace.kernels(), trace.layer_times(), trace.idle(), trace.critical(), trace.flops()]
+    assert sum(len(shown(result)) for result in results) < 500_000
+
+
+def test_a_report_is_its_page_in_a_sandboxed_frame() -> None:
+    text = shown(cnn_steps().report())
+    assert 'sandbox="allow-scripts allow-downloads"' in text
+    (document,) = re.findall("srcdoc='([^']*)'", text)
+    assert unescape(document).startswith("<!doctype html>")
+    assert "default-src 'none'" in unescape(unescape(document))
+    assert "GPU time by class" in svg(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_text_of_a_trace_adds_no_element(text: str) -> None:
+    def elements(of: str) -> list[str]:
+        return re.findall(r"<(/?[a-zA-Z!][\w-]*)", of)
+
+    assert elements(shown(hostile(text).report())) == elements(shown(hostile("plain").report()))
+
+
+def test_what_is_not_installed_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    text = shown(cnn_steps().report())
+    assert "<iframe" not in text
+    assert "pip install &#39;traceana[html]&#39;" in text
+    assert "GPU time by class" in svg(text)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = shown(cnn_steps().kernels())
+    assert "<img" not in text
+    assert "pip install &#39;traceana[plots]&#39;" in text
+    assert ">scudnn</td>" in text
+
+
+def written(result: Result | HasResult, path: Path) -> Path:
+    path.write_text(f"<!doctype html><meta charset=utf-8><body>{shown(result)}")
+    return path
+
+
+def open_frame(browser: Browser, path: Path) -> None:
+    """Open ``path``, and continue inside its frame when its pictures are drawn."""
+    browser.driver.get(path.as_uri())
+    assert not browser.find("img").is_displayed()
+    browser.driver.switch_to.frame(browser.find("iframe"))
+    browser.wait("document.documentElement.dataset.ready === 'yes'")
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_the_pictures_of_the_frame_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
+    figures = browser.run("document.querySelectorAll('figure').length")
+    assert figures > 5
+    assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == figures
+    assert browser.console() == []
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_frame_saves_a_table_and_reaches_no_other_page(browser: Browser, tmp_path: Path) -> None:
+    open_frame(browser, written(opened(FIXTURE).report(), tmp_path / "notebook.html"))
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    button = browser.find("#kernels .tools button[aria-label*=CSV]")
+    browser.driver.execute_script("arguments[0].click()", button)
+    for _ in range(100):
+        if (tmp_path / "kernels.csv").exists():
+            break
+        browser.driver.execute_async_script("setTimeout(arguments[0], 50)")
+    assert (tmp_path / "kernels.csv").read_text().startswith("name,")
+    assert browser.run("window.origin") == "null"
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_diff_is_its_page_in_a_frame(browser: Browser, tmp_path: Path) -> None:
+    names = ("alexnet-cpu-ranges.json.gz", "alexnet-cpu-stack.json.gz")
+    found = diff(*(opened(FIXTURE.parent / name) for name in names))
+    open_frame(browser, written(found, tmp_path / "notebook.html"))
+    assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") >= 2
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_without_scripts_the_image_and_the_tables_are_shown(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = written(opened(FIXTURE).report(), tmp_path / "notebook.html")
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.driver.get(path.as_uri())
+        assert browser.find("img").is_displayed()
+        assert browser.find("img").size["height"] > 500
+        assert browser.find("table.data").is_displayed()
+        assert not browser.find("iframe").is_displayed()
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
