@@ -33,6 +33,7 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     sqlite_check.first_problem,
     arrow_lengths.check_lengths,
     rows.complete_rows,
+    checks.together,
     checks.count_contradictions,
     checks.count_missing,
     checks.count_advice,

@@ -410,3 +410,36 @@ def test_a_header_with_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write)
     trace = read(path)
     assert problems(trace) == ["damaged"]
     assert trace.counters["block_x"].to_list() == [None, None]
+
+
+@pytest.mark.parametrize("name", [",", ',","', '"', 'say "hi", kernel', "k\u00e9rnel"])
+@pytest.mark.parametrize("write", [raw, details])
+def test_names_of_quotes_and_commas_are_read_beside_a_damaged_row(
+    tmp_path: Path, write: Write, name: str
+) -> None:
+    launches = [("before", LAUNCHES[0][1]), (name, LAUNCHES[0][1]), ("behind", LAUNCHES[0][1])]
+    path = write(tmp_path / "a.csv", UNITS, launches)
+    trace = read(path)
+    assert trace.counters["name"].to_list() == ["before", name, "behind"]
+    assert trace.ledger.is_empty()
+    path.write_text(path.read_text().replace('"before","1"', '"before,"1"', 1))
+    assert "malformed" in problems(read(path))
+
+
+@pytest.mark.parametrize("end", range(8))
+def test_a_table_of_megabytes_is_read_whole(tmp_path: Path, end: int) -> None:
+    launches = [("k" * (end + 1), LAUNCHES[0][1]), *[("kernel", LAUNCHES[0][1])] * 20_000]
+    path = raw(tmp_path / "a.csv", UNITS, launches)
+    trace = read(path)
+    assert trace.counters.height == 20_001
+    assert trace.ledger.is_empty()
+    path.write_text(path.read_text().replace('"15000","7"', '"15000",7"', 1))
+    assert entries(read(path)) == [("malformed", 1, "rows without all cells, or with zero bytes")]
+
+
+def test_numbers_of_launches_of_any_length(tmp_path: Path) -> None:
+    path = raw(tmp_path / "a.csv", UNITS, LAUNCHES * 30)
+    path.write_text(path.read_text().replace('\n"7","7"', '\n"' + "7" * 40 + '","7"', 1))
+    trace = read(path)
+    assert trace.counters.height == 59
+    assert problems(trace) == ["malformed"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from traceana.trace import Ledger
 
@@ -14,45 +16,69 @@ CONTRADICTION: Final = "launches with rows that contradict each other"
 JOINED: Final = "rows with a metric and advice"
 _DIGIT: Final = r"\d"
 
+Numbers = NDArray[np.int64]
+
+
+def together(
+    cells: pl.DataFrame, keys: Sequence[str], launches: int
+) -> tuple[pl.DataFrame, Numbers]:
+    """Return ``cells`` with the rows of each launch together, and the number of each row's launch.
+
+    Rows of a launch have equal ``keys``; there are so many ``launches``. Nsight Compute prints the
+    rows of a launch together.
+    """
+    number: Numbers = np.cumsum(_changes(cells, keys), dtype=np.int64)
+    if number[-1:].tolist() <= [launches]:
+        return cells, number
+    cells = cells.sort(keys, maintain_order=True)
+    return cells, np.cumsum(_changes(cells, keys), dtype=np.int64)
+
 
 def count_contradictions(
     cells: pl.DataFrame,
-    keys: Sequence[str],
+    launch: Numbers,
     facts: Iterable[str],
-    values: Iterable[pl.Expr],
+    value: str,
+    metrics: Iterable[pl.Series],
     ledger: Ledger,
 ) -> None:
-    """Count the launches whose rows, those with equal ``keys``, differ in a fact or a value.
+    """Count the launches whose rows differ in a fact, or that have two values of a metric.
 
-    ``facts`` are columns of ``cells``. Nsight Compute repeats the facts of a launch in each of its
-    rows, and a metric that stands in two sections has one value.
+    ``cells`` and ``launch`` are those of :func:`together`, ``facts`` and ``value`` columns of it;
+    each of ``metrics`` is whether a row is of one. Nsight Compute repeats the facts of a launch in
+    each of its rows, and a metric that stands in two sections has one value.
     """
     # Every row has the facts, so an empty cell beside a full one differs; a value may be missing.
-    differing = pl.any_horizontal(
-        *(pl.col(name).n_unique() > 1 for name in facts),
-        *(value.drop_nulls().n_unique() > 1 for value in values),
-    )
-    _count_launches(cells, keys, differing, CONTRADICTION, ledger)
+    found = [launch[1:][_changes(cells, facts)[1:] & (launch[1:] == launch[:-1])]]
+    values, has_value = cells[value].to_numpy(), cells[value].is_not_null()
+    for is_metric in metrics:
+        rows = (is_metric & has_value).to_numpy()
+        known, of = values[rows], launch[rows]
+        found.append(of[1:][(known[1:] != known[:-1]) & (of[1:] == of[:-1])])
+    count = len(np.unique(np.concatenate(found)))
+    ledger.add("damaged", count, table="counters", kept=True, detail=CONTRADICTION)
 
 
-def count_missing(
-    cells: pl.DataFrame, keys: Sequence[str], column: str, metrics: Iterable[str], ledger: Ledger
-) -> None:
-    """Count the launches without a row of one of ``metrics``, which are names in ``column``.
+def _changes(cells: pl.DataFrame, columns: Iterable[str]) -> NDArray[np.bool_]:
+    """Return whether each row differs from the one before it in one of ``columns``."""
+    changed = np.zeros(cells.height, np.bool_)
+    changed[:1] = True
+    for name in columns:
+        changed[1:] |= cells[name][1:].ne_missing(cells[name][:-1]).to_numpy()
+    return changed
+
+
+def count_missing(launch: Numbers, metrics: Iterable[pl.Series], ledger: Ledger) -> None:
+    """Count the launches without a row of one of ``metrics``: each is whether a row is of one.
 
     Nsight Compute has a row of each metric for every launch, ``n/a`` where it has no value.
     """
-    missing = pl.any_horizontal(
-        pl.lit(False), *((pl.col(column) == metric).sum() == 0 for metric in metrics)
-    )
-    _count_launches(cells, keys, missing, MISSING, ledger)
-
-
-def _count_launches(
-    cells: pl.DataFrame, keys: Sequence[str], condition: pl.Expr, detail: str, ledger: Ledger
-) -> None:
-    found = cells.group_by(keys).agg(condition.alias("found"))["found"]
-    ledger.add("damaged", int(found.sum()), table="counters", kept=True, detail=detail)
+    missing = np.zeros(int(launch[-1]) if len(launch) else 0, np.bool_)
+    for is_metric in metrics:
+        without = np.ones(len(missing), np.bool_)
+        without[launch[is_metric.to_numpy()] - 1] = False
+        missing |= without
+    ledger.add("damaged", int(missing.sum()), table="counters", kept=True, detail=MISSING)
 
 
 def count_advice(cells: pl.DataFrame, metric: str, value: str, ledger: Ledger) -> None:
@@ -62,12 +88,14 @@ def count_advice(cells: pl.DataFrame, metric: str, value: str, ledger: Ledger) -
     metric: such a row is two halves of others.
     """
     advice = cells.columns[cells.columns.index(value) + 1 :]
-    full = [pl.col(name).fill_null("") != "" for name in (metric, *advice)]
-    joined = cells.select((full[0] & pl.any_horizontal(pl.lit(False), *full[1:])).sum()).item()
-    ledger.add("damaged", int(joined), table="counters", kept=True, detail=JOINED)
+    has_advice = pl.repeat(False, cells.height, dtype=pl.Boolean, eager=True)
+    for name in advice:
+        has_advice |= (cells[name] != "").fill_null(False)
+    joined = has_advice & (cells[metric] != "")
+    ledger.add("damaged", int(joined.sum()), table="counters", kept=True, detail=JOINED)
 
 
 def count_unread(text: pl.Series, read: pl.Series, what: str, ledger: Ledger) -> None:
     """Count the cells of ``text`` with a digit for which ``read`` is null, as ``lost_field``."""
-    lost = text.str.contains(_DIGIT).fill_null(False) & read.is_null()
-    ledger.add("lost_field", int(lost.sum()), table="counters", kept=True, detail=what)
+    lost = text.filter(read.is_null()).str.contains(_DIGIT).sum()
+    ledger.add("lost_field", int(lost), table="counters", kept=True, detail=what)

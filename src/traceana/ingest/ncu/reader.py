@@ -17,6 +17,7 @@ from traceana.ingest.ncu.checks import (
     count_contradictions,
     count_missing,
     count_unread,
+    together,
 )
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
 from traceana.ingest.ncu.rows import Rows, complete_rows
@@ -102,7 +103,7 @@ def read(path: Path, progress: Progress) -> Trace:
     kept = lost_launches == 0
     ledger.add("malformed", rows.malformed, table="counters", kept=kept, detail=_INCOMPLETE)
     ledger.add("damaged", rows.not_utf8, table="counters", kept=True, detail=_NOT_UTF8)
-    broken_header = int(b"\0" in rows.table.split(b"\n", 1)[0])
+    broken_header = int(b"\0" in rows.table[: rows.table.find(b"\n")])
     ledger.add("damaged", broken_header, table="counters", kept=True, detail=_BROKEN_HEADER)
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
     truncated = source.truncated or rows.truncated
@@ -227,11 +228,12 @@ def _details(
     count_unread(
         cells.filter(is_used)[_METRIC[2]], scaled.filter(is_used)[_METRIC[2]], _METRIC[2], ledger
     )
-    repeated = [c for c in (*_NUMBERS.values(), *_SIZES.values(), _NAME) if c in cells.columns]
-    of_metrics = [value.filter(name == metric) for metric in sorted(used)]
-    facts_again = [column for column in repeated if column not in keys]
-    count_contradictions(scaled, keys, facts_again, of_metrics, ledger)
     count_advice(cells, _METRIC[0], _METRIC[2], ledger)
+    rows, launch = together(scaled, keys, launches.height)
+    metrics = [(rows[_METRIC[0]] == metric).fill_null(False) for metric in sorted(used)]
+    repeated = [c for c in (*_NUMBERS.values(), *_SIZES.values(), _NAME) if c in cells.columns]
+    facts_again = [column for column in repeated if column not in keys]
+    count_contradictions(rows, launch, facts_again, _METRIC[2], metrics, ledger)
     if complete:
-        count_missing(cells, keys, _METRIC[0], sorted(used), ledger)
+        count_missing(launch, metrics, ledger)
     return launches, found, [metric for metric in named if metric and metric not in used]

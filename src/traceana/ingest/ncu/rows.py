@@ -4,19 +4,20 @@ A decoder of CSV fills up a row of too few cells with nulls, and takes all rows 
 for one. Rows are therefore found by their beginning, the launch's number in quotes, and each must
 have the cells of its page: ``raw`` as many as the header, ``details`` those up to the metric's
 value, for its rows end there, and at most one more than the header, as some of advice have.
+
+Rows whose quotes are those around cells are counted all at once; only the others are decoded here.
 """
 
 from __future__ import annotations
 
 import csv
-import re
-from itertools import pairwise
 from typing import Final
 
 import msgspec
+import numpy as np
 
-_ROW_START: Final = re.compile(rb'"\d*","')
-"""The number of the launch; empty in the row of units."""
+from traceana.ingest.ncu.layout import Layout
+
 _PROFILER: Final = b"="
 """Begins a line that the profiler prints beside the table: ``==PROF== …``."""
 
@@ -44,27 +45,58 @@ def complete_rows(content: bytes) -> Rows:
     Lines that the profiler prints after the table are left out. Raises ``csv.Error`` if the header
     is incomplete, and ``StopIteration`` without one.
     """
-    lines = content.split(b"\n")
-    while lines and _beside(lines[-1]):
-        lines.pop()
-    header = next(csv.reader(map(_text, lines[:1]), strict=True))
+    if b"\r" in content:
+        content = content.replace(b"\r\n", b"\n")
+    end = _end(content)
+    begin = content.find(b"\n", 0, end) + 1 or end
+    lines = [content[:begin].removesuffix(b"\n")] if end else []
+    header = next(csv.reader(map(_text, lines), strict=True))
     widths = (
         range(header.index(LAST_OF_DETAILS) + 1, len(header) + 2)
         if LAST_OF_DETAILS in header
         else range(len(header), len(header) + 1)
     )
-    starts = [number for number, line in enumerate(lines) if number and _ROW_START.match(line)]
-    first, *others = [lines[a:b] for a, b in pairwise([1, *starts, len(lines)])]
-    found = [_row(piece, widths) for piece in others]
-    rows = [lines[0], *(row for row, _ in found if row is not None)]
-    whole = [all(map(_beside, first)), *(whole for _, whole in found)]
+    laid_out = Layout(content, begin, end)
+    is_text = _is_text(content)
+    # Row by row only where rows are to be counted.
+    plain = laid_out.plain_rows(widths) if is_text else np.zeros(len(laid_out.starts), bool)
+    first = content[begin : laid_out.bounds[0]].split(b"\n")
+    rows: list[bytes | memoryview] = [*lines]
+    whole = [all(map(_beside, first))]
+    after = 0
+    for odd in [*np.flatnonzero(~plain).tolist(), len(plain)]:
+        if after < odd:
+            rows.append(laid_out.rows(after, odd))
+            whole.append(True)
+        if odd < len(plain):
+            row, is_whole = _row(bytes(laid_out.rows(odd, odd + 1)).split(b"\n"), widths)
+            rows += [] if row is None else [row]
+            whole.append(is_whole)
+        after = odd + 1
     truncated = not whole[-1] and not content.endswith(b"\n")
+    # The table of a whole file is not copied.
+    untouched = bool(plain.all()) and laid_out.bounds[0] == begin
     return Rows(
-        table=b"\n".join(rows),
+        table=_until(content, end) if untouched else b"\n".join(rows),
         malformed=whole.count(False) - truncated,
         truncated=truncated,
-        not_utf8=0 if content.isascii() else sum(map(_is_not_utf8, rows)),
+        not_utf8=0 if is_text else sum(not _is_text(bytes(row)) for row in rows),
     )
+
+
+def _until(content: bytes, end: int) -> bytes:
+    return content if content[end:] in (b"", b"\n") else content[:end]
+
+
+def _end(content: bytes) -> int:
+    """Return where the last line ends that is not beside the table, 0 where there is none."""
+    end = len(content)
+    while end > 0:
+        begin = content.rfind(b"\n", 0, end) + 1
+        if not _beside(content[begin:end]):
+            return end
+        end = begin - 1
+    return 0
 
 
 def _row(lines: list[bytes], widths: range) -> tuple[bytes | None, bool]:
@@ -100,9 +132,8 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _is_not_utf8(row: bytes) -> bool:
+def _is_text(content: bytes) -> bool:
     try:
-        row.decode()
+        return content.isascii() or bool(content.decode())
     except UnicodeDecodeError:
-        return True
-    return False
+        return False
