@@ -110,6 +110,20 @@ def test_devices_of_all_ranks_are_above_their_threads() -> None:
     assert shown == [("stream", 0), ("stream", 1), ("ranges", 0), ("ranges", 1)]
 
 
+def test_every_rank_has_a_critical_path_of_its_own() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    for rank in range(2):
+        of = {"process": rank, "rank": rank}
+        builder.step(7, 100 * rank, 1_000, **of)
+        builder.kernel("k", 100 * rank, 1_000, device=0, stream=7, **of)
+    (window,) = timeline(builder.build())
+    assert window.tracks.filter(pl.col("kind") == "critical")["rank"].to_list() == [0, 1]
+    for track in range(2):
+        of_rank = window.events.filter(pl.col("track") == track)
+        assert of_rank["time_ns"].sum() == 1_000
+
+
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
 

@@ -56,7 +56,7 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "operator": ("operator", "class"),
 }
 _SEGMENT: Final = (
-    *("step", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
+    *("step", "rank", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
     *("device", "stream", "thread"),
 )
 
@@ -98,7 +98,7 @@ def segments(trace: Trace) -> pl.DataFrame:
     its window (:func:`traceana.analyze.critical_path.windows`).
 
     Columns: ``step_row`` (row of ``steps``, without steps of the window), ``step``
-    (its number), ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
+    (its number), ``rank``, ``start_ns``, ``time_ns``, and those of :func:`_labelled`.
     """
     whole = trace.whole
     own = windows(trace).with_row_index("step_row")
@@ -106,7 +106,10 @@ def segments(trace: Trace) -> pl.DataFrame:
     ordered = _labelled(whole, paths(trace, own, threads), threads).sort(
         "step_row", "start_ns", maintain_order=True
     )
-    return ordered.with_columns(own["number"].gather(ordered["step_row"]).alias("step"))
+    row = ordered["step_row"]
+    return ordered.with_columns(
+        own["number"].gather(row).alias("step"), own["rank"].gather(row).alias("rank")
+    )
 
 
 def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFrame:

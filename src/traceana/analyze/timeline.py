@@ -217,9 +217,8 @@ def _during(part: _Part, start: int, end: int, shortest: int) -> pl.DataFrame:
 
 
 def _critical(rows: pl.DataFrame) -> pl.DataFrame:
-    ranked = pl.col("rank") if "rank" in rows.columns else pl.lit(None)
     return rows.select(
-        ranked.alias("rank"),
+        "rank",
         pl.lit("critical").alias("kind"),
         pl.lit(0).alias("depth"),
         pl.coalesce("name", "operator", "class").alias("name"),

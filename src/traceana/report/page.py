@@ -214,11 +214,14 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of an HTML page: its anchor, its title and its blocks."""
+    """A part of an HTML page: its anchor, its title and its blocks, which are hidden at first if it
+    is ``folded``.
+    """
 
     name: str
     title: str
     blocks: tuple[Block, ...]
+    folded: bool = False
 
 
 class Page(msgspec.Struct, frozen=True):

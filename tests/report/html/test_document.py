@@ -21,7 +21,7 @@ from traceana.report.html.pictures import picture
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.kernels import kernels
-from traceana.report.pages.pictures import roofline_chart
+from traceana.report.pages.pictures import bandwidths, roofline_chart
 from traceana.report.pages.report import report
 from traceana.trace import Trace
 
@@ -82,7 +82,8 @@ def test_text_of_a_trace_adds_no_element(text: str) -> None:
     def elements(of: str) -> list[str]:
         return re.findall(r"<(/?[a-zA-Z!][\w-]*)", of)
 
-    assert elements(page(hostile(text))) == elements(page(hostile("plain")))
+    # A text of the same length: long ones are broken into lines.
+    assert elements(page(hostile(text))) == elements(page(hostile("p" * len(text))))
 
 
 def test_a_name_of_a_megabyte_is_cut() -> None:
@@ -229,6 +230,34 @@ def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None
     assert min(rule["x"]) < 10 < max(rule["x"])
     (name,) = (one for one in picture(chart)["marks"] if one["shape"] == "text")
     assert name["text"] == ["FP16 tensor"]
+
+
+def test_points_of_almost_no_time_are_left_out_of_the_roofline_and_counted() -> None:
+    rows = roofline_rows("conv", "gemm", "loss").with_columns(
+        time_ns=pl.Series([5_000, 5_000, 1]), arithmetic_intensity=pl.Series([10.0, 20.0, 1e-6])
+    )
+    (chart,) = roofline_chart(rows, "category", None, "t")
+    (points,) = picture(chart)["marks"]
+    assert points["x"] == [10.0, 20.0]
+    assert chart.summary == "Roofline of 2 rows; left out: 1 below 0.1% of the time."
+
+
+def test_bandwidths_have_the_peak_of_each_known_link() -> None:
+    sizes = pl.DataFrame(
+        {
+            "direction": ["HtoD", "HtoD", "DtoD"],
+            "host_memory": ["pinned", "pinned", None],
+            "size": [1_024, 65_536, 1_024],
+            "bytes_per_s": [1e9, 2e9, 5e10],
+            "time_ns": [10, 20, 30],
+            "link": ["PCIe 3 x16", "PCIe 3 x16", None],
+            "peak_bytes_per_s": [16_000_000_000, 16_000_000_000, None],
+        }
+    )
+    (chart,) = bandwidths(sizes)
+    lines, labels, _ = picture(chart)["marks"]
+    assert sorted(zip(lines["x"], lines["y"], strict=True)) == [(1_024, 16e9), (65_536, 16e9)]
+    assert labels["text"] == ["peak of PCIe 3 x16"]
 
 
 def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,24 @@ def test_dark_colours_follow_the_system(page: Browser) -> None:
     page.wait(f"{label} === 'rgb(228, 233, 238)'")
 
 
+def test_a_link_opens_a_folded_section(page: Browser) -> None:
+    open_ = "document.querySelector('#operators > details').open"
+    assert not page.run(open_)
+    page.driver.execute_script("document.querySelector('nav a[href=\"#operators\"]').click()")
+    page.wait(open_)
+
+
+def test_long_names_are_shown_whole_on_demand(browser: Browser, tmp_path: Path) -> None:
+    trace = hostile("void " + "kernel_with_many_parameters<float, int>, " * 20)
+    browser.open(trace.kernels().save(tmp_path / "long.html"))
+    height = "document.querySelector('td.long').offsetHeight"
+    cut = browser.run(height)
+    button = browser.find("[aria-pressed]")
+    browser.keys(button, "ENTER")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert browser.run(height) > 2 * cut
+
+
 def test_the_page_prints(page: Browser) -> None:
     assert base64.b64decode(page.driver.print_page()).startswith(b"%PDF")
 

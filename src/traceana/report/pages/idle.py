@@ -50,7 +50,17 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
     "kernel": ("class", "part", "name", *_FIGURES),
     "layer": ("layer", "class", *_FIGURES),
     "operator": ("operator", "class", *_FIGURES),
-    "segment": ("step", "start_ns", "time_ns", "class", "part", "name", "operator", "layer"),
+    "segment": (
+        "step",
+        "rank",
+        "start_ns",
+        "time_ns",
+        "class",
+        "part",
+        "name",
+        "operator",
+        "layer",
+    ),
 }
 PATHS_DROPPED: Final = ("layer", "count", "part", "operator")
 
@@ -259,7 +269,9 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     part = pl.when(other).then(pl.lit("(other)")).otherwise("part").alias("part")
     called = shown.frame.with_columns(part) if "part" in shown.frame.columns else shown.frame
     # Without steps the whole capture is one, and its median is the time itself.
-    left_out = () if trace.steps.height else ("step_median_ns",)
+    left_out = set() if trace.steps.height else {"step_median_ns"}
+    if by == "segment" and shown.frame["rank"].n_unique() < 2:
+        left_out.add("rank")
     columns = [name for name in PATHS[by] if name not in left_out]
     table = table_of(replace(shown, frame=called), columns, dropped=dropped)
     return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from traceana.flops.peaks import Peaks
 
 _MOST_POINTS: Final = 2_000
+_LEAST_SHARE: Final = 0.001
+"""Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
 
 
 def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
@@ -126,11 +128,19 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
     ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``time_ns`` and ``category``; those
     without a known rate are left out, and counted in the summary. Empty without any.
     """
-    known = rows.filter((pl.col("arithmetic_intensity") > 0) & (pl.col("flops_per_s") > 0)).head(
-        _MOST_POINTS
-    )
-    if known.is_empty():
+    rated = rows.filter((pl.col("arithmetic_intensity") > 0) & (pl.col("flops_per_s") > 0))
+    if rated.is_empty():
         return []
+    costly = rated.filter(pl.col("time_ns") >= _LEAST_SHARE * rows["time_ns"].sum())
+    known = (rated if costly.is_empty() else costly).head(_MOST_POINTS)
+    left_out = [
+        f"{count:,} {why}"
+        for count, why in (
+            (rows.height - rated.height, "without a FLOP rate"),
+            (rated.height - known.height, f"below {_LEAST_SHARE:.1%} of the time"),
+        )
+        if count
+    ]
     points = known.with_columns(_class_names(known["category"]))
     intensities = known["arithmetic_intensity"].to_list()
     wanted = (
@@ -158,8 +168,8 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
     return [
         Chart(
             title,
-            f"Roofline of {numbers.counted(known.height, 'row')}; "
-            f"{rows.height - known.height} without a FLOP rate are left out.",
+            f"Roofline of {numbers.counted(known.height, 'row')}"
+            f"{'; left out: ' * bool(left_out)}{', '.join(left_out)}.",
             Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
             Axis("rate", Kind.FLOP_RATE, log=True),
             tuple(marks),
@@ -210,6 +220,7 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
     )
     wanted = ("count", "time_ns", "exposed_ns", "bytes_per_s")
     points = known.with_columns(kind.alias("kind"))
+    peaks = _link_peaks(known)
     return [
         Chart(
             "Bandwidth by size of the copy",
@@ -217,6 +228,7 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
             Axis("bytes per copy", Kind.BYTES, log=True),
             Axis("bandwidth", Kind.RATE, log=True),
             (
+                *peaks,
                 Marks(
                     points,
                     "point",
@@ -230,6 +242,24 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
             ),
             height=260,
         )
+    ]
+
+
+def _link_peaks(sizes: pl.DataFrame) -> list[Marks]:
+    """Return a line and its label for the peak of each link that copies went over."""
+    first, last = sizes["size"].min(), sizes["size"].max()
+    links = sizes.select("link", "peak_bytes_per_s").drop_nulls().unique().sort("link")
+    if links.is_empty():
+        return []
+    ends = links.join(pl.DataFrame({"size": [first, last]}).unique(), how="cross")
+    labels = links.select(
+        pl.lit(last).alias("size"),
+        pl.format("peak of {}", "link").alias("label"),
+        "peak_bytes_per_s",
+    )
+    return [
+        Marks(ends, "rule", "size", "peak_bytes_per_s", colour="link"),
+        Marks(labels, "text", "size", "peak_bytes_per_s", label="label"),
     ]
 
 

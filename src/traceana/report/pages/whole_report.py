@@ -46,7 +46,8 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("critical", "Critical path", critical(trace)),
         section("layers", "Layers", layers(trace, model=manifest)),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
-        section("operators", "FLOPs by operator", flops(trace, model=manifest)),
+        # The roofline's table says it by class.
+        folded(section("operators", "FLOPs by operator", flops(trace, model=manifest))),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
         section("memory", "Memory", memory(trace)),
@@ -55,6 +56,11 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     )
     shown = tuple(one for one in sections if one.blocks)
     return replace(page, blocks=_ordered(page.blocks, [*steps, *classes]), sections=shown)
+
+
+def folded(section: Section) -> Section:
+    """Return ``section`` hidden at first."""
+    return replace(section, folded=True)
 
 
 def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:

@@ -164,11 +164,8 @@ traceana.icicles = (pictures) => {
     draw();
 
     const legend = traceana.element("ul", { class: "legend" });
-    data.categories.forEach((name, at) => {
-      const box = traceana.drawn("svg", { width: 12, height: 12, "aria-hidden": "true" });
-      box.append(traceana.drawn("rect", { width: 12, height: 12, fill: data.colours[at] }));
-      legend.append(traceana.element("li", {}, box, " ", name));
-    });
+    for (const entry of traceana.entries(data.categories.map((name, at) => [data.colours[at], name])))
+      legend.append(traceana.element("li", {}, ...entry));
     canvas.after(legend);
     figure.dataset.drawn = "yes";
   };

@@ -4,6 +4,16 @@
   const pictures = JSON.parse(document.getElementById("pictures").textContent);
   traceana.palette = JSON.parse(document.documentElement.dataset.palette ?? "[]");
   traceana.tables();
+  // A link to a folded section opens it, and paper shows all of them.
+  const unfold = () => {
+    const found = document.getElementById(location.hash.slice(1))?.querySelector(":scope > details");
+    if (found) found.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  addEventListener("beforeprint", () => {
+    for (const one of document.querySelectorAll("section > details")) one.open = true;
+  });
+  unfold();
   traceana.icicles(pictures);
   traceana.timelines(pictures);
   const drawn = typeof vegaEmbed === "function" ? traceana.charts(pictures) : Promise.resolve();

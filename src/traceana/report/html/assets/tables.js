@@ -68,6 +68,13 @@ traceana.tables = () => {
       traceana.save(`${name}.csv`, "text/csv", csv(table)),
     );
     tools.append(button);
+    if (table.querySelector("td.long")) {
+      const whole = traceana.element("button", { type: "button", "aria-pressed": false }, "whole names");
+      whole.addEventListener("click", () =>
+        whole.setAttribute("aria-pressed", table.classList.toggle("whole")),
+      );
+      tools.append(whole);
+    }
     const scroll = table.parentElement;
     scroll.before(tools);
     // A lone button needs no line of its own beside a table that leaves room for it.

@@ -15,6 +15,17 @@ const traceana = {
     return made;
   },
 
+  // A legend's entries from pairs of a colour and a name: one for each colour, with all its names.
+  entries(pairs) {
+    const named = new Map();
+    for (const [colour, name] of pairs) named.set(colour, [...(named.get(colour) ?? []), name]);
+    return [...named].map(([colour, names]) => {
+      const box = traceana.drawn("svg", { width: 12, height: 12, "aria-hidden": "true" });
+      box.append(traceana.drawn("rect", { width: 12, height: 12, fill: colour }));
+      return [box, ` ${names.join(", ")}`];
+    });
+  },
+
   // Black or white, whichever has more contrast with a colour #rrggbb (WCAG's relative luminance).
   readable(colour) {
     const [r, g, b] = [1, 3, 5].map((at) => {

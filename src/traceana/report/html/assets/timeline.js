@@ -370,15 +370,15 @@ traceana.timelines = (pictures) => {
       for (const category of named) {
         const text = data.categories[category];
         const of = { critical: "critical path", idle: "idle" }[text.split(": ", 1)[0]] ?? "class";
-        const box = traceana.drawn("svg", { width: 12, height: 12, "aria-hidden": "true" });
-        box.append(traceana.drawn("rect", { width: 12, height: 12, fill: data.colours[category] }));
         const label = of === "class" ? text : text.slice(text.indexOf(": ") + 2);
-        groups[of].push(traceana.element("span", {}, box, " ", label));
+        groups[of].push([data.colours[category], label]);
       }
       legend.replaceChildren();
-      for (const [of, entries] of Object.entries(groups))
-        if (entries.length)
-          legend.append(traceana.element("dt", {}, of), traceana.element("dd", {}, ...entries));
+      for (const [of, pairs] of Object.entries(groups)) {
+        if (!pairs.length) continue;
+        const entries = traceana.entries(pairs).map((entry) => traceana.element("span", {}, ...entry));
+        legend.append(traceana.element("dt", {}, of), traceana.element("dd", {}, ...entries));
+      }
     };
 
     choice.addEventListener("change", () => open(Number(choice.value)));
