@@ -200,6 +200,7 @@ def test_a_link_opens_a_folded_section(page: Browser) -> None:
     assert not page.run(open_)
     page.driver.execute_script("document.querySelector('nav a[href=\"#operators\"]').click()")
     page.wait(open_)
+    page.wait("document.querySelector('#operators figure.chart svg').clientWidth > 300")
 
 
 def test_long_names_are_shown_whole_on_demand(browser: Browser, tmp_path: Path) -> None:

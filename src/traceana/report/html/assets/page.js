@@ -10,8 +10,11 @@
     if (found) found.open = true;
   };
   addEventListener("hashchange", unfold);
+  const folded = [...document.querySelectorAll("section > details")];
+  // Charts take the width that they have now: a folded one had none.
+  for (const one of folded) one.addEventListener("toggle", () => dispatchEvent(new Event("resize")));
   addEventListener("beforeprint", () => {
-    for (const one of document.querySelectorAll("section > details")) one.open = true;
+    for (const one of folded) one.open = true;
   });
   unfold();
   traceana.icicles(pictures);
