@@ -131,7 +131,7 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
     rated = rows.filter((pl.col("arithmetic_intensity") > 0) & (pl.col("flops_per_s") > 0))
     if rated.is_empty():
         return []
-    costly = rated.filter(pl.col("time_ns") >= _LEAST_SHARE * rows["time_ns"].sum())
+    costly = rated.filter(pl.col("time_ns") >= _LEAST_SHARE * pl.lit(rows["time_ns"].sum()))
     known = (rated if costly.is_empty() else costly).head(_MOST_POINTS)
     left_out = [
         f"{count:,} {why}"
