@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import SCHEMA, TIME_COLUMNS, Dtype
+from traceana.trace.schema import SCHEMA, TIME_COLUMNS, Column
 
 FARTHEST_NS: Final = 1 << 62
 """Times this far from 0 (146 years) are impossible; below it differences fit int64."""
@@ -28,7 +29,9 @@ _LONGEST_NAME: Final = 1 << 16
 """Bytes of a name that are kept; C++ templates have a few thousand."""
 
 
-def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
+def screen(
+    frame: pl.DataFrame, table: str, ledger: Ledger, *, repeats: bool = False
+) -> pl.DataFrame:
     """Return the valid rows of ``frame``, in order; count the others in ``ledger``.
 
     ``frame`` needs ``start`` and ``duration`` (int64 nanoseconds on the file's own clock, before
@@ -39,18 +42,24 @@ def screen(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     - ``impossible_time``: start lies :data:`FARTHEST_NS` or farther from 0, or duration exceeds
       :data:`LONGEST_TRACE_NS`.
     - ``negative_duration``: the event ends before it starts.
-    - ``duplicate``: equal to an earlier row in every column, ids included.
+    - ``duplicate``: equal to an earlier row in every column, ids included, unless sound files have
+      such ``repeats``.
 
     ``table`` is the canonical table that the rows are meant for.
     """
-    lost = pl.when(pl.col("start") == 0).then(pl.lit("zero_timestamp"))
-    frame = _without(frame, lost, table, ledger)
-    return _without_duplicates(possible(frame, table, ledger), table, ledger)
+    first, last = _ends(frame["start"])
+    if first <= 0 <= last:
+        lost = pl.when(pl.col("start") == 0).then(pl.lit("zero_timestamp"))
+        frame = _without(frame, lost, table, ledger)
+    near = possible(frame, table, ledger)
+    return near if repeats else _without_duplicates(near, table, ledger)
 
 
 def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return the rows of ``frame`` with a possible time: :func:`screen` without its first and last
     reason."""
+    if _all_possible(frame["start"], frame["duration"]):
+        return frame
     start, duration = pl.col("start"), pl.col("duration")
     reason = (
         pl.when(start.is_null() | duration.is_null())
@@ -68,6 +77,26 @@ def possible(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     return _without(frame, reason, table, ledger)
 
 
+def _all_possible(start: pl.Series, duration: pl.Series) -> bool:
+    """Return whether no row needs a reason, at the price of the columns' ends."""
+    if start.null_count() or duration.null_count():
+        return False
+    first, last = _ends(start)
+    shortest, longest = _ends(duration)
+    return (
+        first > -FARTHEST_NS
+        and last < FARTHEST_NS
+        and shortest >= 0
+        and longest <= LONGEST_TRACE_NS
+    )
+
+
+def _ends(values: pl.Series) -> tuple[int, int]:
+    """Return the least and the greatest number of ``values``, 0 and 0 where there is none."""
+    least, greatest = values.min(), values.max()
+    return (least, greatest) if isinstance(least, int) and isinstance(greatest, int) else (0, 0)
+
+
 def _without(frame: pl.DataFrame, reason: pl.Expr, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return the rows for which ``reason`` is null; count the others."""
     # Nearly every trace is valid, and is not copied.
@@ -83,9 +112,10 @@ def _without(frame: pl.DataFrame, reason: pl.Expr, table: str, ledger: Ledger) -
 
 def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     # Equal rows start together: only rows that share a start are compared in full, and sorting
-    # one column finds those several times faster than hashing it.
-    starts = frame["start"].sort()
-    shared = starts.filter(starts == starts.shift()).unique()
+    # one column finds those several times faster than hashing it. Stable sorting is fast where
+    # the starts of each thread or stream are in order.
+    starts = np.sort(frame["start"].to_numpy(), kind="stable")
+    shared = pl.Series(starts[1:][starts[1:] == starts[:-1]]).unique()
     if shared.is_empty():
         return frame
     numbered = frame.with_row_index("_row")
@@ -178,12 +208,13 @@ def _summable(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
 def _most(frame: pl.DataFrame, column: str) -> int | None:
     """Return the largest value of ``column`` whose sum over all rows fits, None if all fit."""
-    if column not in frame.columns or not frame.height:
+    if column not in frame.columns:
+        return None
+    least, greatest = _ends(frame[column])
+    if max(-least, greatest) * frame.height < _LARGEST_SUM:
         return None
     mean = frame.select(pl.col(column).cast(pl.Float64).abs().mean()).item()
-    if mean is None or mean * frame.height < _LARGEST_SUM:
-        return None
-    return _LARGEST_SUM // frame.height
+    return None if mean * frame.height < _LARGEST_SUM else _LARGEST_SUM // frame.height
 
 
 def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
@@ -191,45 +222,61 @@ def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
 
     The ledger counts them by column.
     """
+    described = SCHEMA[table].columns if table in SCHEMA else {}
     bounds = {
         name: found
-        for name, described in (SCHEMA[table].columns if table in SCHEMA else {}).items()
-        if name in frame.columns
-        and frame.schema[name].is_integer()
-        and (found := _bounds(frame, name, described.dtype, described.unit)) is not None
+        for name, dtype in frame.schema.items()
+        if name in described
+        and dtype.is_integer()
+        and (found := _bounds(frame, name, dtype, described[name])) is not None
     }
     for name, (least, most) in bounds.items():
-        outside = ~pl.col(name).is_between(least, most)
-        lost = int(frame.select(outside.sum()).item())
-        if lost:
+        lowest, highest = _ends(frame[name])
+        if lowest < least or highest > most:
+            outside = ~pl.col(name).is_between(least, most)
+            lost = int(frame.select(outside.sum()).item())
             ledger.add("lost_field", lost, table=table, kept=True, detail=name)
             frame = frame.with_columns(pl.when(~outside).then(name).alias(name))
     return frame
 
 
 def _bounds(
-    frame: pl.DataFrame, name: str, dtype: Dtype, unit: str | None
+    frame: pl.DataFrame, name: str, dtype: pl.DataType, column: Column
 ) -> tuple[int, int] | None:
-    if unit == "bytes" and dtype == pl.Int64:
+    if column.unit == "bytes" and column.dtype == pl.Int64:
         most = (_most(frame, name) if name == "bytes" else None) or _MOST_BYTES
         return -min(most, _MOST_BYTES), min(most, _MOST_BYTES)
-    if dtype == frame.schema[name] or dtype not in (pl.Int32, pl.UInt32):
+    if column.dtype == dtype or column.dtype not in (pl.Int32, pl.UInt32):
         return None
-    return (0, (1 << 32) - 1) if dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)
+    return (0, (1 << 32) - 1) if column.dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)
 
 
 def _short_names(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
     """Return ``frame`` with the names that are too long cut; the ledger counts them by column."""
     labels = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
-    for name in labels:
-        distinct = frame[name].unique()
-        text = distinct.cast(pl.String)
-        long = distinct.filter((text.str.len_bytes() > _LONGEST_NAME).fill_null(False))
-        if long.is_empty():
-            continue
+    if not labels or not frame.height:
+        return frame
+    text = _distinct(pl.concat([frame[name] for name in labels])).cast(pl.String)
+    if text.estimated_size() <= _LONGEST_NAME:
+        return frame
+    long = text.filter(text.str.len_bytes() > _LONGEST_NAME).cast(pl.Categorical)
+    for name in labels if len(long) else ():
         is_long = pl.col(name).is_in(long.implode())
-        ledger.add("oversized", frame.filter(is_long).height, table=table, kept=True, detail=name)
+        count = frame.filter(is_long).height
+        ledger.add("oversized", count, table=table, kept=True, detail=name)
         # A character has four bytes at most.
         cut = pl.col(name).cast(pl.String).str.slice(0, _LONGEST_NAME // 4).cast(pl.Categorical)
         frame = frame.with_columns(pl.when(is_long).then(cut).otherwise(name).alias(name))
     return frame
+
+
+def _distinct(labels: pl.Series) -> pl.Series:
+    """Return the distinct values of a categorical, without null."""
+    known = labels.drop_nulls()
+    codes = known.to_physical().to_numpy()
+    # Codes count all labels of the process.
+    if not len(codes) or codes.max() > 2 * len(codes):
+        return known.unique()
+    row = np.full(int(codes.max()) + 1, -1, np.int64)
+    row[codes] = np.arange(len(codes))
+    return known.gather(row[row >= 0])

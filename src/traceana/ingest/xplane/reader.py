@@ -221,10 +221,8 @@ class Tables:
 
     def _screened(self, table: str) -> pl.DataFrame:
         frame = self._stacked(table)
-        if table != "ranges":
-            return screen(frame, table, self._ledger)
         # Nested scopes of one name may begin and end together: they are not duplicates.
-        return screen(frame.with_row_index("_order"), table, self._ledger).drop("_order")
+        return screen(frame, table, self._ledger, repeats=table == "ranges")
 
     def _stacked(self, table: str) -> pl.DataFrame:
         """Return the parts of a table concatenated, without the columns that no part has.
