@@ -104,6 +104,22 @@ class Result(msgspec.Struct, frozen=True):
         write_output(target, render(page, form), force=overwrite)
         return target
 
+    def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the pictures of the result as PNG or SVG and return the path.
+
+        Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
+        :class:`~traceana.errors.MissingExtraError` without the ``plots`` extra, and
+        :class:`~traceana.errors.CannotWriteError` on another suffix, and if ``path`` exists and
+        ``overwrite`` is false.
+        """
+        from traceana.files import check_free
+        from traceana.report.plots.page_pictures import write_plot
+
+        target = Path(path)
+        check_free(target, force=overwrite)
+        write_plot(self.illustrated(), target, force=overwrite)
+        return target
+
     def __repr__(self) -> str:
         from traceana.report.terminal import render
 
@@ -139,6 +155,10 @@ class HasResult(msgspec.Struct, frozen=True):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result and return its path; see :meth:`Result.save`."""
         return self.result().save(path, overwrite=overwrite)
+
+    def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the pictures and return the path; see :meth:`Result.plot`."""
+        return self.result().plot(path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         return repr(self.result())

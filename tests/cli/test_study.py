@@ -160,7 +160,7 @@ def test_refusals(run: Run, runs: Path, tmp_path: Path) -> None:
     assert run("study", "batch").exit_code == ExitCode.USAGE
     assert run("study", "nothing", runs).exit_code == ExitCode.USAGE
     wrong = run("study", "batch", runs, "--plot", tmp_path / "picture.pdf")
-    assert wrong.exit_code == ExitCode.USAGE
+    assert wrong.exit_code == ExitCode.CANNOT_WRITE
     assert ".svg" in wrong.stderr
     assert run("study", "batch", tmp_path / "none").exit_code == ExitCode.NOT_FOUND
     assert run("study", "frameworks", tmp_path / "none").exit_code == ExitCode.NOT_FOUND

@@ -9,7 +9,7 @@ import typer
 
 from traceana.choices import CompareBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import DeviceModel, Reading, StepMarker, Tabling, Writing, by_option
+from traceana.cli.options import DeviceModel, Drawing, Reading, StepMarker, Tabling, by_option
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
@@ -72,7 +72,7 @@ Strict = Annotated[
 def compare(
     runs: Runs,
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     by: By = "summary",
     label: Labels = None,
     model: Models = None,

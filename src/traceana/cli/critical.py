@@ -6,7 +6,7 @@ from typing import Annotated
 
 from traceana.choices import CriticalBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -14,7 +14,7 @@ By = Annotated[CriticalBy, by_option(CriticalBy, "One row per class, …; segmen
 
 
 def critical(
-    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "class"
+    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing, by: By = "class"
 ) -> ExitCode:
     """The critical path of the measured steps.
 

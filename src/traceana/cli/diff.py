@@ -12,11 +12,11 @@ from traceana.choices import DiffBy, Inconclusive, Statistic
 from traceana.cli.opening import exit_code, open_trace
 from traceana.cli.options import (
     DeviceModel,
+    Drawing,
     OnInconclusive,
     Reading,
     StepMarker,
     Tabling,
-    Writing,
 )
 from traceana.cli.output import Output
 from traceana.cli.streams import message
@@ -133,7 +133,7 @@ def diff(
     inputs: Inputs,
     comparing: Comparing,
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     b: B = None,
     by: By = None,
 ) -> ExitCode:

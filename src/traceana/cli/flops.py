@@ -8,7 +8,7 @@ import typer
 
 from traceana.choices import FlopsBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -26,7 +26,7 @@ def flops(
     files: TraceFiles,
     reading: Reading,
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     by: By = "operator",
     explain: Explain = False,
 ) -> ExitCode:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from traceana.choices import IdleBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -20,7 +20,7 @@ By = Annotated[
 
 
 def idle(
-    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "cause"
+    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing, by: By = "cause"
 ) -> ExitCode:
     """GPU idle time by cause.
 

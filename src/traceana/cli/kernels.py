@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -20,7 +20,7 @@ def kernels(
     files: TraceFiles,
     reading: Reading,
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     unclassified: Unclassified = False,
 ) -> ExitCode:
     """Kernels by time: calls, time, class.

@@ -8,7 +8,7 @@ import typer
 
 from traceana.choices import LayersBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
@@ -42,7 +42,7 @@ def layers(
     files: TraceFiles,
     reading: Reading,
     tabling: Tabling,
-    writing: Writing,
+    writing: Drawing,
     by: By = "layer",
     depth: Depth = None,
     direction: ByDirection = False,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from traceana.choices import MemoryBy
 from traceana.cli.opening import exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing, by_option
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles, by_option
 from traceana.cli.output import Output
 from traceana.cli.streams import message
 from traceana.errors import ExitCode
@@ -22,7 +22,7 @@ By = Annotated[
 
 
 def memory(
-    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing, by: By = "device"
+    files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing, by: By = "device"
 ) -> ExitCode:
     """Allocated memory: peak per device, its contents, growth per step.
 

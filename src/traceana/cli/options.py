@@ -111,6 +111,21 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing(Writing):
+    """Output file, and a file of the pictures."""
+
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the files that -o and --plot name.")
+    ] = False
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png|.svg", help="Write the pictures to FILE; needs traceana[plots]."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tabling:
     """Format, length and order of a table."""
 

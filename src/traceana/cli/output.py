@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from traceana.cli.options import Tabling, Writing
+from traceana.cli.options import Drawing, Tabling, Writing
 from traceana.report.render import (
     BINARY_FORMATS,
     HTML_ROWS,
@@ -18,6 +18,7 @@ from traceana.report.render import (
     ROUNDED_FORMATS,
     Format,
     format_of,
+    plot_format,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +46,26 @@ class Output:
             from traceana.files import check_free
 
             check_free(writing.output, force=writing.force, reads=reads)
+        self._plot = writing.plot if isinstance(writing, Drawing) else None
+        if self._plot is not None:
+            from traceana.files import check_free
+            from traceana.report.plots.draw import require_matplotlib
+
+            plot_format(self._plot)
+            require_matplotlib()
+            check_free(self._plot, force=writing.force, reads=reads)
 
     def write(self, result: Result) -> None:
+        """Write the page of ``result`` in the format of the options, and its pictures."""
+        self.write_page(result)
+        if self._plot is not None:
+            limit = self._tabling.limit or None
+            page = result.illustrated(sort=self._tabling.sort, limit=limit)
+            from traceana.report.plots.page_pictures import write_plot
+
+            write_plot(page, self._plot, force=self._writing.force)
+
+    def write_page(self, result: Result) -> None:
         """Write the page of ``result`` in the format of the options."""
         from traceana.report.render import render
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from traceana.cli.opening import batches_beside, exit_code, open_trace
-from traceana.cli.options import Reading, Tabling, TraceFiles, Writing
+from traceana.cli.options import Drawing, Reading, Tabling, TraceFiles
 from traceana.cli.output import Output
 from traceana.errors import ExitCode
 
 
-def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Writing) -> ExitCode:
+def report(files: TraceFiles, reading: Reading, tabling: Tabling, writing: Drawing) -> ExitCode:
     """Summary of a run: steps, kernel classes, layers, transfers, recommendations.
 
     CSV, TSV and Parquet have the time by class; JSON has all sections.

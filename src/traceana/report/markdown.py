@@ -9,15 +9,13 @@ from traceana.report import numbers
 from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.page import (
     Block,
-    Chart,
     Facts,
     Findings,
     Heading,
-    Icicle,
+    Illustration,
     Notes,
     Page,
     Table,
-    Timeline,
 )
 from traceana.report.text import plain
 
@@ -44,7 +42,7 @@ def _block(block: Block, *, first: bool) -> list[str]:
             return _findings(block)
         case Table():
             return _table(block)
-        case Chart() | Icicle() | Timeline():
+        case Illustration():
             return []  # their values are in a table of the page
 
 

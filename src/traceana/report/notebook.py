@@ -44,7 +44,7 @@ def render(page: Page) -> str:
         made,
         blocks=[block for block in page.blocks if not isinstance(block, Illustration)],
         command=page.command,
-        summary=" ".join(block.summary for block in pictures),
+        pictures=[block.title for block in pictures],
         missing=missing,
     )
 

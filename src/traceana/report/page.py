@@ -108,27 +108,30 @@ class Notes(msgspec.Struct, frozen=True):
 class Axis(msgspec.Struct, frozen=True):
     """An axis of a chart: its title and the kind of its values, which is that of a column.
 
-    A linear axis starts at 0 unless ``from_zero`` is False.
+    A linear axis starts at 0 unless ``from_zero`` is False. ``ticks`` are those of an axis whose
+    values are few.
     """
 
     title: str
     kind: Kind
     log: bool = False
     from_zero: bool = True
+    ticks: tuple[float, ...] = ()
 
 
 class Marks(msgspec.Struct, frozen=True):
     """Marks of a chart, one per row of ``frame``, at the columns ``x`` and ``y``.
 
-    A bar reaches from ``y`` to ``y_end``, or from 0. A line or rule connects the rows of one
-    ``colour``; a text is the ``label`` itself. ``colour`` is a column of names, which the legend
-    lists except those of rules; ``label`` is a column with the name of each mark, ``size`` a column
-    that the areas of points are proportional to. ``shown`` are columns whose values a reader can
-    look up at a mark.
+    A bar reaches from ``y`` to ``y_end``, or from 0; so does a band. A line or rule connects the
+    rows of one ``colour``; a text is the ``label`` itself. ``colour`` is a column of names, which
+    the legend lists except those of rules; ``label`` is a column with the name of each mark,
+    ``size`` a column that the areas of points are proportional to. ``shown`` are columns whose
+    values a reader can look up at a mark. ``colours`` has colours of names; others follow the
+    palette. Bars that are ``grouped`` stand beside each other, a colour each.
     """
 
     frame: pl.DataFrame
-    shape: Literal["point", "line", "step", "bar", "rule", "text"]
+    shape: Literal["point", "line", "step", "band", "bar", "rule", "text"]
     x: str
     y: str
     y_end: str = ""
@@ -136,15 +139,22 @@ class Marks(msgspec.Struct, frozen=True):
     label: str = ""
     size: str = ""
     shown: tuple[Column, ...] = ()
+    colours: Mapping[str, str] = msgspec.field(default_factory=dict)
+    grouped: bool = False
 
 
-class Chart(msgspec.Struct, frozen=True):
-    """A chart with ``marks`` over two axes, and a ``summary`` of it in words.
+class Illustration(msgspec.Struct, frozen=True):
+    """A picture, which HTML, notebooks and plots show and the other formats leave out.
 
-    The values of the marks also stand in a table of the same page.
+    Its values also stand in a table of the same page.
     """
 
     title: str
+
+
+class Chart(Illustration, frozen=True):
+    """A chart with ``marks`` over two axes, and a ``summary`` of it in words."""
+
     summary: str
     x: Axis
     y: Axis
@@ -152,7 +162,7 @@ class Chart(msgspec.Struct, frozen=True):
     height: int = 300
 
 
-class Icicle(msgspec.Struct, frozen=True):
+class Icicle(Illustration, frozen=True):
     """A tree whose widths are times: every node below its parent, which is as wide as its own time
     and its children together.
 
@@ -161,16 +171,14 @@ class Icicle(msgspec.Struct, frozen=True):
     ``shown``.
     """
 
-    title: str
     summary: str
     frame: pl.DataFrame
     shown: tuple[Column, ...] = ()
 
 
-class Timeline(msgspec.Struct, frozen=True):
+class Timeline(Illustration, frozen=True):
     """The events of one or more steps on tracks over time, one step at a time."""
 
-    title: str
     summary: str
     windows: tuple[Window, ...]
 
@@ -182,10 +190,7 @@ class Timeline(msgspec.Struct, frozen=True):
         return Timeline(title, self.summary, self.windows[:1])
 
 
-Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Chart | Icicle | Timeline
-
-
-Illustration: TypeAlias = Chart | Icicle | Timeline
+Block: TypeAlias = Heading | Facts | Table | Findings | Notes | Illustration
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -239,4 +244,4 @@ class Page(msgspec.Struct, frozen=True):
 def pictures_of(page: Page) -> list[Illustration]:
     """Return the pictures of ``page`` and its sections in order."""
     every = [*page.blocks, *(block for section in page.sections for block in section.blocks)]
-    return [block for block in every if isinstance(block, Chart | Icicle | Timeline)]
+    return [block for block in every if isinstance(block, Illustration)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from traceana.errors import CannotWriteError
 
@@ -42,6 +42,20 @@ _SUFFIXES = {f".{known.value}": known for known in Format if known is not Format
 }
 
 
+_PLOT_SUFFIXES: Final = (".png", ".svg")
+
+
+def plot_format(path: Path) -> str:
+    """Return the format of a plot, ``png`` or ``svg``, by the suffix of ``path``.
+
+    Raises :class:`~traceana.errors.CannotWriteError` on another suffix.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _PLOT_SUFFIXES:
+        raise CannotWriteError(f"{path.name}: plots end with {' or '.join(_PLOT_SUFFIXES)}")
+    return suffix.removeprefix(".")
+
+
 def format_of(path: Path | None) -> Format:
     """Return the format of the suffix of ``path``; ``Format.TABLE`` without path or suffix.
 
@@ -50,6 +64,8 @@ def format_of(path: Path | None) -> Format:
     if path is None or not path.suffix:
         return Format.TABLE
     known = _SUFFIXES.get(path.suffix.lower())
+    if path.suffix.lower() in _PLOT_SUFFIXES:
+        raise CannotWriteError(f"{path.name}: pictures are written with --plot")
     if known is None:
         raise CannotWriteError(
             f"{path.name}: no format by that suffix; use {', '.join(_SUFFIXES)}, or --format"

@@ -18,17 +18,15 @@ from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.columns import Kind
 from traceana.report.page import (
     Block,
-    Chart,
     Facts,
     Finding,
     Findings,
     Heading,
     Hidden,
-    Icicle,
+    Illustration,
     Notes,
     Page,
     Table,
-    Timeline,
 )
 from traceana.report.text import brief_line, cut_distinct, cut_end, cut_middle, cut_path, plain
 
@@ -96,7 +94,7 @@ def _lines(block: Block, width: int) -> list[Any]:
             return _findings(block, width)
         case Table():
             return _table(block, width)
-        case Chart() | Icicle() | Timeline():
+        case Illustration():
             return []  # their values are in a table of the page
 
 

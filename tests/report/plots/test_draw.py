@@ -7,32 +7,40 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from typing import Any
 
+import polars as pl
 import pytest
 
 from traceana.errors import MissingExtraError
-from traceana.report.plots.draw import drawing, figure, picture_file
+from traceana.report.page import Data, Page, Rows
+from traceana.report.panels import Axis, Bars, Failure, Line, Panel, Panels
+from traceana.report.plots.draw import drawing, panels_figure
+from traceana.report.plots.page_pictures import page_file
 from traceana.report.plots.panels import drawn, number, of_series, rounded
-from traceana.report.plots.picture import Axis, Bars, Failure, Line, Panel, Picture
 
 EVIL = "$\\frac{a$_b\n\x1b[2J\u202e<b>&\"'--\ufffe$"
 X, Y = Axis("batch", log=2), Axis("time (ms)", log=10)
 
 
-def lines(*panels: list[Line]) -> Picture:
+def lines(*panels: list[Line]) -> Panels:
     drawn_panels = [Panel(f"panel {place}", X, Y, lines=own) for place, own in enumerate(panels)]
-    return Picture("Time by batch", ["a machine"], drawn_panels)
+    return Panels("Time by batch", ["a machine"], drawn_panels)
 
 
-def bars(*series: Bars, rows: tuple[str, ...] = ("conv1", "conv2")) -> Picture:
-    return Picture(
+def bars(*series: Bars, rows: tuple[str, ...] = ("conv1", "conv2")) -> Panels:
+    return Panels(
         "Time by layer", [], [Panel("forward", Axis("time (ms)"), rows=rows, bars=series)]
     )
 
 
-def made(picture: Picture) -> Any:
+def picture_file(picture: Panels, form: str) -> bytes:
+    """Return the file of a page with ``picture`` alone."""
+    return page_file(Page("study", (picture,), Data(Rows(pl.DataFrame()))), form)
+
+
+def made(picture: Panels) -> Any:
     """Return the figure, drawn; what its artists hold is for the tests to ask."""
     with drawing():
-        found = figure(picture)
+        found = panels_figure(picture)
         found.draw_without_rendering()
     return found
 
@@ -125,7 +133,7 @@ def test_no_text_breaks_a_picture(hostile: str, format_: str) -> None:
         Panel(hostile, axis, axis, lines=[line]),
         Panel(hostile, axis, rows=[hostile, "b"], bars=[some]),
     ]
-    picture = Picture(hostile, [hostile], panels)
+    picture = Panels(hostile, [hostile], panels)
     content = picture_file(picture, format_)
     if format_ == "png":
         assert content.startswith(b"\x89PNG")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
+from tests.report.plots.test_draw import picture_file
 from tests.study.conftest import Make
 from tests.study.conftest import make as make
 from tests.study.test_convolutions import timed
 from tests.study.test_traced import products
 from tests.support.traces import cnn_steps
-from traceana.report.plots.draw import picture_file
-from traceana.report.plots.picture import Panel, Picture
-from traceana.report.plots.study_pictures import picture_of
+from traceana.report.pages.study_pictures import picture_of
+from traceana.report.panels import Panel, Panels
 from traceana.study.convolution_algorithms import algorithms_study, layerwise_study
 from traceana.study.recorded_runs import Traced
 from traceana.study.scaling import Communication, scaling_study
@@ -42,7 +42,7 @@ def bars_of(panel: Panel) -> dict[tuple[str, str], float]:
     }
 
 
-def drawn(study: Study) -> Picture:
+def drawn(study: Study) -> Panels:
     """Return the picture of ``study``, which can be drawn."""
     picture = picture_of(study)
     assert picture_file(picture, "svg")

@@ -21,6 +21,7 @@ from traceana.report.html import vega
 from traceana.report.html.elements import environment
 from traceana.report.html.pictures import PALETTE, picture
 from traceana.report.page import Block, Chart, Heading, Illustration, Page, pictures_of
+from traceana.report.panels import Panels
 
 _SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.js", "page.js")
 _STYLE: Final = "page.css"
@@ -40,7 +41,7 @@ def render(page: Page) -> str:
 
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
-    charts = any(isinstance(block, Chart) for block in pictures_of(page))
+    charts = any(isinstance(block, Chart | Panels) for block in pictures_of(page))
     scripts = [*([vega.script()] if charts else []), *map(_asset, _SCRIPTS)]
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.

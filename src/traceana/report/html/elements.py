@@ -10,6 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from traceana.report.cells import BAR, Cells, cells_of
+from traceana.report.html.panels import charts
 from traceana.report.page import Block, Table
 from traceana.report.text import plain
 
@@ -38,6 +39,7 @@ def environment() -> Environment:
     )
     made.filters["kind"] = _kind
     made.filters["grid"] = grid
+    made.filters["charts"] = charts
     return made
 
 

@@ -210,7 +210,8 @@ def _axis(axis: Axis, scale: numbers.Scale) -> dict[str, Any]:
         "log": axis.log,
         "zero": axis.from_zero,
         "percent": axis.kind is Kind.SHARE,
-        "prefixes": axis.kind is not Kind.INTENSITY,
+        "prefixes": axis.kind not in (Kind.INTENSITY, Kind.NUMBER),
+        "ticks": list(axis.ticks),
     }
 
 
@@ -223,11 +224,17 @@ def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:
     }
     if marks.y_end:
         found["y_end"] = _scaled(frame[marks.y_end], scales["y"])
+    if marks.grouped:
+        found["grouped"] = True
     if marks.size:
         found["size"] = _finite(frame[marks.size])
     if marks.colour:
         found["colour"] = [_short(text) for text in frame[marks.colour]]
-        if marks.colour == "category":
+        if marks.colours:
+            found["colours"] = {
+                name: marks.colours[name] for name in dict.fromkeys(found["colour"])
+            }
+        elif marks.colour == "category":
             known = {names.category(one): at for one, at in _COLOUR_OF_CATEGORY.items()}
             found["colours"] = {
                 name: PALETTE[known.get(name, len(PALETTE) - 1)]

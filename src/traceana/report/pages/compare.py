@@ -13,6 +13,7 @@ from traceana.comparison.run_tables import comparable
 from traceana.report import numbers
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Page, Table
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import columns_of, data_of, hidden_of, notes_of, source_of
 from traceana.result import Arranged, Result, arrange
 
@@ -71,7 +72,14 @@ def compare(found: Comparison, *, by: CompareBy = "summary") -> Result:
     summed = table if by == "summary" else found.by("summary")
     notes = tuple(dict.fromkeys((*table.notes, *summed.notes)))
     make = partial(_page, found, by, table, summed.frame)
-    return Result(table.frame, {}, notes).with_page(make, screenful=40)
+
+    def pictures() -> list[Block]:
+        from traceana.report.pages.compare_pictures import picture
+
+        conditions = (": ".join(line) for line in _legend(summed.frame))
+        return [picture(found, by, KEYS["class" if by == "summary" else by], conditions)]
+
+    return Result(table.frame, {}, notes).with_page(make, screenful=40, pictures=above(pictures))
 
 
 def _page(

@@ -11,7 +11,18 @@ from msgspec.structs import replace
 
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
-from traceana.report.page import Axis, Block, Chart, Column, Facts, Icicle, Marks, Page, Timeline
+from traceana.report.page import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Facts,
+    Heading,
+    Icicle,
+    Marks,
+    Page,
+    Timeline,
+)
 from traceana.report.pages.single_table import column
 from traceana.trace.schema import CPU_DEVICE
 
@@ -25,13 +36,15 @@ _LEAST_SHARE: Final = 0.001
 
 
 def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
-    """Return the function that puts the pictures of ``make`` below a page's first facts, if it
-    begins with any, and above its other blocks.
+    """Return the function that puts the pictures of ``make`` below the title and the facts that a
+    page begins with, and above its other blocks.
     """
 
     def illustrated(page: Page, _: int | None) -> Page:
         blocks = page.blocks
-        first = 1 if blocks and isinstance(blocks[0], Facts) else 0
+        first = 1 if blocks and isinstance(blocks[0], Heading) else 0
+        while first < len(blocks) and isinstance(blocks[first], Facts):
+            first += 1
         return replace(page, blocks=(*blocks[:first], *make(), *blocks[first:]))
 
     return illustrated

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from traceana.report.columns import has_values, kind_of, scale_of, title_of
 from traceana.report.page import Block, Column, Facts, Heading, Hidden, Page, Table
+from traceana.report.pages.pictures import above
 from traceana.report.pages.single_table import columns_of, data_of, notes_of
 from traceana.result import Arranged, Result, arrange
 from traceana.study import Name
@@ -95,7 +96,13 @@ SPARSE: Final = 0.5
 
 def study(found: Study) -> Result:
     """Return the rows of a study; its page has the runs side by side."""
-    return found.result.with_page(partial(_page, found), screenful=40)
+
+    def pictures() -> list[Block]:
+        from traceana.report.pages.study_pictures import picture_of
+
+        return [picture_of(found)] if found.result.frame.height else []
+
+    return found.result.with_page(partial(_page, found), screenful=40, pictures=above(pictures))
 
 
 def _page(found: Study, shown: Arranged) -> Page:

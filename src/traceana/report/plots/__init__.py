@@ -1,1 +1,1 @@
-"""Pictures of studies: what is drawn (:mod:`.picture`), and drawing it with matplotlib."""
+"""The pictures of a page as PNG and SVG files, drawn with matplotlib."""

@@ -1,4 +1,4 @@
-"""A picture as the content of a PNG or SVG file: figure, heading, legend, style."""
+"""A figure of matplotlib and the PNG or SVG file of it: panels, heading, legend, style."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from traceana.errors import MissingExtraError
+from traceana.report.panels import Panel, Panels
 from traceana.report.plots.panels import GREY, LONGEST_NAME, draw_bars, draw_lines, drawn
-from traceana.report.plots.picture import Panel, Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-FORMATS: Final = ("png", "svg")
 
 # Inches.
 _WIDTHS: Final = {1: 7.4, 2: 9.6, 3: 12.2}
@@ -71,15 +69,6 @@ PARAMETERS: Final[dict[str, Any]] = {
 }
 
 
-def picture_file(picture: Picture, format: str) -> bytes:  # noqa: A002
-    """Return ``picture`` as a file of ``format`` (:data:`FORMATS`).
-
-    Raises :class:`~traceana.errors.MissingExtraError` without matplotlib.
-    """
-    with drawing():
-        return saved(figure(picture), format)
-
-
 def saved(figure: Figure, format: str) -> bytes:  # noqa: A002
     """Return ``figure`` as a file of ``format``; to be called within :func:`drawing`."""
     buffer = BytesIO()
@@ -111,7 +100,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def figure(picture: Picture) -> Figure:
+def panels_figure(picture: Panels) -> Figure:
     """Return ``picture`` as a figure of matplotlib; to be called within :func:`drawing`."""
     from matplotlib.figure import Figure
 
@@ -149,7 +138,7 @@ def figure(picture: Picture) -> Figure:
     return figure_
 
 
-def _numbers(picture: Picture) -> dict[str, int]:
+def _numbers(picture: Panels) -> dict[str, int]:
     """Return the number of each label, so that a label has the same colour in every panel."""
     labels = [
         *(line.label for panel in picture.panels for line in panel.lines if line.dash is None),
@@ -187,7 +176,7 @@ class Heading(msgspec.Struct, frozen=True):
         return _MARGIN + lines + 0.08 + (0.06 if self.legend_lines else 0)
 
 
-def heading(picture: Picture, width: float) -> Heading:
+def heading(picture: Panels, width: float) -> Heading:
     """Return the heading of a picture that is ``width`` inches wide."""
     labels = {
         drawn(one.label, LONGEST_NAME)

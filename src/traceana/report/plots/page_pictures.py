@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from traceana.errors import NoSuchSelectionError
+from traceana.files import write_output
 from traceana.report.html.pictures import picture
 from traceana.report.page import Facts, Heading, Page, Timeline, pictures_of
+from traceana.report.panels import Panels
 from traceana.report.plots.charts import chart_height, draw_chart
-from traceana.report.plots.draw import drawing, saved, text_heading, write
+from traceana.report.plots.draw import drawing, panels_figure, saved, text_heading, write
 from traceana.report.plots.panels import drawn
 from traceana.report.plots.spans import (
     draw_icicle,
@@ -19,6 +22,7 @@ from traceana.report.plots.spans import (
     icicle_height,
     timeline_height,
 )
+from traceana.report.render import plot_format
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,13 +48,28 @@ _KINDS: Final = {
 }
 
 
+def write_plot(page: Page, path: Path, *, force: bool) -> None:
+    """Write the pictures of ``page`` to ``path``, whose suffix is the format.
+
+    Raises :class:`~traceana.errors.NoSuchSelectionError` if it has none,
+    :class:`~traceana.errors.CannotWriteError` on another suffix than ``.png`` and ``.svg``, and
+    :class:`~traceana.errors.MissingExtraError` without matplotlib.
+    """
+    form = plot_format(path)
+    if not pictures_of(page):
+        raise NoSuchSelectionError(f"nothing to plot: {page.command} has no picture of this input")
+    write_output(path, page_file(page, form), force=force)
+
+
 def page_file(page: Page, format: str) -> bytes:  # noqa: A002
     """Return the pictures of ``page``, which has some, as a file of ``format``.
 
     Raises :class:`~traceana.errors.MissingExtraError` without matplotlib.
     """
+    panels = next((one for one in pictures_of(page) if isinstance(one, Panels)), None)
     with drawing():
-        return saved(page_figure(page), format)
+        made = page_figure(page) if panels is None else panels_figure(panels)
+        return saved(made, format)
 
 
 def page_figure(page: Page) -> Figure:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from traceana.report.plots.picture import Axis, Bars, Line, Panel
+from traceana.report.panels import Axis, Bars, Line, Panel
 from traceana.report.text import cut_start, plain
 
 if TYPE_CHECKING:

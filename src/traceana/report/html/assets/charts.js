@@ -39,15 +39,16 @@ traceana.charts = (pictures) => {
       ...found,
       type: "quantitative",
       scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
-      axis: { title: given.title || null, tickCount: 6, ...(given.log && { gridOpacity: decades }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
+      axis: { title: given.title || null, tickCount: 6, ...(given.ticks.length && { values: given.ticks }), ...(given.log && !given.ticks.length && { gridOpacity: decades }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
     };
   };
 
   const shapes = () => ({
     point: { type: "point", filled: true, opacity: 0.8, size: 60 },
-    line: { type: "line", strokeWidth: 2 },
+    line: { type: "line", strokeWidth: 2, point: { size: 45 } },
+    band: { type: "area", opacity: 0.15 },
     step: { type: "line", strokeWidth: 1.5, interpolate: "step-after" },
-    bar: { type: "bar" },
+    bar: { type: "bar", color: traceana.palette[0] },
     rule: { type: "line", strokeWidth: 1.2, strokeDash: [5, 4], color: style("--dim") },
     text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, color: style("--dim") },
   });
@@ -70,11 +71,12 @@ traceana.charts = (pictures) => {
       // A shape beside the colour: neither alone carries what it means.
       if (marks.shape === "point") encoding.shape = { field: "colour", type: "nominal", sort: null, legend, ...(scale && { scale: { domain: scale.domain } }) };
     }
+    if (marks.grouped) encoding.yOffset = { field: "colour", sort: null };
     if (marks.size) encoding.size = { field: "size", type: "quantitative", legend: null, scale: { range: [30, 600] } };
     if (marks.tips) encoding.tooltip = { field: "tips", type: "nominal" };
     if (marks.tips) encoding.description = { field: "tips", type: "nominal" };
     if (marks.text) encoding.text = { field: "text", type: "nominal" };
-    if (["line", "step", "rule"].includes(marks.shape)) encoding.order = { field: "at" };
+    if (["line", "step", "band", "rule"].includes(marks.shape)) encoding.order = { field: "at" };
     return { data: { name: `marks${number}` }, mark: shapes()[marks.shape], encoding };
   };
 

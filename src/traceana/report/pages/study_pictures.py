@@ -8,13 +8,13 @@ from typing import Final
 import polars as pl
 
 from traceana.report import names
-from traceana.report.plots.picture import (
+from traceana.report.panels import (
     Axis,
     Bars,
     Failure,
     Line,
     Panel,
-    Picture,
+    Panels,
     bytes_axis,
     flops_axis,
     summed,
@@ -53,7 +53,7 @@ _IDEAL = "ideal"
 _DASHES = dict(zip(FITTED, ("--", "-."), strict=True))
 
 
-def picture_of(study: Study) -> Picture:
+def picture_of(study: Study) -> Panels:
     """Return the picture of ``study``, which has rows."""
     match study.name:
         case Name.BATCH:
@@ -70,7 +70,7 @@ def picture_of(study: Study) -> Picture:
             return items_picture(study)
 
 
-def algorithms_picture(study: Study) -> Picture:
+def algorithms_picture(study: Study) -> Panels:
     """Return time and workspace of each algorithm by batch, with one column per direction.
 
     An algorithm that ran on some of the layers only has that in its label. Without a recorded
@@ -91,19 +91,19 @@ def algorithms_picture(study: Study) -> Picture:
         lines = _lines(own, "workspace_bytes", size_unit, several)
         sizes.append(Panel(f"{title}: workspace", _BATCH, size, lines))
     panels = times if held.is_empty() else [*times, *sizes]
-    return Picture(study.title, study.conditions, panels, min(3, len(times)), share="row")
+    return Panels(study.title, study.conditions, panels, min(3, len(times)), share="row")
 
 
-def _without_batch(study: Study) -> Picture:
+def _without_batch(study: Study) -> Panels:
     frame = study.result.frame.with_columns(
         pl.col("algorithm").fill_null("unknown").alias("layer"), pl.col("run").alias("_s")
     )
     rows = frame["layer"].unique(maintain_order=True).to_list()
     panels = _timed(frame, rows, [names.part(row) for row in rows])
-    return Picture("Time of convolution algorithms", study.conditions, panels, 3, share="all")
+    return Panels("Time of convolution algorithms", study.conditions, panels, 3, share="all")
 
 
-def layerwise_picture(study: Study) -> Picture:
+def layerwise_picture(study: Study) -> Panels:
     """Return time by direction and forward FLOPs of each layer, at the largest batch."""
     whole = study.result.frame
     batch = whole["batch"].max()
@@ -129,7 +129,7 @@ def layerwise_picture(study: Study) -> Picture:
         bars = summed(forward, "_s", "layer", rows, "executed_flops", unit)
         panels.append(Panel("forward: executed FLOPs", axis, rows=rows, bars=bars))
     title = study.title if batch is None else f"{study.title}, batch {batch!s}"
-    return Picture(title, study.conditions, panels, min(2, len(panels)), share="all")
+    return Panels(title, study.conditions, panels, min(2, len(panels)), share="all")
 
 
 def _timed(frame: pl.DataFrame, rows: list[str], names: list[str]) -> list[Panel]:
@@ -164,7 +164,7 @@ def _lines(frame: pl.DataFrame, column: str, unit: int, several: bool) -> list[L
     return lines
 
 
-def batch_picture(study: Study) -> Picture:
+def batch_picture(study: Study) -> Panels:
     """Return the lines of ``study`` over the batch, with the interquartile range shaded.
 
     A failed run is a cross at its batch.
@@ -185,7 +185,7 @@ def batch_picture(study: Study) -> Picture:
         if _spread(frame)
         else [*study.conditions]
     )
-    return Picture(f"{study.title}, training", conditions, panels)
+    return Panels(f"{study.title}, training", conditions, panels)
 
 
 def _by_run(frame: pl.DataFrame) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
@@ -213,7 +213,7 @@ def _line(run: str, rows: pl.DataFrame, unit: int) -> Line:
     )
 
 
-def items_picture(study: Study) -> Picture:
+def items_picture(study: Study) -> Panels:
     """Return the bars of ``study``, with one panel per figure and one series per run.
 
     Only layers have rows. Of more than 30 items, those with the most time are drawn, in their
@@ -238,7 +238,7 @@ def items_picture(study: Study) -> Picture:
         _panel(frame, rows, column, title, tuple(drawn) if one_scale else (column,))
         for column, title in drawn.items()
     ]
-    return Picture(
+    return Panels(
         study.title, conditions, panels, min(3, len(panels)), share="all", one_scale=one_scale
     )
 
@@ -275,7 +275,7 @@ def _axis(column: str) -> Callable[[pl.Series], tuple[Axis, int]]:
     return lambda _: (Axis(column), 1)
 
 
-def ratio_picture(study: Study) -> Picture:
+def ratio_picture(study: Study) -> Panels:
     """Return the bars of ``study``; the dashed line is the reference."""
     frame = study.result.frame.filter(pl.col("network").is_not_null())
     named = frame.with_columns(
@@ -287,7 +287,7 @@ def ratio_picture(study: Study) -> Picture:
     ]
     references = ", ".join(frame["reference"].drop_nulls().unique(maintain_order=True))
     axis = Axis(f"images/s relative to {references}")
-    return Picture(study.title, study.conditions, [Panel("", axis, rows=rows, bars=bars, mark=1.0)])
+    return Panels(study.title, study.conditions, [Panel("", axis, rows=rows, bars=bars, mark=1.0)])
 
 
 def _bars(run: str, rows: list[str], own: pl.DataFrame) -> Bars:
@@ -298,7 +298,7 @@ def _bars(run: str, rows: list[str], own: pl.DataFrame) -> Bars:
     return Bars(run, speeds, notes)
 
 
-def scaling_picture(study: Study) -> Picture:
+def scaling_picture(study: Study) -> Panels:
     """Return the speedup of ``study`` by number of devices, and communication's share of the step.
 
     Each line of points has the line of the model with the smaller residual.
@@ -322,7 +322,7 @@ def scaling_picture(study: Study) -> Picture:
             share = Axis("communication (% of the step)")
             shares.append(Panel(title, devices, share, lines=measured))
     columns = 2 if len(panels) == 1 else min(3, len(panels))
-    return Picture(study.title, study.conditions, [*panels, *shares], columns)
+    return Panels(study.title, study.conditions, [*panels, *shares], columns)
 
 
 def _points(label: str, series: pl.DataFrame) -> Line:

@@ -1,4 +1,4 @@
-"""The description of a plot, independent of matplotlib: panels with lines or bars."""
+"""A picture of several panels with lines or bars, which share a title and a legend."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 import polars as pl
+
+from traceana.report.page import Illustration
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _BYTES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
@@ -68,7 +70,7 @@ class Panel(msgspec.Struct, frozen=True):
     """A reference value of bars, drawn as a line."""
 
 
-class Picture(msgspec.Struct, frozen=True):
+class Panels(Illustration, frozen=True):
     """Panels, ``columns`` side by side, below a title and the conditions of the measurement."""
 
     title: str

@@ -1,0 +1,162 @@
+"""Every view is drawn as a file: its values, units and legend, and what is refused."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.collections import PolyCollection
+
+from tests.report.html.test_document import HOSTILE, hostile
+from tests.support.command_line import Run
+from tests.support.manifest import opened
+from tests.support.traces import TraceBuilder, cnn_steps
+from traceana import compare, diff
+from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
+from traceana.report.page import pictures_of
+from traceana.report.plots.draw import drawing
+from traceana.report.plots.page_pictures import page_figure, page_file
+from traceana.result import Result
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
+OTHER = FIXTURES / "alexnet-cpu-stack.json.gz"
+
+VIEWS = {
+    "report": {"Step time", "Timeline of step 4", "wall time (ms)", "convolution"},
+    "layers": {"time (ms)", "fc6", "GEMM"},
+    "layers --by type": {"Time by layer", "Conv2d", "time (ms)"},
+    "kernels": {"time (ms)", "aten::mm", "convolution"},
+    "idle": {"Idle time by cause", "idle time (ms)", "host"},
+    "critical": {"Critical path by class", "time on the critical path (ms)"},
+    "flops": {"Operators with most FLOPs", "FLOPs (GFLOP)", "aten::mm"},
+    "flops --by class": {"rate (FLOP/s)", "arithmetic intensity (FLOP/B)", "convolution"},
+}
+
+
+def texts(svg: bytes) -> set[str]:
+    tree = ElementTree.fromstring(svg)
+    return {"".join(text.itertext()) for text in tree.iter("{http://www.w3.org/2000/svg}text")}
+
+
+@pytest.mark.parametrize("command", VIEWS)
+def test_a_view_is_drawn_with_titles_units_and_names(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "view.svg"
+    name, *options = command.split()
+    assert run(name, FIXTURE, *options, "--plot", file).exit_code == 0
+    assert VIEWS[command] <= texts(file.read_bytes())
+
+
+@pytest.mark.parametrize("command", ["diff", "compare"])
+def test_two_runs_are_drawn(run: Run, tmp_path: Path, command: str) -> None:
+    file = tmp_path / "runs.svg"
+    assert run(command, FIXTURE, OTHER, "--plot", file).exit_code == 0
+    wanted = {
+        "diff": {"Steps of both runs", "candidate", "wall time (ms)"},
+        "compare": {"Step time", "Time by class", "alexnet-cpu-stack"},
+    }
+    assert wanted[command] <= texts(file.read_bytes())
+
+
+def test_copies_and_memory_are_drawn(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.copy("HtoD", 0, 1_000_000, bytes=4_000_000, source_memory="pinned")
+    builder.copy("DtoH", 2_000_000, 1_000_000, bytes=2_000, source_memory="pinned")
+    file = builder.build().transfers().plot(tmp_path / "transfers.svg")
+    assert {"Bandwidth by size of the copy", "bandwidth (B/s)"} <= texts(file.read_bytes())
+
+
+def test_a_png_has_pixels(tmp_path: Path) -> None:
+    content = cnn_steps().kernels().plot(tmp_path / "kernels.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 10_000
+
+
+def test_nothing_is_replaced_without_force(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.svg"
+    file.write_text("mine")
+    refused = run("kernels", FIXTURE, "--plot", file)
+    assert refused.exit_code == ExitCode.CANNOT_WRITE
+    assert file.read_text() == "mine"
+    assert run("kernels", FIXTURE, "--plot", file, "--force").exit_code == 0
+    assert file.read_text() != "mine"
+    with pytest.raises(CannotWriteError):
+        cnn_steps().kernels().plot(file)
+
+
+def test_endings_are_refused_before_anything_is_read(run: Run, tmp_path: Path) -> None:
+    refused = run("kernels", tmp_path / "none", "--plot", tmp_path / "a.pdf")
+    assert refused.exit_code == ExitCode.CANNOT_WRITE
+    assert refused.stderr == "traceana: a.pdf: plots end with .png or .svg\n"
+    refused = run("kernels", tmp_path / "none", "-o", tmp_path / "a.png")
+    assert refused.exit_code == ExitCode.CANNOT_WRITE
+    assert refused.stderr == "traceana: a.png: pictures are written with --plot\n"
+
+
+def test_what_has_no_picture_is_an_error(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(NoSuchSelectionError, match="nothing to plot"):
+        cnn_steps().info().plot(tmp_path / "info.svg")
+    result = run("transfers", FIXTURE, "--plot", tmp_path / "none.svg")
+    assert result.exit_code == ExitCode.EMPTY_SELECTION
+    assert "nothing to plot: transfers has no picture of this input" in result.stderr
+    assert not (tmp_path / "none.svg").exists()
+
+
+def axes_of(result: Result) -> list[Any]:
+    with drawing():
+        made = page_figure(result.illustrated())
+        made.draw_without_rendering()
+    return list(made.axes)
+
+
+def test_the_bars_have_the_lengths_of_the_values() -> None:
+    kernels = cnn_steps().kernels()
+    (axes,) = axes_of(kernels)
+    lengths = sorted(bar.get_width() for bar in axes.patches)
+    unit = {"µs": 1e3, "ms": 1e6}[axes.get_xlabel().split("(")[1].rstrip(")")]
+    times = sorted(time / unit for time in kernels.frame["time_ns"])
+    assert lengths == pytest.approx(times)
+
+
+def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
+    trace = opened(FIXTURE)
+    (axes,) = axes_of(trace.layer_times())
+    (shapes,) = (one for one in axes.collections if isinstance(one, PolyCollection))
+    boxes = [path.get_extents() for path in shapes.get_paths()]
+    whole = trace.layer_times().totals["time_ns"] / 1e6
+    widths = [box.width for box in boxes if round(box.y0 + box.height / 2) == 0]
+    assert widths == pytest.approx([whole])
+    second = sum(box.width for box in boxes if round(box.y0 + box.height / 2) == 1)
+    assert second == pytest.approx(whole, rel=0.01)
+
+
+def test_equal_pages_make_equal_files() -> None:
+    page = opened(FIXTURE).report().illustrated()
+    assert page_file(page, "svg") == page_file(page, "svg")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_text_of_a_trace_is_text(text: str) -> None:
+    page = hostile(text).report().illustrated()
+    tree = ElementTree.fromstring(page_file(page, "svg"))
+    allowed = {"svg", "g", "path", "text", "use", "defs", "style", "metadata", "clipPath", "rect"}
+    svg = "{http://www.w3.org/2000/svg}"
+    found = {one.tag.removeprefix(svg) for one in tree.iter() if str(one.tag).startswith(svg)}
+    assert found <= allowed | {"image"}
+
+
+def test_both_runs_of_a_comparison_have_bars() -> None:
+    page = compare([opened(FIXTURE), opened(OTHER)]).result("kernel").illustrated()
+    (picture,) = pictures_of(page)
+    assert b"alexnet-cpu-stack" in page_file(page, "svg")
+    assert picture.title == "2 runs side by side"
+
+
+def test_a_diff_is_plotted_by_its_method(tmp_path: Path) -> None:
+    found = diff(opened(FIXTURE), opened(OTHER))
+    assert found.plot(tmp_path / "diff.svg").exists()
