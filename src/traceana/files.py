@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -103,8 +103,8 @@ def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
-def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Write ``content`` to ``path`` atomically, with the permissions of the user's umask.
+def write_whole(path: Path, content: bytes | Iterable[bytes], *, replace: bool = True) -> None:
+    """Write ``content``, whole or in parts, to ``path`` atomically, as the user's umask permits.
 
     Raises ``OSError``, and ``FileExistsError`` if the file exists and ``replace`` is false.
     ``path`` is unchanged after an error.
@@ -113,7 +113,7 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
     scratch = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         scratch.chmod(0o666 & ~umask())
@@ -146,7 +146,7 @@ def check_free(path: Path, *, force: bool, reads: Sequence[Path] = ()) -> None:
         raise CannotWriteError(f"{path} exists already: choose another name, or --force")
 
 
-def write_output(path: Path, content: bytes, *, force: bool) -> None:
+def write_output(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> None:
     """Write an output that the user named: :func:`write_whole`, raising ``CannotWriteError``."""
     try:
         write_whole(path, content, replace=force)

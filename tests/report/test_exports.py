@@ -25,7 +25,8 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
 
 
 def events(trace: Trace) -> list[dict[str, Any]]:
-    loaded: list[dict[str, Any]] = json.loads(perfetto(trace), parse_float=Decimal)["traceEvents"]
+    whole = b"".join(perfetto(trace))
+    loaded: list[dict[str, Any]] = json.loads(whole, parse_float=Decimal)["traceEvents"]
     return loaded
 
 
@@ -91,13 +92,13 @@ def test_every_track_has_a_name() -> None:
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_are_strings_of_json(text: str) -> None:
     assert text in complete(hostile(text))["name"].to_list()
-    frames = json.loads(speedscope(hostile(text)))["shared"]["frames"]
+    frames = json.loads(b"".join(speedscope(hostile(text))))["shared"]["frames"]
     assert {"name": text} in frames
 
 
 def test_the_stacks_of_speedscope_add_up_to_all_work() -> None:
     trace = cnn_steps()
-    (profile,) = json.loads(speedscope(trace))["profiles"]
+    (profile,) = json.loads(b"".join(speedscope(trace)))["profiles"]
     assert sum(profile["weights"]) == profile["endValue"] == layers(trace).totals["time_ns"]
     assert len(profile["weights"]) == len(profile["samples"])
 
@@ -110,7 +111,7 @@ def test_recorded_traces_are_exported_whole(file: Path) -> None:
 
 def test_a_trace_is_exported_by_its_method(tmp_path: Path) -> None:
     written = cnn_steps().export(tmp_path / "run.perfetto.json")
-    assert written.read_bytes() == perfetto(cnn_steps())
+    assert written.read_bytes() == b"".join(perfetto(cnn_steps()))
     with pytest.raises(CannotWriteError):
         cnn_steps().export(written)
     assert cnn_steps().export(written, overwrite=True) == written

@@ -31,10 +31,10 @@ def export(files: TraceFiles, output: Target, reading: Reading, force: Force = F
     path. speedscope: the time of the layers as a flame graph.
     """
     from traceana.files import check_free, write_output
-    from traceana.report.exports import check_name, exported
+    from traceana.report.exports import exporter
 
-    check_name(output.name)
+    made = exporter(output.name)
     check_free(output, force=force, reads=files)
     trace = open_trace(files, reading)
-    write_output(output, exported(trace, output.name), force=force)
+    write_output(output, made(trace), force=force)
     return exit_code(trace, reading)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -19,30 +21,36 @@ if TYPE_CHECKING:
 
 PERFETTO: Final = ".perfetto.json"
 SPEEDSCOPE: Final = ".speedscope.json"
+_AT_ONCE: Final = 50_000
+"""Events whose text is in memory at a time."""
+_GZIP: Final = 31
+"""The window bits of zlib with gzip's header, which then has no time."""
 
 
-def check_name(name: str) -> None:
-    """Raise ``CannotWriteError`` if no export has a file called ``name``."""
-    if not name.removesuffix(".gz").endswith((PERFETTO, SPEEDSCOPE)):
-        raise CannotWriteError(
-            f"{name}: no export by that name; end it with {PERFETTO} or {SPEEDSCOPE}, and .gz to "
-            "compress it"
-        )
-
-
-def exported(trace: Trace, name: str) -> bytes:
-    """Return ``trace`` as the content of a file called ``name``, whose ending is the format.
+def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
+    """Return what makes the content of a file called ``name``, whose ending is the format.
 
     Raises :class:`~traceana.errors.CannotWriteError` on another ending.
     """
-    check_name(name)
     inner = name.removesuffix(".gz")
-    content = perfetto(trace) if inner.endswith(PERFETTO) else speedscope(trace)
-    return content if inner == name else gzip.compress(content, compresslevel=6, mtime=0)
+    for ending, make in ((PERFETTO, perfetto), (SPEEDSCOPE, speedscope)):
+        if inner.endswith(ending):
+            return make if inner == name else partial(_compressed, make)
+    raise CannotWriteError(
+        f"{name}: no export by that name; end it with {PERFETTO} or {SPEEDSCOPE}, and .gz to "
+        "compress it"
+    )
 
 
-def perfetto(trace: Trace) -> bytes:
-    """Return all events in Chrome's Trace Event Format, with tracks of what traceana found.
+def _compressed(make: Callable[[Trace], Iterator[bytes]], trace: Trace) -> Iterator[bytes]:
+    packer = zlib.compressobj(6, wbits=_GZIP)
+    for part in make(trace):
+        yield packer.compress(part)
+    yield packer.flush()
+
+
+def perfetto(trace: Trace) -> Iterator[bytes]:
+    """Yield all events in Chrome's Trace Event Format, with tracks of what traceana found.
 
     Every activity, operator, range and runtime call is a complete event (``ph`` X) on the track of
     its stream or thread; ``ts`` and ``dur`` are microseconds with three decimals: exactly the
@@ -51,8 +59,6 @@ def perfetto(trace: Trace) -> bytes:
     """
     window = capture(trace)
     tracks = _tracks(window)
-    events = window.events.join(tracks, on="track", how="left", maintain_order="left")
-    lines = [*_metadata(tracks), *_complete(events), *_complete(_layers(events))]
     head: dict[str, Any] = {
         "displayTimeUnit": "ns",
         "otherData": {"exporter": f"traceana {__version__}", "source": trace.meta.source},
@@ -60,12 +66,17 @@ def perfetto(trace: Trace) -> bytes:
     if trace.meta.epoch_ns is not None:
         head["baseTimeNanoseconds"] = trace.meta.epoch_ns
     start = json.dumps(head).removesuffix("}")
-    body = ",\n".join(lines)
-    return f'{start}, "traceEvents": [\n{body}\n]}}\n'.encode()
+    yield f'{start}, "traceEvents": [\n'.encode()
+    yield ",\n".join(_metadata(tracks)).encode()
+    events = window.events.join(tracks, on="track", how="left", maintain_order="left")
+    for some in (events, _layers(events)):
+        for rows in some.iter_slices(_AT_ONCE):
+            yield "".join(f",\n{line}" for line in _complete(rows)).encode()
+    yield b"\n]}\n"
 
 
-def speedscope(trace: Trace) -> bytes:
-    """Return the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
+def speedscope(trace: Trace) -> Iterator[bytes]:
+    """Yield the time of the layers as a profile of speedscope: stacks of layers, passes, classes.
 
     Weights are the trace's nanoseconds; their sum is that of all work.
     """
@@ -100,7 +111,7 @@ def speedscope(trace: Trace) -> bytes:
         "shared": {"frames": [{"name": name} for name in frames]},
         "profiles": [profile],
     }
-    return json.dumps(content).encode()
+    yield json.dumps(content).encode()
 
 
 _NAMES: Final = {"critical": "critical path", "idle": "idle gaps", "calls": "runtime calls"}

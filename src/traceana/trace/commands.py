@@ -129,12 +129,12 @@ class Commands:
         ``path`` exists and ``overwrite`` is false.
         """
         from traceana.files import check_free, write_output
-        from traceana.report.exports import check_name, exported
+        from traceana.report.exports import exporter
 
         target = Path(path)
-        check_name(target.name)
+        made = exporter(target.name)
         check_free(target, force=overwrite)
-        write_output(target, exported(self._trace, target.name), force=overwrite)
+        write_output(target, made(self._trace), force=overwrite)
         return target
 
     def select(
