@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from tests.support.once import once
 gc.set_threshold(100_000)
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
+# Tests start many processes. What these import is compiled once, whatever the shell's setting.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A deadline measures the machine: two cores that others use as well fail it at random.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
@@ -27,6 +32,14 @@ def pytest_sessionstart() -> None:
     """Refuse to run without others' traces where they are required, as in `.ci/run`."""
     if os.environ.get("TRACEANA_SHARED") == "required" and not TRACES.is_dir():
         pytest.exit("TRACEANA_SHARED=required, and ../shared/traces is missing", returncode=4)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of frameworks, which take seconds to import, where none is selected."""
+    if "not frameworks" not in config.option.markexpr or not collection_path.is_file():
+        return None
+    marked = "\npytestmark = pytest.mark.frameworks\n" in collection_path.read_text("utf-8")
+    return marked or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,8 @@ from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.run import DeviceLostError
 from workloads.algorithms.timing import LEAST, Timing
 
+pytestmark = pytest.mark.frameworks
+
 
 class Pretended:
     """``torch``, as far as it is used, with a clock that a run advances by ``milliseconds``."""

@@ -66,6 +66,7 @@ def test_a_manifest_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "no such file" in capsys.readouterr().err
 
 
+@pytest.mark.frameworks
 def test_cudnn_without_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

@@ -21,6 +21,8 @@ from workloads.algorithms.libraries import LibraryError
 from workloads.algorithms.run import DeviceLostError, Plan, Run
 from workloads.algorithms.timing import Timing
 
+pytestmark = pytest.mark.frameworks
+
 Load = Callable[[], ctypes.CDLL]
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
 TIMING = Timing(warm_up=1, repetitions=4, limit_ns=10**9)

@@ -16,6 +16,8 @@ from traceana.flops.executed import Direction
 from traceana.study.timed_algorithms import Layer
 from workloads.algorithms.direct import SAMPLES, Expected, Sum, expected, shapes, wrong
 
+pytestmark = pytest.mark.frameworks
+
 DIRECTIONS: tuple[Direction, ...] = ("fprop", "dgrad", "wgrad")
 BATCH = 3
 

@@ -9,7 +9,8 @@ import pytest
 
 import traceana
 from tests.ingest.kineto.writing import Event, annotation, call, kernel, op, write
-from tests.support.manifest import TRACES, opened
+from tests.support.manifest import TRACES
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.communication import by_message, communication
 from traceana.trace import Trace

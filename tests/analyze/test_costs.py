@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops, formulas
 from traceana.analyze.layers import layers

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.support.manifest import Expected, each, opened
+from tests.support.manifest import Expected, each
+from tests.support.opened import opened
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.analyze.roofline import roofline

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import manifest
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze import layer_tree as module
 from traceana.analyze.layer_tree import layer_tree
@@ -117,7 +118,7 @@ def test_times_add_up_at_every_node(rows: list[tuple[str | None, str, int]]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
 def test_the_tree_of_a_recorded_trace_is_all_its_work(file: Path) -> None:
-    trace = manifest.opened(file)
+    trace = opened(file)
     tree = layer_tree(trace)
     check(tree)
     assert tree["time_ns"][0] == layers(trace, costs=False).totals["time_ns"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.analyze.layers import layers
 from traceana.model import Manifest, find, read
 from traceana.trace import Trace

@@ -22,7 +22,7 @@ from traceana.analyze.layers import layers
 from traceana.model import read
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.frameworks
 
 
 def operators(trace: Trace, model: Any, name: str) -> dict[str, int]:

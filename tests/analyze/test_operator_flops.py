@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.operator_flops import COSTS, GAPS, operator_costs
 from traceana.flops.registry import formulas

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.critical.checks import check
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.analyze.critical import segments
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle, idle_time

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support import manifest
+from tests.support import opened as traces
 from tests.support.manifest import traces_at_hand
 from traceana.advise.figures import Figures
 from traceana.analyze.critical import critical
@@ -33,7 +33,7 @@ class Opened:
     """A trace and results shared by several checks, each computed once."""
 
     def __init__(self, file: Path) -> None:
-        self.trace = manifest.opened(file)
+        self.trace = traces.opened(file)
         self.rows = measured_steps(self.trace).rows
         self.numbers = self.trace.steps["number"].gather(self.rows).unique().to_list()
 

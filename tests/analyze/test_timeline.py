@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support import manifest
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.analyze.idle import idle
 from traceana.analyze.steps import measured_steps
@@ -131,7 +132,7 @@ def test_without_work_there_is_no_window() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", manifest.traces_at_hand(), ids=lambda file: file.name)
 def test_the_first_step_of_a_recorded_trace_is_whole(file: Path) -> None:
-    trace = manifest.opened(file)
+    trace = opened(file)
     for window in timeline(trace)[:1]:
         if window.left_out == 0:
             check(trace, window)

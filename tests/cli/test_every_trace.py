@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.every_command import COMMANDS, as_json, digest, opened_once
+from tests.support.every_command import COMMANDS, as_json, digest
 from tests.support.manifest import FIXTURES, small_traces_at_hand, traces_at_hand
 
 pytestmark = pytest.mark.slow
@@ -87,9 +87,8 @@ def other_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherPro
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.name)
-def commands(request: pytest.FixtureRequest) -> Iterator[Commands]:
-    with opened_once():
-        yield Commands(request.param)
+def commands(request: pytest.FixtureRequest) -> Commands:
+    return Commands(request.param)
 
 
 @pytest.mark.parametrize("commands", REPEATED, indirect=True, ids=lambda file: file.name)

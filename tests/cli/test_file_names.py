@@ -46,10 +46,16 @@ def scenario() -> Scenario:
     return run
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a name that has all of them."""
+    name = os.fsdecode(b"".join(NAMES.values())[:200])
+    return write_kineto(scenario(), tmp_path_factory.mktemp("names") / name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "md", "csv", "tsv", "json"])
-def test_every_command_reads_and_escapes_the_name(run: Run, tmp_path: Path, form: str) -> None:
-    file = write_kineto(scenario(), tmp_path / os.fsdecode(b"".join(NAMES.values())[:200]))
+def test_every_command_reads_and_escapes_the_name(run: Run, file: Path, form: str) -> None:
     for command in ("report", "info", "memory", "idle --by operator", "compare", "diff"):
         given = (file, file) if command in OF_TWO else (file,)
         result = run(*command.split(), *given, "--format", form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 COMMANDS = ["transfers", "idle", "critical", "advise", "report"]
 CPU = Path(__file__).parents[2] / "fixtures" / "alexnet-cpu-ranges.json.gz"
+Write = Callable[[Callable[[Scenario], None]], Path]
 HOSTILE = "\x1b[31m\x07\u202e\u2028[bold]x[/bold]\x00{x}"
 
 
@@ -34,17 +36,15 @@ def of_no_time(run: Scenario) -> None:
     run.launch(at=0, begins=0, duration=0, call=0)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[Callable[[Scenario], None]], Path]:
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    @cache
     def write(describe: Callable[[Scenario], None]) -> Path:
         run = Scenario()
         describe(run)
-        return write_kineto(run, tmp_path / "run.json")
+        return write_kineto(run, tmp_path_factory.mktemp("odd") / "run.json")
 
     return write
-
-
-Write = Callable[[Callable[[Scenario], None]], Path]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,7 +8,8 @@ from functools import partial
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened, traces_at_hand
+from tests.support.manifest import traces_at_hand
+from tests.support.opened import opened
 from traceana.analyze.breakdown import breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts

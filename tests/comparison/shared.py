@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.support import manifest
+from tests.support import opened as traces
 from tests.support.manifest import TRACES
 from traceana.comparison.diff import Diff, diff
 from traceana.trace import Trace
@@ -27,7 +27,7 @@ def opened(name: str) -> Trace:
     path = TRACES / name
     if not path.exists():
         pytest.skip("no shared traces")
-    return manifest.opened(path)
+    return traces.opened(path)
 
 
 @cache

@@ -449,6 +449,7 @@ def test_diff_is_exported_and_refuses_invalid_criteria() -> None:
             diff(A, B, **wrong)
 
 
+@pytest.mark.frameworks
 def test_a_recording_in_channels_last_has_another_memory_format(tmp_path: Path) -> None:
     """PyTorch's own strides: the same convolution on the same image in both formats."""
     torch = pytest.importorskip("torch")

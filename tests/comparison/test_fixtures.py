@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.comparison.diff import diff
 from traceana.comparison.layer_alignment import align
 from traceana.comparison.layer_features import RunLayers, run_layers

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.comparison.diff import Diff
@@ -37,7 +38,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All recordings of Keras, of one process, and those of PyTorch."""
     folder = tmp_path_factory.mktemp("names")
     for framework, module in (("keras", "tensorflow"), ("pytorch", "torch")):
-        pytest.importorskip(module)
+        needs(module)
         command = [sys.executable, "-m", "tests.support.keras_names", framework, str(folder)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

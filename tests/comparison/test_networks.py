@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
-from tests.support.manifest import opened
+from tests.support.frameworks import needs
+from tests.support.opened import opened
 from traceana.analyze.manifest_pairing import paired
 from traceana.comparison.layer_alignment import Alignment, align
 from traceana.comparison.layer_features import RunLayers, run_layers
@@ -209,7 +210,7 @@ def alike(run: Run, one: str, other: str) -> bool:
 @pytest.fixture(scope="session")
 def other_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """GoogLeNet as in the fixtures, but 3 images in place of 2."""
-    pytest.importorskip("torch")
+    needs("torch")
     file = tmp_path_factory.mktemp("batch") / "googlenet.json.gz"
     subprocess.run(
         [

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from tests.critical.checks import check_causes
-from tests.support.manifest import TRACES, Expected, each, opened
+from tests.support.manifest import TRACES, Expected, each
+from tests.support.opened import opened
 from traceana.analyze.critical import GPU_WORK, segments
 
 pytestmark = pytest.mark.slow

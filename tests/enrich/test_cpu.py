@@ -12,6 +12,7 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, op, paths
+from tests.support.frameworks import needs
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.trace import Trace
@@ -94,7 +95,7 @@ for name, function in functions.items():
 
 
 def recorded(script: str, folder: Path, *words: str) -> Path:
-    pytest.importorskip("torch")
+    needs("torch")
     subprocess.run(
         [sys.executable, "-c", script, str(folder), *words], check=True, capture_output=True
     )

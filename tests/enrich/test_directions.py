@@ -9,7 +9,8 @@ import pytest
 
 import traceana
 from tests.enrich.test_attribution import annotate, launch, op, paths
-from tests.support.manifest import TRACES, Expected, each, opened
+from tests.support.manifest import TRACES, Expected, each
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers

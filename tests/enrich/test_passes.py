@@ -17,7 +17,7 @@ from tests.support.decoder import Decoder, accumulating, recorded
 from traceana.analyze.layers import layers
 from traceana.trace import Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.frameworks
 
 
 def calls(trace: Trace, type_: str) -> list[tuple[str, int]]:

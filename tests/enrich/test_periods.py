@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.support.manifest import TRACES, opened
+from tests.support.manifest import TRACES
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.enrich import attribute
 from traceana.enrich.periods import periods

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.frameworks import needs
 from tests.support.scope_programs import BATCH, ROWS, SIZE, STEPS, TURNS, WIDTH, keras_network
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
@@ -52,7 +53,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
     def opening(program: str) -> Trace:
         framework = program.partition("/")[0]
         if not (root / framework).exists():
-            pytest.importorskip("flax" if framework == "jax" else framework)
+            needs("flax" if framework == "jax" else framework)
             command = [sys.executable, "-m", "tests.support.scope_programs", framework]
             subprocess.run(
                 [*command, str(root / framework)],

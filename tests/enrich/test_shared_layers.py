@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.manifest import TRACES, Expected, each, opened
+from tests.support.manifest import TRACES, Expected, each
+from tests.support.opened import opened
 from traceana.analyze.layers import layers
 from traceana.enrich.layers.repetition import repeated
 from traceana.enrich.nesting import NONE

@@ -16,6 +16,7 @@ def test_the_masked_scores_are_those_of_the_mask(queries: int, keys: int, causal
     assert attention.masked == 2 * 3 * masked
 
 
+@pytest.mark.frameworks
 def test_the_causal_input_is_where_pytorch_has_it() -> None:
     torch = pytest.importorskip("torch")
     schemas = {}

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.frameworks import needs
 from tests.support.traces import TraceBuilder
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
@@ -74,7 +75,7 @@ PRODUCTS: Final = {
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("jax")
+    needs("jax")
     folder = tmp_path_factory.mktemp("loops")
     command = [sys.executable, "-c", SCRIPT, str(folder), str(SIDE), str(RUNS)]
     subprocess.run(command, check=True, capture_output=True)

@@ -69,6 +69,7 @@ def test_nothing_evaluates_text() -> None:
                 assert node.func.id not in ("eval", "exec", "compile"), path
 
 
+@pytest.mark.frameworks
 def test_no_operator_takes_more_inputs_than_its_schema() -> None:
     torch = pytest.importorskip("torch")
     schemas: dict[str, int] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 from traceana.analyze.selection import select

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.manifest import Expected, each, opened
+from tests.support.manifest import Expected, each
+from tests.support.opened import opened
 from traceana.ingest import read
 from traceana.trace import Trace
 from traceana.trace.schema import TIME_COLUMNS

@@ -15,6 +15,7 @@ import pytest
 
 import traceana
 from tests.support.command_line import run
+from tests.support.frameworks import needs
 from traceana.analyze.memory import memory
 from traceana.errors import ExitCode
 from traceana.report.cells import BAR_WIDTH
@@ -95,7 +96,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     In a process of its own, as users record: the profiler stays in the process that it was in.
     """
-    pytest.importorskip("torch")
+    needs("torch")
     path = tmp_path_factory.mktemp("trained") / "run.json"
     subprocess.run([sys.executable, "-c", TRAINING, path], check=True, capture_output=True)
     return path

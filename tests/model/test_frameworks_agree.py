@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.frameworks import needs
 from traceana import describe
 from traceana.model import Manifest, read
 from workloads.manifest import layer_manifest
@@ -25,12 +25,6 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 BATCH = 8
 # A framework's own: how it names and holds things.
 OWN = ("path", "framework_type", "layout")
-
-
-def needs(*modules: str) -> None:
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
 
 
 def in_pytorch(name: str) -> Manifest:

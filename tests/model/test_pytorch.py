@@ -22,6 +22,8 @@ from traceana.flops.call import Call
 from traceana.flops.cost import Refusal
 from traceana.flops.registry import cost, total_flops
 
+pytestmark = pytest.mark.frameworks
+
 MATH = SDPBackend.MATH
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.record.scripts import DOES_NOT_EXIT, SLEEPS, TORCH
 from tests.support.command_line import Run as Command
+from tests.support.frameworks import needs
 from traceana.record.child_process import Ended
 from traceana.record.outcome import ProcessReport, Raised
 from traceana.record.partial_folder import PartialFolder
@@ -59,7 +60,7 @@ def test_an_interrupted_recording_leaves_nothing_and_no_child(
 def test_a_process_that_does_not_exit_is_ended_once_its_window_is_written(
     hangs: str, script: Write, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     command = [sys.executable, "-m", "traceana", "record", "--no-baseline", "--exit-timeout"]
     command += ["1", "--warm-up", "1", "--steps", "2", "-o", str(tmp_path / "run")]
     command += ["--stop"] if hangs == "in a thread" else []
@@ -125,7 +126,7 @@ def test_an_nsys_that_cannot_record_is_refused_before_the_command_runs(
 
 
 def test_a_full_disk_leaves_nothing(script: Write, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     unshare = shutil.which("unshare")
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -15,6 +15,7 @@ import pytest
 import traceana
 from tests.record.conftest import Record
 from tests.record.scripts import JAX, KERAS, OWN_PROFILER, TORCH
+from tests.support.frameworks import needs
 from traceana.analyze.layers import layers
 from traceana.model import read
 from traceana.runs import RecordedRun, Status, read_run
@@ -35,7 +36,7 @@ class Made:
 @pytest.fixture(scope="module")
 def in_torch(record: Record, script: Script, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Record the script in PyTorch, in whose environment there is a ``sitecustomize`` already."""
-    pytest.importorskip("torch")
+    needs("torch")
     folder = tmp_path_factory.mktemp("torch")
     (folder / "own").mkdir()
     (folder / "own" / "sitecustomize.py").write_text("print('sitecustomize of the user')\n")
@@ -113,7 +114,7 @@ def test_the_terminal_shows_the_scripts_output_and_then_the_run(in_torch: Made) 
 def test_a_step_is_a_call_of_what_takes_a_gradient(
     framework: str, content: str, layer: str, record: Record, script: Script, tmp_path: Path
 ) -> None:
-    pytest.importorskip(framework)
+    needs(framework)
     options = ("--no-baseline", "--warm-up", "2", "--steps", "3", "-o", tmp_path / "run")
     done = record(*options, "--", sys.executable, script(content))
     assert done.returncode == 0, done.stderr
@@ -142,7 +143,7 @@ def test_a_step_is_a_call_of_what_takes_a_gradient(
 def test_a_script_with_a_profiler_of_its_own_goes_on_unharmed(
     record: Record, script: Script, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     options = ("--no-baseline", "-o", tmp_path / "run")
     done = record(*options, "--", sys.executable, script(OWN_PROFILER))
     assert done.returncode == 71

@@ -14,6 +14,7 @@ import traceana
 from tests.record.conftest import Record
 from tests.record.scripts import OWN_PROFILER
 from tests.support.command_line import Run as Command
+from tests.support.frameworks import needs
 from traceana.model import read
 from traceana.runs import Status, find_runs, read_run, read_sweep
 from traceana.runs.run_files import RUN_FILE
@@ -30,7 +31,7 @@ WORDS = ("--framework", "pytorch", *AXES, *SMALL, "--no-baseline", "--threads", 
 @pytest.fixture(scope="module")
 def sweep(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record a sweep with a point that PyTorch refuses."""
-    pytest.importorskip("torch")
+    needs("torch")
     folder = tmp_path_factory.mktemp("sweep") / "epilogues"
     done = record(*WORDS, "-o", folder)
     assert done.returncode == 71, done.stderr
@@ -85,7 +86,7 @@ def test_a_sweep_is_resumed_where_runs_are_missing(sweep: Path, run: Command) ->
 
 
 def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     record = [sys.executable, "-m", "traceana", "record", "--framework", "pytorch"]
     record += ["--network", "cifar10_quick", "--threads", "1", "--steps", "1", "--warm-up", "1"]
     record += ["--profiler", "none", "--sweep", "batch=1,16384", "-o", str(tmp_path / "sweep")]
@@ -103,7 +104,7 @@ def test_memory_that_is_not_there_is_a_result(tmp_path: Path) -> None:
 
 
 def test_options_that_a_workload_refuses_leave_nothing(tmp_path: Path, run: Command) -> None:
-    pytest.importorskip("jax")
+    needs("jax")
     done = run("record", "--framework", "jax", "--threads", "1", "-o", tmp_path / "run")
     assert done.exit_code == 2
     assert "the workload rejected its options: JAX: JAX has no option for threads" in done.stderr
@@ -112,7 +113,7 @@ def test_options_that_a_workload_refuses_leave_nothing(tmp_path: Path, run: Comm
 
 @pytest.mark.usefixtures("nsys")
 def test_nsys_records_ranges_around_layers(record: Record, tmp_path: Path, run: Command) -> None:
-    pytest.importorskip("nvtx")
+    needs("nvtx")
     words = ("--framework", "pytorch", *SMALL, "--batch", "2", "--threads", "1")
     done = record(*words, "--no-baseline", "--profiler", "nsys", "-o", tmp_path / "run")
     assert done.returncode == 0, done.stderr

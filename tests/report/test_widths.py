@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 import traceana
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana import choices
 from traceana.report.columns import Kind
 from traceana.report.page import Column, Data, Facts, Heading, Page, Rows, Table

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from openpyxl import load_workbook
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from tests.support.traces import cnn_steps
 from traceana.errors import MissingExtraError
 from traceana.report.columns import Kind

@@ -13,6 +13,7 @@ import pytest
 
 import traceana
 from tests.support.command_line import Run
+from tests.support.frameworks import needs
 from tests.support.recorded import FRAMEWORKS, recorded_sweep
 from traceana.analyze.communication import communication
 from traceana.model import read
@@ -36,7 +37,7 @@ def runs(alexnets: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record data-parallel processes that exchange their gradients by gloo."""
-    pytest.importorskip("torch")
+    needs("torch")
     words = ["--framework", "pytorch", "--network", "cifar10_quick", "--width-divisor", "8"]
     words += ["--sweep", "processes=1,2,4", "--batch", "8", "--steps", "3", "--warm-up", "1"]
     return recorded_sweep(tmp_path_factory.mktemp("devices") / "sweep", *words, "--threads", "1")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Run
+from tests.support.frameworks import needs
 from tests.support.recorded import recorded_sweep
 
 pytestmark = pytest.mark.frameworks
 
-pytest.importorskip("torch")
-pytest.importorskip("jax")
+needs("torch", "jax")
 
 BATCHES = (1, 16)
 

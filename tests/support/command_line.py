@@ -10,6 +10,7 @@ import typer.main
 import typer.testing
 from typer.testing import CliRunner, Result
 
+from tests.support.opened import opened_once
 from traceana.cli.app import app
 
 Run = Callable[..., Result]
@@ -20,4 +21,5 @@ setattr(typer.testing, "_get_command", cache(typer.main.get_command))  # noqa: B
 
 def run(*words: object, **more: Any) -> Result:
     """Return the result of ``traceana WORDS``; ``more`` is for the runner (``input``, ``env``)."""
-    return CliRunner().invoke(app, [str(word) for word in words], **more)
+    with opened_once():
+        return CliRunner().invoke(app, [str(word) for word in words], **more)

@@ -9,16 +9,10 @@ import gc
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
-import traceana
-from tests.support import manifest
 from tests.support.command_line import run
-from traceana.trace import Trace
+from tests.support.opened import forget
 
 COMMANDS = (
     *("report", "info", "advise", "kernels", "kernels --unclassified", "transfers", "critical"),
@@ -28,19 +22,6 @@ COMMANDS = (
     *("memory", "memory --by layer", "compare", "diff"),
 )
 OF_TWO = ("compare", "diff")
-
-
-@contextmanager
-def opened_once() -> Iterator[None]:
-    """Open no file a second time, nor what another test has opened."""
-    real = traceana.open
-
-    def once(path: Any, **options: Any) -> Trace:
-        given = {name: value for name, value in options.items() if value is not None}
-        return manifest.opened(Path(path)) if given.keys() <= {"progress"} else real(path, **given)
-
-    with mock.patch.object(traceana, "open", once):
-        yield
 
 
 def printed(command: str, *files: Path, form: str) -> bytes:
@@ -64,8 +45,7 @@ def digest(text: bytes) -> str:
 if __name__ == "__main__":
     gc.set_threshold(100_000)
     for line in sys.stdin:
-        with opened_once():
-            file = Path(line.rstrip("\n"))
-            digests = {command: digest(as_json(command, file)) for command in COMMANDS}
-        manifest.opened.cache_clear()
+        file = Path(line.rstrip("\n"))
+        digests = {command: digest(as_json(command, file)) for command in COMMANDS}
+        forget()
         print(json.dumps(digests), flush=True)

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
-
-from traceana.opening import open_trace
-from traceana.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -95,9 +91,3 @@ def small_traces_at_hand() -> list[Path]:
     for file in sorted(traces_at_hand(), key=lambda file: file.stat().st_size):
         folders.setdefault(file.parent, []).append(file)
     return sorted(file for files in folders.values() for file in files[:2])
-
-
-@lru_cache(maxsize=12)
-def opened(path: Path) -> Trace:
-    """Return the trace of a file that no test changes; results are kept with it (``per_trace``)."""
-    return open_trace(path)

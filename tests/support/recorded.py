@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
-import pytest
+
+from tests.support.frameworks import needs
 
 FRAMEWORKS: Final = ("pytorch", "keras", "jax")
 # With one image XLA rewrites the matrix products and drops their scopes.
@@ -34,7 +35,7 @@ def recorded_sweep(folder: Path, *words: str) -> Path:
 def tiny(folder: Path, network: str) -> Path:
     """Record ``network``, tiny, in all frameworks: a run each in ``framework=NAME``."""
     for module in ("torch", "tensorflow", "jax"):
-        pytest.importorskip(module)
+        needs(module)
     axis = f"framework={','.join(FRAMEWORKS)}"
     return recorded_sweep(folder, "--sweep", axis, "--network", network, *TINY)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.analyze.transfers import transfers
 
 pytestmark = pytest.mark.slow

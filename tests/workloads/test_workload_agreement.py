@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.frameworks import needs
 from tests.workloads.agreement import SIZES
 from workloads.networks import NETWORKS
 from workloads.shapes import layer_shapes, parameter_count
@@ -33,8 +33,7 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Computed:
 
     @cache
     def run(framework: str) -> Arrays:
-        if importlib.util.find_spec(MODULES[framework]) is None:
-            pytest.skip(f"{MODULES[framework]} is not installed")
+        needs(MODULES[framework])
         output = tmp_path_factory.mktemp("agreement") / f"{framework}.npz"
         words = [sys.executable, str(SCRIPT), framework, str(output)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.support.frameworks import needs
 
 pytestmark = pytest.mark.frameworks
 
@@ -32,8 +33,7 @@ frameworks = pytest.mark.parametrize("framework", TOGETHER)
 
 
 def losses(framework: str, *options: str) -> Losses:
-    if importlib.util.find_spec(MODULES[framework]) is None:
-        pytest.skip(f"{MODULES[framework]} is not installed")
+    needs(MODULES[framework])
     command = [sys.executable, str(SCRIPT), framework, *options]
     # XLA compiles without much thought: what is compiled runs three times.
     flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

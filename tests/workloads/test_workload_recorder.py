@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.record.conftest import nsys as nsys
-
-pytest.importorskip("torch")
-
+from tests.support.frameworks import needs
 from traceana.ingest.ncu.metrics import known
 from workloads.measurements import METRICS
 from workloads.options import parse_run_options
@@ -26,6 +24,7 @@ from workloads.recordings import PLANS, Recording, Tool
 from workloads.sandbox import HOST_NAME, RecordingError, Sandbox, find_sandbox
 from workloads.support import Framework, supported
 
+needs("torch")
 pytestmark = pytest.mark.frameworks
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "record_gpu.sh"
@@ -45,7 +44,7 @@ def only(folder: Path, *names: str) -> tuple[str, ...]:
 
 
 def test_the_gpu_script_on_the_cpu_records_both_frameworks(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
+    needs("jax")
     torch, jax = "alexnet-smoke-channels_last", "alexnet-smoke-jax-channels_last"
     folder = tmp_path / "new"
     done = run_script(*only(folder, torch, jax))
@@ -230,7 +229,7 @@ def test_the_reader_has_every_metric() -> None:
 @pytest.mark.usefixtures("nsys")
 @pytest.mark.skipif(not find_sandbox().isolated, reason="no namespaces can be made here")
 def test_nsys_records_the_ranges(tmp_path: Path) -> None:
-    pytest.importorskip("nvtx")
+    needs("nvtx")
     assert NSYS is not None
     (recording,) = (each for each in PLANS["smoke"] if each.tool is Tool.NSYS)
     (made,) = Recorder(tmp_path, find_sandbox(), {Tool.NSYS: Path(NSYS)}).record(recording)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana.analyze.classes import described
 from traceana.trace import Trace
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.html.browser import Browser, needs_chromium
-from tests.support.manifest import opened
 from tests.support.once import once
+from tests.support.opened import opened
 from traceana import diff
 
 pytestmark = [needs_chromium, pytest.mark.slow]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.html.browser import Browser, needs_chromium
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana import diff
 from traceana.comparison.diff import Diff
 from traceana.report.page import Chart

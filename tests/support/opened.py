@@ -1,0 +1,77 @@
+"""Traces that a worker opens once: a Trace is immutable, and its results are kept with it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import traceana
+from traceana.opening import open_trace
+from traceana.trace import Trace
+
+MOST: Final = 12
+
+_kept: OrderedDict[Hashable, Trace] = OrderedDict()
+
+
+def opened(path: Any, **options: Any) -> Trace:
+    """Return the trace of ``path``, opened anew where a file or an option is not as before.
+
+    Opened anew, too, where the opening warns.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    options.pop("progress", None)
+    rules = Path(os.environ.get("XDG_CONFIG_HOME", "")) / "traceana" / "rules.toml"
+    try:
+        given = [(name, _state(value)) for name, value in sorted(options.items())]
+        key = (_files(path), _state(rules), *given)
+    except OSError:
+        return open_trace(path, **options)
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    with warnings.catch_warnings(record=True) as caught:
+        trace = open_trace(path, **options)
+    for one in caught:
+        warnings.warn(one.message, stacklevel=2)
+    if not caught:
+        _kept[key] = trace
+        if len(_kept) > MOST:
+            _kept.popitem(last=False)
+    return trace
+
+
+def forget() -> None:
+    """Free the traces that are open."""
+    _kept.clear()
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Let ``traceana.open`` be :func:`opened`."""
+    with mock.patch.object(traceana, "open", opened):
+        yield
+
+
+def _files(path: Any) -> Hashable:
+    """Return the state of every file that is read to open ``path``: its own and those beside."""
+    if isinstance(path, list | tuple):
+        return tuple(_files(one) for one in path)
+    path = Path(path)
+    inside = sorted(path.rglob("*")) if path.is_dir() else []
+    return tuple(_state(one) for one in (path, *inside, *sorted(path.parent.iterdir())))
+
+
+def _state(value: Any) -> Hashable:
+    """Return what changes with the file ``value``, or ``value`` where it is no file."""
+    if not isinstance(value, str | os.PathLike) or not Path(value).exists():
+        return repr(value)
+    known = Path(value).stat()
+    times = known.st_mtime_ns, known.st_ctime_ns
+    return os.fspath(value), known.st_dev, known.st_ino, known.st_size, *times
