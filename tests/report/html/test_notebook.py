@@ -13,7 +13,7 @@ import pytest
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.report.html.test_document import HOSTILE, hostile
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from tests.support.traces import cnn_steps
 from traceana import diff
 from traceana.result import HasResult, Result

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.support.command_line import Run
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from traceana import compare
 from traceana.report.html import document
 from traceana.report.html.panels import charts

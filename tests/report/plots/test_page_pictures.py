@@ -11,7 +11,7 @@ from matplotlib.collections import PolyCollection
 
 from tests.report.html.test_document import HOSTILE, hostile
 from tests.support.command_line import Run
-from tests.support.manifest import opened
+from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
