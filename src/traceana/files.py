@@ -19,6 +19,8 @@ _EXCHANGE: Final = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
 _ATTEMPTS: Final = 1000
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What ``msgspec.json.decode`` raises: on other text, bytes that are not UTF-8, deep nesting."""
 LONGEST_CONTENT: Final = 256 << 20
 """Bytes of the largest file that is read as a whole; a manifest of 100,000 layers has 50 MB."""
 

@@ -223,6 +223,7 @@ CASES: Final = (
     Case("two Arrow columns of one name", "nsys-tables", "arrow", lambda content: content.replace(b"correlationId", b"contextId\0\0\0\0"), file="CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.arrow"),
     Case("rows that are null in a bundle", "bundle", "gpu", with_cells("name_id", None), file="activities.parquet"),
     Case("nested manifest of a bundle", "bundle", "gpu", lambda content: b'{"x": ' + _nested(20_000).encode() + b", " + content[1:], file="manifest.json"),
+    Case("text of a manifest that is not UTF-8", "bundle", "gpu", lambda content: content.replace(b'"kineto"', b'"\xe6ineto"'), file="manifest.json"),
     Case("noise in a bundle", "bundle", "gpu", _bytes(0.2, 64, b"\xa5"), file="calls.parquet", damage=True),
     Case("rows beyond a table in a bundle", "bundle", "gpu", with_cells("name_id", 4_000_000_000), file="activities.parquet"),
     # Nsight Compute

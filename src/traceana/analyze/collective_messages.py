@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from traceana.files import UNDECODABLE
 from traceana.flops.call import element_size
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _sizes(
     """Return the three figures of :func:`_sized` for tensors of ``shapes`` and ``types`` (JSON)."""
     try:
         extents, names = _JSON.decode(shapes), _JSON.decode(types)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None, None, None
     if not isinstance(extents, list) or not isinstance(names, list) or len(extents) != len(names):
         return None, None, None

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from traceana.files import cache_folder, write_whole
+from traceana.files import UNDECODABLE, cache_folder, write_whole
 from traceana.flops.peaks import Peaks
 
 _SIZES: Final = (256, 512, 1024, 2048)
@@ -103,7 +103,7 @@ def _processors() -> int:
 def _read(file: Path, processor: str, processors: int) -> _Kept | None:
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (*UNDECODABLE, OSError):
         return None
     same = (kept.processor, kept.processors) == (processor, processors)
     return kept if same and kept.fp32 > 0 and kept.bandwidth > 0 else None

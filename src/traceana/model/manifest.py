@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from traceana.errors import BadModelError, CannotWriteError
-from traceana.files import content, json_by_line, write_whole
+from traceana.files import UNDECODABLE, content, json_by_line, write_whole
 
 FORMAT: Final = "traceana-layers"
 VERSION: Final = 1
@@ -143,7 +143,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
     text = content(source, "layer manifest")
     try:
         header = msgspec.json.decode(text, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         raise _bad(source, "is not a layer manifest", "write one with traceana.describe") from None
     if header.format != FORMAT:
         raise _bad(source, "is not a layer manifest", "write one with traceana.describe")
@@ -155,7 +155,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         )
     try:
         return msgspec.json.decode(text, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise _bad(
             source,
             f"is a damaged layer manifest: {error}",

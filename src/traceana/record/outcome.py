@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from traceana.files import UNDECODABLE
 from traceana.record.inside.process_report import PREFIX
 from traceana.runs.run_files import Gpu, Profiler, StepTimes, Workload
 
@@ -108,7 +109,7 @@ def read_reports(folder: Path) -> tuple[tuple[ProcessReport, ...], tuple[str, ..
     for path in sorted(folder.glob(f"{PREFIX}*.json")):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=ProcessReport))
-        except (msgspec.DecodeError, OSError) as error:
+        except (*UNDECODABLE, OSError) as error:
             # Usually the process was killed while it wrote the report.
             process = path.stem.removeprefix(PREFIX)
             notes.append(f"the report of process {process} is damaged: {error}")

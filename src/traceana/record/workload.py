@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from traceana.errors import MissingExtraError, ProfilerConflictError
+from traceana.files import UNDECODABLE
 from traceana.record import Framework, nsys
 from traceana.record.inside.process_report import Settings
 from traceana.record.outcome import Launch, Outcome, read_reports
@@ -172,7 +173,7 @@ def _read(path: Path) -> tuple[_Report | None, tuple[str, ...]]:
         return msgspec.json.decode(path.read_bytes(), type=_Report), ()
     except FileNotFoundError:
         return None, ()
-    except (OSError, msgspec.DecodeError) as error:
+    except (*UNDECODABLE, OSError) as error:
         return None, (f"the workload's report is damaged: {error}",)
 
 

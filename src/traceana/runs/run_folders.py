@@ -16,6 +16,7 @@ from traceana.errors import (
     UnfinishedRunError,
     UnreadableError,
 )
+from traceana.files import UNDECODABLE
 from traceana.runs.run_files import (
     ENVIRONMENT_FILE,
     LAYERS_FILE,
@@ -149,7 +150,7 @@ def _read(path: Path, kind: type[File]) -> File:
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise NotARunError(f"{path} is damaged: {_one_line(error)}; {again}") from None
 
 

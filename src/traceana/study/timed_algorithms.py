@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from traceana.errors import CannotWriteError, CorruptError, UnknownFormatError
-from traceana.files import content, json_by_line, write_whole
+from traceana.files import UNDECODABLE, content, json_by_line, write_whole
 from traceana.flops.convolution import Convolution
 from traceana.flops.cost import UncountableError
 from traceana.flops.executed import Direction, supported
@@ -177,7 +177,7 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
     text = content(source, "algorithm study")
     try:
         header = msgspec.json.decode(text, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         raise UnknownFormatError(f"{source} is not an algorithm study: {_WRITE}") from None
     if header.format != FORMAT:
         raise UnknownFormatError(f"{source} is not an algorithm study: {_WRITE}")
@@ -188,7 +188,7 @@ def read(path: str | os.PathLike[str]) -> AlgorithmStudy:
         )
     try:
         return msgspec.json.decode(text, type=AlgorithmStudy)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise CorruptError(
             f"{source} is a damaged algorithm study: {error}; measure it again"
         ) from None

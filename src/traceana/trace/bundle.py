@@ -19,7 +19,7 @@ import polars as pl
 from isal.isal_zlib import crc32
 
 from traceana.errors import BundleVersionError, CannotWriteError
-from traceana.files import replace_folder, umask
+from traceana.files import UNDECODABLE, replace_folder, umask
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import SCHEMA_VERSION, TABLES
 
@@ -132,7 +132,7 @@ def _loaded(path: Path) -> tuple[TraceMeta, dict[str, pl.LazyFrame]]:
     again = "save it again from the original trace"
     try:
         manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
-    except (msgspec.DecodeError, RecursionError, OSError) as error:
+    except (*UNDECODABLE, OSError) as error:
         raise BundleVersionError(f"{path}: its {MANIFEST} cannot be read: {again}") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise BundleVersionError(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from traceana.ingest.chrome.event_decoder import UNDECODABLE
+from traceana.files import UNDECODABLE
 from traceana.ingest.chrome.repair import repair
 from traceana.ingest.chrome.structure import outermost
 

@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import polars as pl
 
+from traceana.files import UNDECODABLE
 from traceana.ingest.chrome.repair import repair
 
 _MICROSECONDS: Final = pl.Decimal(38, 3)
 """A decimal whose unscaled integer is the time in nanoseconds."""
-UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises on invalid JSON, and on nesting beyond Python's recursion."""
 _TRAILING_DIGITS: Final = re.compile(r"(?:^|\D)(-?\d{1,19})$")
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from traceana.files import UNDECODABLE
 from traceana.ingest.xplane.wire import WireError
 
 _MESSAGES: Final[dict[str, dict[str, tuple[int, str | list[str]]]]] = {
@@ -339,7 +340,7 @@ def _config(content: bytes) -> Config:
         return {}
     try:
         found = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except UNDECODABLE:
         return {}
     return found if isinstance(found, dict) else {}
 
