@@ -31,7 +31,16 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
     than :data:`MOST_NODES` nodes, small ones are merged into one child of their parent, which its
     label says. Empty without work.
     """
-    rows = _leaves(trace)
+    return work_tree(with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None)))
+
+
+def work_tree(work: pl.DataFrame) -> pl.DataFrame:
+    """Return the tree of ``work``, as :func:`layer_tree`.
+
+    ``work`` has ``layer``, ``role``, ``position`` (the order of layers), ``direction``,
+    ``category``, ``calls`` and ``time_ns``.
+    """
+    rows = _leaves(work)
     if rows.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
     nodes = _nodes(rows)
@@ -50,9 +59,8 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-def _leaves(trace: Trace) -> pl.DataFrame:
-    """Return the work by layer, pass and category: its ``parts``, ``order``, calls and time."""
-    work = with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None))
+def _leaves(work: pl.DataFrame) -> pl.DataFrame:
+    """Return ``work`` by layer, pass and category: its ``parts``, ``order``, calls and time."""
     grouped = (
         work.group_by("layer", "role", "position", "direction", "category")
         .agg(pl.col("calls").sum(), pl.col("time_ns").sum())

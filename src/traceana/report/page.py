@@ -79,7 +79,8 @@ class Table(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """A finding: its title, its effect, a sentence, and further lines with labels.
 
-    ``section`` is the name of the section with its evidence, on a page that has one.
+    ``section`` is the name of the section with its evidence, on a page that has one, and ``rows``
+    a text of the rows there.
     """
 
     title: str
@@ -88,6 +89,7 @@ class Finding(msgspec.Struct, frozen=True):
     details: tuple[tuple[str, str], ...] = ()
     evidence: Table | None = None
     section: str = ""
+    rows: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -168,12 +170,17 @@ class Icicle(Illustration, frozen=True):
 
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
-    ``shown``.
+    ``shown``. The times are those of ``steps`` steps, of which a picture has the mean. ``whole_ns``
+    is the time of the full width, if that is not the root's; ``paired`` icicles of a page zoom
+    together.
     """
 
     summary: str
     frame: pl.DataFrame
     shown: tuple[Column, ...] = ()
+    steps: int = 1
+    whole_ns: int | None = None
+    paired: bool = False
 
 
 class Timeline(Illustration, frozen=True):

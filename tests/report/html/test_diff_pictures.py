@@ -1,4 +1,4 @@
-"""The bars of a diff lead from the baseline's mean step to the candidate's."""
+"""A diff as a page: bars from step to step, icicles on one scale, changes linked to their rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 from tests.report.html.browser import Browser, needs_chromium
 from tests.support.opened import opened
+from tests.support.traces import TraceBuilder
 from traceana import diff
 from traceana.comparison.diff import Diff
-from traceana.report.page import Chart
+from traceana.report.page import Chart, Findings
 from traceana.report.pages.diff_pictures import pictures
+from traceana.report.pages.whole_diff import icicles
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
@@ -50,5 +52,86 @@ def test_every_step_is_a_point(found: Diff) -> None:
 @pytest.mark.slow
 def test_the_page_of_a_diff_is_drawn(browser: Browser, found: Diff, tmp_path: Path) -> None:
     browser.open(found.save(tmp_path / "diff.html"))
-    assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 2
+    assert browser.run("document.querySelectorAll('figure[data-drawn=yes]').length") == 4
     assert browser.console() == []
+
+
+def test_the_icicles_have_the_time_of_the_compared_steps_on_one_scale(found: Diff) -> None:
+    both = icicles(found)
+    rows = found.by("layer")
+    work = rows.filter(~rows["a"].fill_null("").is_in(["(idle)", "(overlap correction)"]))
+    for icicle, side in zip(both, ("a", "b"), strict=True):
+        whole = icicle.frame["time_ns"].item(0)
+        assert whole / icicle.steps == pytest.approx(work[f"time_{side}_ns"].sum(), rel=1e-6)
+    scales = {round(one.whole_ns / one.steps) for one in both if one.whole_ns}
+    assert len(scales) == 1
+    assert scales == {max(round(one.frame["time_ns"].item(0) / one.steps) for one in both)}
+
+
+def test_the_children_of_a_node_add_up_to_it(found: Diff) -> None:
+    for icicle in icicles(found):
+        times = icicle.frame["time_ns"].to_list()
+        inside = dict.fromkeys(range(len(times)), 0)
+        for parent, time in icicle.frame.select("parent", "time_ns").iter_rows():
+            if parent is not None:
+                inside[parent] += time
+        assert all(inside[at] in (0, time) for at, time in enumerate(times))
+
+
+def test_every_table_of_the_diff_has_a_section(found: Diff) -> None:
+    page = found.result().illustrated(limit=10)
+    assert [one.name for one in page.sections][:4] == ["layer", "class", "algorithm", "kernel"]
+    linked = {
+        item.section
+        for block in page.blocks
+        if isinstance(block, Findings)
+        for item in block.items
+        if item.section
+    }
+    assert linked
+    assert linked <= {one.name for one in page.sections}
+
+
+def algorithms() -> Diff:
+    """Return a diff in which the algorithm of one layer changed."""
+    traces = []
+    for algorithm in ("implicit_gemm", "winograd"):
+        builder = TraceBuilder()
+        builder.name(algorithm, category="conv", algorithm=algorithm, direction="forward")
+        builder.name("k", category="elementwise")
+        layers = [builder.layer(f"layer{at}", "Conv2d") for at in range(14)]
+        for step in range(6):
+            row = builder.step(step, step * 100_000_000, 90_000_000)
+            for at, layer in enumerate(layers):
+                start = step * 100_000_000 + at * 5_000_000
+                name = algorithm if at == 3 else "k"
+                time = 4_000_000 if at == 3 and algorithm == "winograd" else 1_000_000
+                builder.kernel(name, start, time, layer=layer, step=row)
+        traces.append(builder.build())
+    return diff(*traces)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_change_leads_to_its_rows(browser: Browser, tmp_path: Path) -> None:
+    browser.open(algorithms().save(tmp_path / "diff.html"))
+    link = browser.find("a[data-rows='layer3']")
+    browser.driver.execute_script("arguments[0].click()", link)
+    shown = browser.run(
+        "[...document.querySelectorAll('#layer tbody tr')].filter(row => !row.hidden)"
+        ".map(row => row.cells[0].textContent)"
+    )
+    assert shown == ["layer3"]
+    assert browser.run("location.hash") == "#layer"
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_paired_icicles_zoom_together(browser: Browser, tmp_path: Path) -> None:
+    browser.open(algorithms().save(tmp_path / "diff.html"))
+    trails = "[...document.querySelectorAll('.icicle .tools p')].map(one => one.textContent)"
+    node = browser.find(".icicle g[aria-label^='layer3']")
+    browser.driver.execute_script(
+        "arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", node
+    )
+    assert browser.run(trails) == ["layer3 · 1.00 ms", "layer3 · 4.00 ms"]

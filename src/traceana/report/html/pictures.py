@@ -72,12 +72,20 @@ def _icicle(block: Icicle) -> dict[str, Any]:
         "parent": [-1 if row is None else row for row in frame["parent"]],
         "label": [_short(text) for text in frame["label"]],
         "time_ns": frame["time_ns"].to_list(),
-        "time": [numbers.duration(value) for value in frame["time_ns"]],
+        "time": [numbers.duration(round(value / block.steps)) for value in frame["time_ns"]],
+        "whole_ns": block.whole_ns or frame["time_ns"].item(0),
+        "steps": block.steps,
+        "paired": block.paired,
         "category": [code[name] for name in categories],
         "categories": [names.category(name) for name in distinct],
         "colours": [PALETTE[_COLOUR_OF_CATEGORY.get(name, len(PALETTE) - 1)] for name in distinct],
-        "tips": _tips(frame, "path", block.shown),
+        "tips": _tips(_per_step(frame, block.steps), "path", block.shown),
     }
+
+
+def _per_step(frame: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """Return ``frame`` with times and calls as means of ``steps`` steps."""
+    return frame if steps == 1 else frame.with_columns(pl.col("time_ns", "calls") / steps)
 
 
 @picture.register
@@ -266,7 +274,10 @@ def _tips(frame: pl.DataFrame, label: str, shown: Iterable[Column]) -> list[str]
 
 
 def _valued(column: Column, value: Any) -> str:
-    return "" if value is None else f"{column.title}: {value_text(column.kind, value)}"
+    if value is None:
+        return ""
+    mean = column.kind is Kind.COUNT and isinstance(value, float)
+    return f"{column.title}: {value_text(Kind.MEAN if mean else column.kind, value)}"
 
 
 def _short(text: object) -> str:

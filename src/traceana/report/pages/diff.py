@@ -38,7 +38,7 @@ _FIGURES: Final = (
     *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
     *("p", "verdict"),
 )
-COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+COLUMNS: Final[Mapping[DiffBy, tuple[str, ...]]] = {
     "layer": (
         *("a", "b", "confidence", *_FIGURES),
         *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
@@ -117,10 +117,17 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
     totals = sums(frame, "time_a_ns", "time_b_ns")
     # Rows of uncertain pairs have no difference, but the total has one.
     totals["delta_ns"] = totals["time_b_ns"] - totals["time_a_ns"]
-    make = partial(_summary, found) if by is None else partial(_table, found, by)
-    return Result(frame, totals, found.notes).with_page(
-        make, screenful=40, pictures=above(lambda: pictures(found))
-    )
+    whole = Result(frame, totals, found.notes)
+    if by is not None:
+        illustrated = above(lambda: pictures(found))
+        return whole.with_page(partial(_table, found, by), screenful=40, pictures=illustrated)
+
+    def sections(page: Page, limit: int | None) -> Page:
+        from traceana.report.pages.whole_diff import with_sections
+
+        return with_sections(found, {one: diff(found, by=one) for one in COLUMNS}, page, limit)
+
+    return whole.with_page(partial(_summary, found), screenful=40, pictures=sections)
 
 
 def _table(found: Diff, by: DiffBy, shown: Arranged) -> Page:
@@ -294,12 +301,36 @@ def _changes(found: Diff) -> Iterator[Block]:
 
 def _change(row: Row, whole: bool) -> Finding:
     title, text = _TEXTS[row["change"]](row, "" if whole else " per step")
+    section, rows = _rows(row)
     if row["change"] == "launches":
-        return Finding(title, "", text)
+        return Finding(title, "", text, section=section, rows=rows)
     times = f"{arrow(row['time_a_ns'], row['time_b_ns'])}{'' if whole else ' per step'}"
     verdict = _VERDICTS.get(row["verdict"])
     parts = [text, times, verdict if verdict in ("no significant change", "inconclusive") else ""]
-    return Finding(title, signed(row["delta_ns"]), " · ".join(part for part in parts if part))
+    summary = " · ".join(part for part in parts if part)
+    return Finding(title, signed(row["delta_ns"]), summary, section=section, rows=rows)
+
+
+_SECTIONS: Final = {
+    **{"kernels": "kernel", "launches": "kernel", "compiled": "kernel", "layers": "layer"},
+    **{"copies": "transfer", "host_memory": "transfer", "layouts": "class"},
+    "communication": "class",
+}
+"""The section with the rows of a change that is not of one layer."""
+
+
+def _rows(row: Row) -> tuple[str, str]:
+    """Return the section with the rows of a change, and a text of them."""
+    if row["layer_a"] or row["layer_b"]:
+        return "layer", row["layer_a"] or row["layer_b"]
+    section = _SECTIONS.get(row["change"], "")
+    texts = {
+        "layouts": names.category("layout"),
+        "communication": names.category("collective"),
+        "copies": names.part(row["subject"] or "unknown"),
+        "host_memory": names.part(row["subject"] or "unknown"),
+    }
+    return section, texts.get(row["change"], "")
 
 
 def _where(row: Row) -> str:

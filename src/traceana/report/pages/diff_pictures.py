@@ -20,6 +20,8 @@ MOST_CLASSES: Final = 10
 _LEAST: Final = 0.005
 """Changes below this share of the step are among the others."""
 
+_COLOURS: Final = {"step": "#0072b2", "less": "#009e73", "more": "#d55e00"}
+
 _MOST_STEPS: Final = 1_000
 
 
@@ -119,6 +121,7 @@ def _change(found: Diff) -> list[Chart]:
                     colour="is",
                     label="class",
                     shown=(Column("change_ns", "time", Kind.TIME),),
+                    colours=_COLOURS,
                 ),
             ),
             height=280,

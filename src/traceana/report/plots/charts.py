@@ -43,6 +43,7 @@ def draw_chart(axes: Axes, data: Data) -> None:
     """Draw the marks, axes and legend of a chart."""
     places = {axis: _places(data, axis) for axis in ("x", "y")}
     axes.margins(0.05, 0.08)
+    axes.use_sticky_edges = False
     colours = _colours(data)
     for marks in data["marks"]:
         _DRAW[marks["shape"]](axes, _placed(marks, places), colours)
@@ -212,7 +213,7 @@ def _axis(axes: Axes, which: Literal["x", "y"], given: Data, places: Mapping[str
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(PercentFormatter(1, 0) if given["percent"] else plain_numbers)
     if given["zero"]:
-        low, high = axis.get_view_interval()
+        low, _ = axis.get_data_interval()
         if isfinite(low) and low >= 0:
             (axes.set_xlim if which == "x" else axes.set_ylim)(0)
 

@@ -50,9 +50,9 @@ def icicle_height(data: Data) -> float:
 
 def draw_icicle(axes: Axes, data: Data) -> None:
     """Draw the nodes of a tree, children below their parent, and the legend of the colours."""
-    whole = data["time_ns"][0]
+    whole = data["whole_ns"]
     spans = list(_nodes(data, _depths(data["parent"]), whole))
-    _draw(axes, spans, whole, 1 + max(span.row for span in spans))
+    _draw(axes, spans, whole, 1 + max(span.row for span in spans), data["steps"])
     axes.set_yticks([])
     _legend(axes, dict(zip(data["categories"], data["colours"], strict=True)))
 
@@ -146,12 +146,16 @@ def _classes(window: Data) -> dict[str, str]:
     return {name: colour for name, colour in named if name}
 
 
-def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int) -> None:
-    """Draw ``spans`` with labels where they fit, over an axis of time from 0 to ``whole``."""
+def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int, steps: int = 1) -> None:
+    """Draw ``spans`` with labels where they fit, over an axis from 0 to ``whole``.
+
+    The axis has the mean time of ``steps`` steps.
+    """
     from matplotlib.collections import PolyCollection
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    unit = numbers.scale([whole], numbers.TIME)
+    unit = numbers.scale([whole / steps], numbers.TIME)
+    scale = unit.factor * steps
     least = whole * _NARROWEST
     corners = []
     for span in spans:
@@ -159,7 +163,7 @@ def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int) -> None:
         top, bottom = span.row - _FULL / 2, span.row + _FULL / 2
         corners.append([(left, top), (right, top), (right, bottom), (left, bottom)])
     shapes = PolyCollection(
-        [[(x / unit.factor, y) for x, y in one] for one in corners],
+        [[(x / scale, y) for x, y in one] for one in corners],
         facecolors=[span.colour for span in spans],
         edgecolors="white",
         linewidths=0.3,
@@ -170,7 +174,7 @@ def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int) -> None:
     for span in spans:
         letters = int(span.length / max(whole, 1) * _AXES_WIDTH / _LETTER) - 1
         if span.label and letters >= 3:
-            middle = (span.start + span.length / 2) / unit.factor
+            middle = (span.start + span.length / 2) / scale
             axes.text(
                 middle,
                 span.row,
@@ -181,9 +185,9 @@ def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int) -> None:
                 color=_readable(span.colour),
                 clip_on=True,
             )
-    axes.set_xlim(0, max(whole, 1) / unit.factor)
+    axes.set_xlim(0, max(whole, 1) / scale)
     axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_xlabel(f"time ({unit.unit})")
+    axes.set_xlabel(f"time{' per step' if steps > 1 else ''} ({unit.unit})")
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axes.grid(visible=False)

@@ -22,6 +22,8 @@ traceana.icicles = (pictures) => {
     return { children, depth, start, deepest: Math.max(...depth) };
   };
 
+  const paired = [];
+
   const show = (figure) => {
     const data = pictures[figure.dataset.picture];
     const { children, depth, start, deepest } = tree(data);
@@ -39,7 +41,7 @@ traceana.icicles = (pictures) => {
 
     const draw = () => {
       const width = canvas.clientWidth || 600;
-      const scale = width / Math.max(data.time_ns[top], 1);
+      const scale = width / Math.max(top ? data.time_ns[top] : data.whole_ns, 1);
       svg.replaceChildren();
       svg.setAttribute("height", height - depth[top] * ROW);
       let merged = null;
@@ -73,7 +75,7 @@ traceana.icicles = (pictures) => {
       visit(top);
       flush();
       back.disabled = top === 0;
-      trail.textContent = data.tips[top].split("\n")[0] + " · " + data.time[top];
+      trail.textContent = path(top) + " · " + data.time[top];
     };
 
     const node = (at, x, y, wide) => {
@@ -102,12 +104,25 @@ traceana.icicles = (pictures) => {
       svg.append(group);
     };
 
+    const path = (at) => data.tips[at].split("\n")[0];
+
     const zoom = (at) => {
       top = at;
       focused = at;
       draw();
       svg.querySelector(`[data-at="${focused}"]`)?.focus();
+      for (const other of data.paired ? paired : []) other(figure, path(at));
     };
+
+    // The node of the same path, where the other picture has it.
+    const follow = (origin, wanted) => {
+      const at = figure === origin ? -1 : data.tips.findIndex((_, one) => path(one) === wanted);
+      if (at < 0) return;
+      top = at;
+      focused = at;
+      draw();
+    };
+    if (data.paired) paired.push(follow);
 
     const move = (at) => {
       const target = svg.querySelector(`[data-at="${at}"]`);

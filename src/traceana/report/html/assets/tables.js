@@ -58,6 +58,16 @@ traceana.tables = () => {
     tools.append(input, count);
   };
 
+  // A link to rows of a section filters its table, where it has a filter.
+  for (const link of document.querySelectorAll("a[data-rows]")) {
+    link.addEventListener("click", () => {
+      const input = document.querySelector(`${link.hash} input[type=search]`);
+      if (!input) return;
+      input.value = link.dataset.rows;
+      input.dispatchEvent(new Event("input"));
+    });
+  }
+
   for (const table of document.querySelectorAll("table.data")) {
     const tools = traceana.element("div", { class: "tools" });
     if (table.tBodies[0].rows.length > 12) filterable(table, tools);

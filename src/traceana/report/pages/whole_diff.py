@@ -1,0 +1,78 @@
+"""The sections of a diff in HTML: the layers of both runs as icicles, and every table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+from msgspec.structs import replace
+
+from traceana.analyze.layer_tree import work_tree
+from traceana.report.page import Block, Icicle, Page, Section, Table
+from traceana.report.pages.diff_pictures import pictures
+from traceana.report.pages.pictures import above, layer_icicle
+
+if TYPE_CHECKING:
+    from traceana.choices import DiffBy
+    from traceana.comparison.diff import Diff
+    from traceana.comparison.diff_rows import PairedRun
+    from traceana.result import Result
+
+SECTIONS: Final[Mapping[DiffBy, str]] = {
+    "layer": "Layers",
+    "class": "Classes",
+    "algorithm": "Algorithms",
+    "kernel": "Kernels",
+    "gemm": "GEMMs",
+    "transfer": "Transfers",
+}
+"""The titles of the sections; the name of a section is what its table is grouped by."""
+
+
+def with_sections(
+    found: Diff, tables: Mapping[DiffBy, Result], page: Page, limit: int | None
+) -> Page:
+    """Return ``page`` with its pictures, and a section for each of ``tables``.
+
+    The table of the layers, which the page has in part, is in its section.
+    """
+    first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
+    shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
+    sections = []
+    for by, title in SECTIONS.items():
+        own: list[Block] = list(icicles(found)) if by == "layer" else []
+        blocks = tables[by].page(limit=limit).blocks
+        own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
+        if own:
+            sections.append(Section(by, title, tuple(own)))
+    return replace(shown, sections=tuple(sections))
+
+
+def icicles(found: Diff) -> list[Icicle]:
+    """Return the layers of both runs, on one scale of time per step; empty without layers."""
+    runs = {"Baseline": found.baseline, "Candidate": found.candidate}
+    trees = {name: _tree(run) for name, run in runs.items()}
+    if any(tree.is_empty() for tree in trees.values()):
+        return []
+    longest = max(tree["time_ns"].item(0) / runs[name].steps.count for name, tree in trees.items())
+    per = " per step" if found.baseline.steps.marked else ""
+    both = {name: layer_icicle(tree) for name, tree in trees.items()}
+    if not any(both.values()):
+        return []
+    return [
+        replace(
+            icicle,
+            title=f"{name}: layers by time{per}, coloured by the class with most time",
+            steps=runs[name].steps.count,
+            whole_ns=round(longest * runs[name].steps.count),
+            paired=True,
+        )
+        for name, one in both.items()
+        for icicle in one
+    ]
+
+
+def _tree(run: PairedRun) -> pl.DataFrame:
+    """Return the tree of the work of the compared steps, its layers in the order of the pairs."""
+    return work_tree(run.cells.rename({"pair": "position"}))
