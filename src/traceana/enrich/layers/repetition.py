@@ -98,6 +98,9 @@ class _View(msgspec.Struct):
         queries = self.wanted_ & (context != NONE)
         sources = sources & (context != NONE)
         sources &= np.isin(context, np.unique(context[queries]))
+        found = [np.full(len(context), NONE, dtype=np.int64) for _ in range(3)]
+        if not sources.any():
+            return _Facts(*found)
         answers = (
             pl.DataFrame(
                 {"context": context, "fact": self.fact, "position": np.arange(len(context))}
@@ -115,7 +118,6 @@ class _View(msgspec.Struct):
             .join(answers, on="context", how="left", maintain_order="left")
             .fill_null(NONE)
         )
-        found = [np.full(len(context), NONE, dtype=np.int64) for _ in range(3)]
         for column, name in zip(found, ("position", "least", "most"), strict=True):
             column[queries] = joined[name].to_numpy()
         return _Facts(*found)
