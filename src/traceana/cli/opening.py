@@ -139,10 +139,10 @@ def numbers(text: str, option: str) -> list[int]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Progress]:
-    from traceana.ingest.source import silent
+    from traceana.cli.slow import notice
 
     if not sys.stderr.isatty():
-        yield silent
+        yield notice(what, message)
         return
     from rich.console import Console
     from rich.progress import (
