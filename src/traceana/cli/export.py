@@ -17,7 +17,7 @@ Target = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="File to write: .perfetto.json, .speedscope.json, either with .gz.",
+        help="File to write: .perfetto.json, .speedscope.json, either with .gz; .duckdb.",
         show_default=False,
     ),
 ]
@@ -25,10 +25,11 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file that -o n
 
 
 def export(files: TraceFiles, output: Target, reading: Reading, force: Force = False) -> ExitCode:
-    """Write the trace for another viewer, with what traceana found.
+    """Write the trace for another tool, with what traceana found.
 
     Perfetto and chrome://tracing: all events, with tracks of layers, idle causes and the critical
-    path. speedscope: the time of the layers as a flame graph.
+    path. speedscope: the time of the layers as a flame graph. DuckDB (traceana[duckdb]): the tables
+    of the trace, idle gaps and the critical path, with their meanings.
     """
     from traceana.files import check_free, write_output
     from traceana.report.exports import exporter

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PERFETTO: Final = ".perfetto.json"
 SPEEDSCOPE: Final = ".speedscope.json"
+DUCKDB: Final = ".duckdb"
 _AT_ONCE: Final = 50_000
 """Events whose text is in memory at a time."""
 _GZIP: Final = 31
@@ -30,15 +31,21 @@ _GZIP: Final = 31
 def exporter(name: str) -> Callable[[Trace], Iterator[bytes]]:
     """Return what makes the content of a file called ``name``, whose ending is the format.
 
-    Raises :class:`~traceana.errors.CannotWriteError` on another ending.
+    Raises :class:`~traceana.errors.CannotWriteError` on another ending, and
+    :class:`~traceana.errors.MissingExtraError` without duckdb for its ending.
     """
     inner = name.removesuffix(".gz")
     for ending, make in ((PERFETTO, perfetto), (SPEEDSCOPE, speedscope)):
         if inner.endswith(ending):
             return make if inner == name else partial(_compressed, make)
+    if name.endswith(DUCKDB):
+        from traceana.report.database import database, require_duckdb
+
+        require_duckdb()
+        return database
     raise CannotWriteError(
         f"{name}: no export by that name; end it with {PERFETTO} or {SPEEDSCOPE}, and .gz to "
-        "compress it"
+        f"compress it, or with {DUCKDB}"
     )
 
 

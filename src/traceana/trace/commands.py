@@ -122,11 +122,12 @@ class Commands:
         return memory(self._trace, by=by)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the trace for another viewer and return the path, whose ending is the format.
+        """Write the trace for another tool and return the path, whose ending is the format.
 
         ``.perfetto.json`` is for Perfetto, ``.speedscope.json`` for speedscope; either with
-        ``.gz``. Raises :class:`~traceana.errors.CannotWriteError` on another ending, and if
-        ``path`` exists and ``overwrite`` is false.
+        ``.gz``. ``.duckdb`` is a DuckDB database of the tables. Raises
+        :class:`~traceana.errors.CannotWriteError` on another ending, and if ``path`` exists and
+        ``overwrite`` is false.
         """
         from traceana.files import check_free, write_output
         from traceana.report.exports import exporter
