@@ -18,6 +18,12 @@ from tests.support.once import once
 # As the command line does (cli/main.py, cli/threads.py); polars reads the variable when first used.
 gc.set_threshold(100_000)
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+# Threads that wait for each other by spinning take the time of whatever else runs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# XLA compiles longer than its programs run. What it does before LLVM, and records, is the same.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 
 # Tests start many processes. What these import is compiled once, whatever the shell's setting.
 sys.dont_write_bytecode = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,7 +59,6 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
                 check=True,
                 capture_output=True,
                 cwd=Path(__file__).parents[2],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         if program not in traces:
             traces[program] = traceana.open(root / program)

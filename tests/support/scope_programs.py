@@ -20,7 +20,8 @@ BATCH, SIZE = 8, 8
 
 def record_jax(folder: Path) -> None:
     """Record training steps of Flax and of functions on two devices of the CPU."""
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=2"
     import jax
     import jax.numpy as jnp
     import numpy as np

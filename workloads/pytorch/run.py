@@ -80,9 +80,18 @@ def run(options: RunOptions, recording: Recording) -> StepTimes:
         return _trained(prepare(options), options, recording, 0, recording.trace)
     # Checked here for a clear message: in a process it would be a traceback.
     layer_shapes(options.describe_network())
-    prepare(options)
+    on_gpu = options.device is Device.CUDA
+    if on_gpu:
+        prepare(options)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_process, (options, recording, folder), options.processes)
+        # A fork spares each process the imports. CUDA does not survive it, nor do PyTorch's
+        # threads; nothing was computed yet.
+        multiprocessing.start_processes(
+            _process,
+            (options, recording, folder),
+            options.processes,
+            start_method="spawn" if on_gpu else "fork",
+        )
         times = json.loads(Path(folder, "times.json").read_text("utf-8"))
     return StepTimes(**times)
 
