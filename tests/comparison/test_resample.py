@@ -254,12 +254,22 @@ def test_intervals_of_a_family_exclude_0_exactly_where_p_is_below_the_level() ->
 
 
 def test_few_relabellings_are_gone_through_all() -> None:
-    chosen = relabellings(5, 6)
+    (chosen,) = relabellings(5, 6)
     assert len(chosen) == comb(11, 5) == len(np.unique(chosen, axis=0))
     assert chosen[0].tolist() == [True] * 5 + [False] * 6
-    many = relabellings(20, 30)
+    (many,) = relabellings(20, 30)
     assert (many.sum(axis=1) == 20).all()
     assert many[0].tolist() == [True] * 20 + [False] * 30
+
+
+def test_relabellings_of_many_steps_come_in_batches() -> None:
+    batches = list(relabellings(6000, 4000))
+    assert len(batches) > 5
+    assert max(batch.size for batch in batches) <= 2_000_000
+    assert sum(map(len, batches)) == 2000
+    assert all((batch.sum(axis=1) == 6000).all() for batch in batches)
+    assert batches[0][0].tolist() == [True] * 6000 + [False] * 4000
+    assert not any(batch[0].tolist() == batches[0][0].tolist() for batch in batches[1:])
 
 
 def test_the_exact_p_value_of_a_small_case() -> None:

@@ -9,6 +9,7 @@ larger of the two, and an interval whose p value exceeds the level is extended t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations
 from math import comb, sqrt
@@ -29,6 +30,8 @@ ROUNDS: Final = 1999
 together."""
 
 _MOST_DRAWN: Final = 20_000_000
+_MOST_AT_ONCE: Final = 2_000_000
+"""Numbers of a batch of rounds, which need some multiple of 16 MB."""
 _ROUNDING: Final = 1e-9
 _ROUNDING_OF_LEVEL: Final = 1e-12
 
@@ -118,17 +121,12 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
     if not columns:
         return low, high, p
     first, second = (b, a) if (turned := _sort_key(b) < _sort_key(a)) else (a, b)
-    rng = np.random.default_rng(SEED)
-    drawn = [
-        rng.multinomial(len(one), np.full(len(one), 1 / len(one)), ROUNDS).astype(np.float64)
-        for one in (second, first)
-    ]
     tail = _tail(len(a), len(b), "mean", level)
     differences = second.mean(axis=0) - first.mean(axis=0)
     width = max(1, _MOST_DRAWN // (4 * ROUNDS))
     for at in range(0, columns, width):
         cut = slice(at, at + width)
-        means = drawn[0] @ second[:, cut] / len(second) - drawn[1] @ first[:, cut] / len(first)
+        means = _drawn_means(first[:, cut], second[:, cut])
         low[cut], high[cut] = _bounds(means, tail)
         p[cut] = _own_p(means, differences[cut], len(a), len(b), "mean")
     if len(first) == len(second):
@@ -136,6 +134,33 @@ def mean_intervals(a: Floats, b: Floats, level: float) -> tuple[Floats, Floats, 
         half = np.where((first == second).all(axis=0), (high - low) / 2, np.nan)
         low, high = np.where(np.isnan(half), low, -half), np.where(np.isnan(half), high, half)
     return (-high, -low, p) if turned else (low, high, p)
+
+
+def _drawn_means(first: Floats, second: Floats) -> Floats:
+    """Return the difference of the means of whole steps drawn from each, by round and column."""
+    rngs = [np.random.default_rng([SEED, which]) for which in range(2)]
+    means = []
+    for at, rows in _batches(ROUNDS, max(len(first), len(second))):
+        mean = [
+            _times_drawn(rng, rows - at, len(one)) @ one / len(one)
+            for rng, one in zip(rngs, (second, first), strict=True)
+        ]
+        means.append(mean[0] - mean[1])
+    return np.concatenate(means)
+
+
+def _times_drawn(rng: np.random.Generator, rounds: int, size: int) -> Floats:
+    """Return how often each of ``size`` steps is drawn in each round, with replacement."""
+    drawn = rng.integers(0, size, (rounds, size)) + size * np.arange(rounds)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=rounds * size)
+    return counts.reshape(rounds, size).astype(np.float64)
+
+
+def _batches(rounds: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of rounds of ``size`` numbers each: together they need little memory."""
+    most = max(1, _MOST_AT_ONCE // max(size, 1))
+    for at in range(0, rounds, most):
+        yield at, min(at + most, rounds)
 
 
 def _bounds(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
@@ -183,14 +208,19 @@ def permutation_p(a: Floats, b: Floats, of: Statistic) -> float:
     """
     (first, second), _ = _ordered(a, b)
     pooled = np.concatenate([first, second])
-    chosen = relabellings(len(first), len(second))
-    values = np.broadcast_to(pooled, chosen.shape)
-    one = values[chosen].reshape(len(chosen), len(first))
-    other = values[~chosen].reshape(len(chosen), len(second))
-    means = np.abs(other.mean(axis=1) - one.mean(axis=1))
+    found = []
+    for chosen in relabellings(len(first), len(second)):
+        values = np.broadcast_to(pooled, chosen.shape)
+        one = values[chosen].reshape(len(chosen), len(first))
+        other = values[~chosen].reshape(len(chosen), len(second))
+        means = np.abs(other.mean(axis=1) - one.mean(axis=1))
+        medians = means
+        if of == "median":
+            medians = np.abs(np.median(other, axis=1) - np.median(one, axis=1))
+        found.append((means, medians))
+    means, medians = (np.concatenate(of_batches) for of_batches in zip(*found, strict=True))
     large = means >= means[0] * (1 - _ROUNDING)
     if of == "median":
-        medians = np.abs(np.median(other, axis=1) - np.median(one, axis=1))
         large = (medians > medians[0]) | ((medians == medians[0]) & large)
     return float(large.mean())
 
@@ -212,38 +242,50 @@ def family_p(a: Floats, b: Floats, floor: float = 0.0) -> Floats:
         a, b = b, a
     pooled = np.concatenate([a, b])
     pooled = pooled - pooled.mean(axis=0)
-    chosen = relabellings(len(a), len(b)).astype(np.float64)
-    observed = _welch(chosen[:1], pooled, len(a), len(b), floor)[0]
-    order = np.argsort(observed, kind="stable")
-    batch = max(1, _MOST_DRAWN // pooled.shape[1])
-    beyond = np.zeros(len(order))
-    for at in range(0, len(chosen), batch):
-        t = _welch(chosen[at : at + batch], pooled, len(a), len(b), floor)
-        largest = np.maximum.accumulate(t.T[order], axis=0)
-        beyond += (largest >= observed[order, None] * (1 - _ROUNDING)).sum(axis=1)
+    observed = beyond = np.zeros(0)
+    order = np.zeros(0, np.intp)
+    rounds = 0
+    for labels in relabellings(len(a), len(b)):
+        for at, after in _batches(len(labels), pooled.shape[1]):
+            t = _welch(labels[at:after].astype(np.float64), pooled, len(a), len(b), floor)
+            if not rounds:
+                observed = t[0]
+                order = np.argsort(observed, kind="stable")
+                beyond = np.zeros(len(order))
+            largest = np.maximum.accumulate(t.T[order], axis=0)
+            beyond += (largest >= observed[order, None] * (1 - _ROUNDING)).sum(axis=1)
+            rounds += after - at
     found = np.zeros(len(order))
     # A column with a smaller statistic cannot have a smaller p value.
-    found[order] = np.maximum.accumulate(beyond[::-1])[::-1] / len(chosen)
+    found[order] = np.maximum.accumulate(beyond[::-1])[::-1] / rounds
     return found
 
 
-@lru_cache(maxsize=8)
-def relabellings(a: int, b: int) -> npt.NDArray[np.bool_]:
-    """Return which of the pooled steps are labelled a; the first row has the observed labels.
+def relabellings(a: int, b: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Yield which of the pooled steps are labelled a, in batches; the first row is as observed.
 
     All labellings where they are few, else the first and :data:`ROUNDS` random ones, by a fixed
     seed.
     """
     steps = a + b
     if comb(steps, a) <= ROUNDS:
-        chosen = np.zeros((comb(steps, a), steps), dtype=bool)
-        for row, places in enumerate(combinations(range(steps), a)):
-            chosen[row, places] = True
-        return _read_only(chosen)
+        yield _all_labellings(a, b)
+        return
     rng = np.random.default_rng(SEED)
-    rank = rng.random((ROUNDS + 1, steps)).argsort(axis=1).argsort(axis=1)
-    chosen = rank < a
-    chosen[0] = np.arange(steps) < a
+    for at, after in _batches(ROUNDS + 1, steps):
+        drawn = rng.random((after - at, steps))
+        # The a smallest of a row are labelled a.
+        chosen = drawn < np.partition(drawn, a, axis=1)[:, a, None]
+        if not at:
+            chosen[0] = np.arange(steps) < a
+        yield chosen
+
+
+@lru_cache(maxsize=8)
+def _all_labellings(a: int, b: int) -> npt.NDArray[np.bool_]:
+    chosen = np.zeros((comb(a + b, a), a + b), dtype=bool)
+    for row, places in enumerate(combinations(range(a + b), a)):
+        chosen[row, places] = True
     return _read_only(chosen)
 
 
