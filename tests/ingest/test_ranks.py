@@ -95,6 +95,46 @@ def test_an_epoch_that_no_clock_shows_is_unknown(tmp_path: Path) -> None:
     assert ledger["count"].to_list() == [2]
 
 
+YEAR_US = 364 * 24 * 3600 * 10**6
+TOO_LARGE = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
+
+
+def test_ranks_whose_times_cannot_be_added_up_are_left_out(tmp_path: Path) -> None:
+    many = [kernel("k", 10 + i, YEAR_US, stream=i) for i in range(100)]
+    for rank, events in enumerate((many, [kernel("k", 10, 5)], many, many)):
+        told = {"rank": rank, "world_size": 4}
+        path = tmp_path / f"{rank}.json"
+        write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
+    trace = traceana.open(tmp_path)
+    durations = trace.activities["duration"]
+    assert durations.sum() == sum(durations.to_list()) > 0
+    assert trace.activities["rank"].unique().sort().to_list() == [0, 1]
+    lost = trace.ledger.filter(pl.col("reason") == "skipped_file")["detail"].to_list()
+    assert lost == [f"{tmp_path / name}: {TOO_LARGE}" for name in ("2.json", "3.json")]
+
+
+def test_ranks_whose_idle_time_cannot_be_added_up_are_left_out(tmp_path: Path) -> None:
+    far = [kernel("k", at, 5, device=device) for at in (10, YEAR_US) for device in range(100)]
+    for rank, events in enumerate((far, far, far, [kernel("k", 10, 5)])):
+        told = {"rank": rank, "world_size": 4}
+        path = tmp_path / f"{rank}.json"
+        write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
+    trace = traceana.open(tmp_path)
+    assert trace.activities["rank"].unique().sort().to_list() == [0, 3]
+    spans = busy(trace).frame["span_ns"]
+    assert spans.sum() == sum(spans.to_list()) > 0
+
+
+def test_a_rank_of_another_decade_has_no_epoch(tmp_path: Path) -> None:
+    for rank, base in enumerate((BASE, BASE + 10**9, BASE + 20 * 365 * 24 * 3600 * 10**9)):
+        told = {"rank": rank, "world_size": 3}
+        path = tmp_path / f"{rank}.json"
+        write(path, [kernel("k", 10, 5)], baseTimeNanoseconds=base, distributedInfo=told)
+    trace = traceana.open(tmp_path)
+    assert trace.activities["start"].to_list() == [0, 10**9, 0]
+    assert trace.ledger.filter(pl.col("reason") == "no_epoch")["count"].to_list() == [1]
+
+
 def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         rank_file(tmp_path / name, 0)

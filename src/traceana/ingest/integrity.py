@@ -20,7 +20,7 @@ FARTHEST_NS: Final = 1 << 62
 LONGEST_TRACE_NS: Final = 366 * 24 * 3600 * 10**9
 """A year: events farther apart are not of one trace, and longer ones did not happen. Times of 290
 devices of such a trace can be added up in int64."""
-_LARGEST_SUM: Final = 1 << 62
+LARGEST_SUM: Final = 1 << 62
 """Largest sum of a table's durations or bytes: those of two tables together fit int64."""
 _MOST_BYTES: Final = 1 << 50
 """No device has a pebibyte of memory."""
@@ -133,7 +133,7 @@ def _count(reason: str, dropped: pl.DataFrame, table: str, ledger: Ledger) -> No
     # Lost or impossible times have no sum; that of many negative ones could exceed int64.
     known = reason in ("duplicate", "negative_duration")
     time_ns = sum(dropped["duration"].to_list()) if known else None
-    fits = time_ns is not None and abs(time_ns) < _LARGEST_SUM
+    fits = time_ns is not None and abs(time_ns) < LARGEST_SUM
     ledger.add(reason, dropped.height, table=table, time_ns=time_ns if fits else None)
 
 
@@ -211,10 +211,10 @@ def _most(frame: pl.DataFrame, column: str) -> int | None:
     if column not in frame.columns:
         return None
     least, greatest = _ends(frame[column])
-    if max(-least, greatest) * frame.height < _LARGEST_SUM:
+    if max(-least, greatest) * frame.height < LARGEST_SUM:
         return None
     mean = frame.select(pl.col(column).cast(pl.Float64).abs().mean()).item()
-    return None if mean * frame.height < _LARGEST_SUM else _LARGEST_SUM // frame.height
+    return None if mean * frame.height < LARGEST_SUM else LARGEST_SUM // frame.height
 
 
 def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:

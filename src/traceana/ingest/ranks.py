@@ -22,7 +22,7 @@ from traceana.errors import (
 )
 from traceana.files import as_unicode
 from traceana.ingest.detect import Format, detect, is_nsys_export
-from traceana.ingest.integrity import FARTHEST_NS
+from traceana.ingest.rank_bounds import summable, with_near_epochs
 from traceana.ingest.source import Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.bundle import is_bundle
@@ -51,6 +51,7 @@ _ENDINGS: Final = (
 
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
 _NUMBERS: Final = re.compile(r"\d+")
+_TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
 
@@ -102,7 +103,12 @@ def read_ranks(
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if len(traces) == 1 and not ledger:
         return traces[0]
-    traces = [_with_valid_epoch(trace) for trace in traces]
+    fits = summable(traces)
+    for file in [file for file, fit in zip(read, fits, strict=True) if not fit]:
+        detail = f"{file}: {_TOO_LARGE}"
+        ledger.add("skipped_file", 1, table="-", kept=True, detail=detail)
+    read = [file for file, fit in zip(read, fits, strict=True) if fit]
+    traces = with_near_epochs([trace for trace, fit in zip(traces, fits, strict=True) if fit])
     numbers, how = ranks(read, [trace.meta.rank for trace in traces])
     unaligned = sum(trace.meta.epoch_ns is None for trace in traces)
     if len(traces) > 1:
@@ -112,13 +118,6 @@ def read_ranks(
     merged = merge(traces, numbers, _meta(source, read, traces, numbers, how))
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
-
-
-def _with_valid_epoch(trace: Trace) -> Trace:
-    """Return ``trace`` without its epoch if that is before 1970 or its shift could overflow."""
-    epoch = trace.meta.epoch_ns
-    valid = epoch is None or 0 <= epoch < FARTHEST_NS
-    return trace if valid else trace.with_meta(epoch_ns=None)
 
 
 def find(folder: Path) -> list[Path]:
