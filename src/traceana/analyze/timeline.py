@@ -262,7 +262,8 @@ def _host(rows: pl.DataFrame, kind: str, name: str, depth: pl.Expr) -> pl.DataFr
         "rank",
         pl.lit(kind).alias("kind"),
         pl.col("thread").alias("number"),
-        depth.alias("depth"),
+        # Events that need not nest have no depth.
+        depth.fill_null(0).alias("depth"),
         pl.col(name).cast(pl.String).alias("name"),
         pl.lit(kind).alias("category"),
     )

@@ -406,6 +406,8 @@ def _drawn(parts: Iterable[Any], terminal: Terminal) -> str:
     """Return rich renderables as text, with ANSI colours if ``terminal`` shows them."""
     buffer = StringIO()
     console = Console(
+        # In a notebook it would display every line instead of writing it.
+        force_jupyter=False,
         file=buffer,
         width=terminal.width,
         force_terminal=terminal.colour,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import builtins
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -45,6 +46,17 @@ def test_ten_results_are_below_a_megabyte() -> None:
     trace = opened(FIXTURE)
     results = [trace.kernels(), trace.layer_times(), trace.idle(), trace.critical(), trace.flops()]
     assert sum(len(shown(result)) for result in results) < 500_000
+
+
+def test_the_text_of_a_result_is_returned_in_a_notebook_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = cnn_steps().report()
+    text = repr(result)
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setattr(builtins, "get_ipython", shell, raising=False)
+    assert repr(result) == text
+    assert "GPU time by class" in text
 
 
 def test_a_report_is_its_page_in_a_sandboxed_frame() -> None:

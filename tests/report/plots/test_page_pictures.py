@@ -10,6 +10,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from tests.report.html.test_document import HOSTILE, hostile
+from tests.support import manifest
 from tests.support.command_line import Run
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
@@ -132,6 +133,23 @@ def test_the_nodes_of_an_icicle_are_as_wide_as_their_times() -> None:
     assert widths == pytest.approx([whole])
     second = sum(box.width for box in boxes if round(box.y0 + box.height / 2) == 1)
     assert second == pytest.approx(whole, rel=0.01)
+
+
+def test_events_of_no_known_depth_are_drawn() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    builder.kernel("k", 0, 1_000)
+    for depth, name in ((None, "async"), (0, "outer"), (1, "inner")):
+        builder.row("ops", name=name, start=0, duration=900, process=1, thread=1, depth=depth)
+    axes = axes_of(builder.build().report())
+    labels = [label.get_text() for one in axes for label in one.get_yticklabels()]
+    assert "thread 1 operators" in labels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", manifest.small_traces_at_hand(), ids=lambda file: file.name)
+def test_the_report_of_every_trace_is_drawn(file: Path) -> None:
+    assert texts(page_file(opened(file).report().illustrated(limit=10), "svg"))
 
 
 def test_equal_pages_make_equal_files() -> None:
