@@ -12,7 +12,7 @@ import pytest
 from tests.report.html.browser import Browser, needs_chromium
 from tests.support.once import once
 from tests.support.opened import opened
-from traceana import diff
+from traceana import compare, diff
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
@@ -66,4 +66,11 @@ def test_a_diff_has_no_violation(browser: Browser, axe: str, tmp_path: Path) -> 
     names = ("alexnet-cpu-ranges.json.gz", "alexnet-cpu-stack.json.gz")
     found = diff(*(opened(FIXTURES / name) for name in names))
     browser.open(found.save(tmp_path / "diff.html"))
+    assert violations(browser, axe) == []
+
+
+def test_a_comparison_has_no_violation(browser: Browser, axe: str, tmp_path: Path) -> None:
+    names = ("alexnet-cpu-ranges.json.gz", "alexnet-cpu-stack.json.gz")
+    found = compare([opened(FIXTURES / name) for name in names])
+    browser.open(found.result("kernel").save(tmp_path / "compare.html"))
     assert violations(browser, axe) == []

@@ -256,8 +256,21 @@ def test_bandwidths_have_the_peak_of_each_known_link() -> None:
     )
     (chart,) = bandwidths(sizes)
     lines, labels, _ = picture(chart)["marks"]
-    assert sorted(zip(lines["x"], lines["y"], strict=True)) == [(1_024, 16e9), (65_536, 16e9)]
+    assert sorted(zip(lines["x"], lines["y"], strict=True)) == [(512, 16e9), (131_072, 16e9)]
     assert labels["text"] == ["peak of PCIe 3 x16"]
+
+
+def test_the_peak_is_a_line_also_if_all_copies_have_one_size() -> None:
+    sizes = pl.DataFrame(
+        {
+            **{"direction": ["HtoD"], "host_memory": ["pinned"], "size": [1_024]},
+            **{"bytes_per_s": [1e9], "time_ns": [10]},
+            **{"link": ["PCIe 3 x16"], "peak_bytes_per_s": [16_000_000_000]},
+        }
+    )
+    (chart,) = bandwidths(sizes)
+    line, *_ = picture(chart)["marks"]
+    assert sorted(line["x"]) == [512, 2_048]
 
 
 def test_a_page_without_charts_has_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

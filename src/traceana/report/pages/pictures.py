@@ -260,11 +260,12 @@ def bandwidths(sizes: pl.DataFrame) -> list[Chart]:
 
 def _link_peaks(sizes: pl.DataFrame) -> list[Marks]:
     """Return a line and its label for the peak of each link that copies went over."""
-    first, last = sizes["size"].min(), sizes["size"].max()
+    # Beyond the copies on both sides: those of one size have a line, too.
+    first, last = sizes.select(pl.col("size").min() / 2, last=pl.col("size").max() * 2.0).row(0)
     links = sizes.select("link", "peak_bytes_per_s").drop_nulls().unique().sort("link")
     if links.is_empty():
         return []
-    ends = links.join(pl.DataFrame({"size": [first, last]}).unique(), how="cross")
+    ends = links.join(pl.DataFrame({"size": [first, last]}), how="cross")
     labels = links.select(
         pl.lit(last).alias("size"),
         pl.format("peak of {}", "link").alias("label"),

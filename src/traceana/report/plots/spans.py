@@ -20,7 +20,7 @@ Data = Mapping[str, Any]
 # Inches.
 _ROW: Final = 0.19
 _AROUND: Final = 0.75
-_LEGEND_COLUMNS: Final = 5
+_LEGEND_COLUMNS: Final = 4
 _AXES_WIDTH: Final = 8.0
 _LETTER: Final = 0.062
 
@@ -113,7 +113,7 @@ def draw_timeline(axes: Axes, data: Data) -> None:
     axes.tick_params(axis="y", length=0, labelsize=8)
     if len(rows) > len(shown):
         note = f"{len(rows) - len(shown)} more rows of events"
-        axes.annotate(note, (1, -0.01), xycoords="axes fraction", ha="right", va="top", fontsize=8)
+        axes.annotate(note, (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=8)
     _legend(axes, _classes(window))
 
 
