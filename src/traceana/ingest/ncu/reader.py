@@ -20,7 +20,7 @@ from traceana.ingest.ncu.checks import (
     together,
 )
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
-from traceana.ingest.ncu.rows import Rows, complete_rows
+from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -141,7 +141,9 @@ def table_rows(path: Path, content: bytes) -> Rows:
     """
     start = NCU_HEADER.search(content)
     try:
-        return complete_rows(content[start.start() :] if start else b"")
+        # With the end of its last line, which a truncated table lacks.
+        end = end_of_table(content) + 1
+        return complete_rows(content[start.start() : end] if start else b"")
     except (csv.Error, StopIteration) as error:
         raise _without_table(path, error) from error
 

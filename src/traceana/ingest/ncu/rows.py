@@ -47,7 +47,7 @@ def complete_rows(content: bytes) -> Rows:
     """
     if b"\r" in content:
         content = content.replace(b"\r\n", b"\n")
-    end = _end(content)
+    end = end_of_table(content)
     begin = content.find(b"\n", 0, end) + 1 or end
     lines = [content[:begin].removesuffix(b"\n")] if end else []
     header = next(csv.reader(map(_text, lines), strict=True))
@@ -88,8 +88,8 @@ def _until(content: bytes, end: int) -> bytes:
     return content if content[end:] in (b"", b"\n") else content[:end]
 
 
-def _end(content: bytes) -> int:
-    """Return where the last line ends that is not beside the table, 0 where there is none."""
+def end_of_table(content: bytes) -> int:
+    """Return where the last line ends that the profiler did not print, 0 where there is none."""
     end = len(content)
     while end > 0:
         begin = content.rfind(b"\n", 0, end) + 1
