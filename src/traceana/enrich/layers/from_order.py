@@ -157,6 +157,7 @@ _OF_ACTIVATIONS: Final = re.compile(
 _THREAD: Final = ("process", "thread", "step")
 _PASS: Final = (*_THREAD, "segment", "copy")
 _UNIT: Final = " | "
+_FEATURES: Final = ("in_features", "out_features")
 
 
 def _numbered(forward: pl.DataFrame) -> pl.DataFrame:
@@ -331,7 +332,9 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         ops.group_by(at, maintain_order=True)
         .agg(
             pl.col("key").filter("weighted").str.join(_UNIT).alias("weights"),
-            pl.col("linked").filter("weighted").alias("links"),
+            pl.col("linked").filter("weighted").any().alias("any_link"),
+            pl.col("linked").filter("weighted").arg_max().alias("first_link"),
+            pl.col("linked").filter("weighted").last().alias("last_link"),
             pl.col("key").str.join(_UNIT).alias("all"),
             pl.col("weighted").arg_max().alias("prefix"),
             pl.col("in_features").filter("weighted").first(),
@@ -340,18 +343,22 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("count") > 0)
     )
-    alone = set(segments.filter(pl.col("links").list.last())["weights"])
+    alone = set(segments.filter("last_link")["weights"])
+    # Most segments of a run are alike, and are decided once.
+    alike = ["whole_trace", "weights", "any_link", "first_link", "all", *_FEATURES, "count"]
+    segments = segments.with_columns((pl.col("step") == NONE).alias("whole_trace"))
+    kinds = segments.select(alike).unique(maintain_order=True)
     cuts: dict[str, int] = {}
     units: list[int] = []
-    for step, weights, links, whole, in_features, out_features, count in segments.select(
-        "step", "weights", "links", "all", "in_features", "out_features", "count"
-    ).iter_rows():
+    for (
+        whole_trace, weights, any_link, first_link, whole, in_features, out_features, count
+    ) in kinds.iter_rows():  # fmt: skip
         if weights not in cuts:
             cuts[weights] = _unit(weights, alone)
         unit = cuts[weights]
-        if any(links[: count - unit]):
+        if any_link and first_link < count - unit:
             unit = count
-        unmarked = step == NONE and not any(links) and unit == count
+        unmarked = whole_trace and not any_link and unit == count
         if (
             unmarked
             and in_features is not None
@@ -360,7 +367,13 @@ def _cut(ops: pl.DataFrame) -> pl.DataFrame:
         ):
             unit = count // _repeats(whole.split(_UNIT))
         units.append(unit)
-    known = segments.select(*at, "prefix", pl.Series("unit", units, dtype=pl.Int64))
+    known = segments.join(
+        kinds.with_columns(pl.Series("unit", units, dtype=pl.Int64)),
+        on=alike,
+        how="left",
+        maintain_order="left",
+        nulls_equal=True,
+    ).select(*at, "prefix", "unit")
     weighted = pl.col("weighted").cast(pl.Int64)
     seen = weighted.cum_sum().over(at)
     return (
