@@ -311,6 +311,22 @@ def _nvprof(folder: Path) -> Iterator[Seed]:
     yield Seed("gpu-small-pages", "nvprof", {"run.nvvp": small}, "run.nvvp", content="sqlite")
 
 
+def _printed(folder: Path) -> Iterator[Seed]:
+    from tests.ingest.nvprof import test_printed as nvprof
+
+    for name, table, first in (
+        ("text", nvprof.TEXT, "326.63ms"),
+        ("csv", nvprof.CSV, "326.630000"),
+    ):
+        *head, copy, kernel, memset = table.splitlines()
+        rows = []
+        for i in range(20):
+            at = first.replace("326", str(326 + i))
+            rows += [one.replace(one[: len(first)], at, 1) for one in (copy, kernel, memset)]
+        text = nvprof.BEGIN + "\n".join([*head, *rows, ""])
+        yield Seed(name, "nvprof-printed", {"run.log": text.encode()}, "run.log", content="csv")
+
+
 def _ncu(folder: Path) -> Iterator[Seed]:
     from tests.ingest.ncu import writing as ncu
 
@@ -425,6 +441,6 @@ def _options(folder: Path) -> Iterator[Seed]:
 
 
 _MAKERS: Final[tuple[Callable[[Path], Iterator[Seed]], ...]] = (
-    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _ncu, _bundle, _run, _ranks,
-    _options,
+    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _printed, _ncu, _bundle, _run,
+    _ranks, _options,
 )  # fmt: skip

@@ -47,6 +47,10 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nsys.directory import read as read_directory
 
             return read_directory(path, progress)
+        case Format.NVPROF_PRINTED:
+            from traceana.ingest.nvprof.printed import read as read_printed
+
+            return read_printed(path, progress)
         case Format.NCU_CSV:
             from traceana.ingest.ncu.reader import read as read_ncu
 

@@ -19,6 +19,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.files import check_regular
+from traceana.ingest.source import ByteSource
 from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields, text
 
 _HEAD = 1 << 16
@@ -36,6 +37,17 @@ NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
 _NSYS_EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
+_NVPROF_HEADER: Final = re.compile(
+    rb'^(?:[ \t#>|]|\x1b\[[\d;]*m)*"?(?:Start"?(?:,"?Duration"?,|[ ]{2,}Duration[ ]{2,})'
+    rb'|Name"?,"?Start Time\(ns\)"?,)',
+    re.MULTILINE,
+)
+"""The beginning of a table: nvprof's in columns or CSV, the Visual Profiler's CSV."""
+_NVPROF_LOG: Final = re.compile(
+    rb"^(?:[ \t#>]|\x1b\[[\d;]*m)*(?:==\d+==|={8}) (?:NVPROF|Profiling|Error|Warning)", re.MULTILINE
+)
+"""What nvprof says before its tables, also where none follows."""
+_LONGEST_HEADER: Final = 1 << 10
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
@@ -68,6 +80,7 @@ class Format(Enum):
     NSYS_STREAM = "nsys-stream"
     NSYS_TABLES = "nsys-tables"
     NCU_CSV = "ncu-csv"
+    NVPROF_PRINTED = "nvprof-printed"
 
 
 def detect(path: Path) -> Format:
@@ -98,16 +111,30 @@ def detect(path: Path) -> Format:
                 f"{path} is an nsys export of type {kind}, which is not supported: run "
                 "nsys export --type sqlite REPORT.nsys-rep"
             )
+    if _NVPROF_HEADER.search(head):
+        return Format.NVPROF_PRINTED
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
             f"{path} is JSON without trace events: pass the file that torch.profiler exported"
         )
+    if _NVPROF_LOG.search(head) or _has_nvprof_table(path):
+        return Format.NVPROF_PRINTED
     raise UnknownFormatError(
         f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, Nsight "
-        "Systems reports and exports, nvprof databases, Nsight Compute CSV"
+        "Systems reports and exports, nvprof databases and printed traces, Nsight Compute CSV"
     )
+
+
+def _has_nvprof_table(path: Path) -> bool:
+    """Return whether a table of nvprof follows behind long output of the program."""
+    before = b""
+    for block in ByteSource(path).blocks():
+        if _NVPROF_HEADER.search(before + block):
+            return True
+        before = block[-_LONGEST_HEADER:]
+    return False
 
 
 def _is_xspace(head: bytes) -> bool:

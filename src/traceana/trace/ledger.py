@@ -27,6 +27,7 @@ REASONS: Final[dict[str, tuple[Literal["note", "problem"], str]]] = {
     "repeated": ("note", "events that the file repeats in another form"),
     "aggregate": ("note", "events that aggregate several and have no time"),
     "rounded": ("note", "events with times finer than a nanosecond, rounded"),
+    "few_digits": ("note", "times and sizes printed with fewer digits than nanoseconds and bytes"),
     "unknown_category": ("note", "events of an unsupported category"),
     "unmatched": ("note", "measured launches and kernels that do not match"),
     "lost_field": ("note", "unparsed fields of events; the events are kept"),

@@ -1,0 +1,315 @@
+"""Reads the traces that nvprof prints, as text or CSV, into the canonical tables.
+
+Times and sizes have the printed digits: CSV has six decimals of a unit that it chooses by column,
+columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest.cupti import copy_name, devices_of_work, set_name
+from traceana.ingest.integrity import rebase, screen
+from traceana.ingest.names import NameTable
+from traceana.ingest.nvprof.printed_rows import Printed, Rows, printed_rows
+from traceana.ingest.source import ByteSource, Progress
+from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
+
+_TITLES: Final = {
+    # cell: titles in columns, CSV, and the Visual Profiler's CSV
+    "start": ("Start", "Start Time"),
+    "duration": ("Duration",),
+    "grid": ("Grid Size",),
+    "block": ("Block Size",),
+    **{f"grid_{axis}": (f"Grid {axis.upper()}", f"Grid{axis.upper()}") for axis in "xyz"},
+    **{f"block_{axis}": (f"Block {axis.upper()}", f"Block{axis.upper()}") for axis in "xyz"},
+    "registers": ("Regs*", "Registers Per Thread", "Registers/Thread"),
+    "static": ("SSMem*", "Static SMem", "Static Shared Memory"),
+    "dynamic": ("DSMem*", "Dynamic SMem", "Dynamic Shared Memory"),
+    "bytes": ("Size",),
+    "source_memory": ("SrcMemType",),
+    "destination_memory": ("DstMemType",),
+    "device": ("Device",),
+    "context": ("Context",),
+    "stream": ("Stream",),
+    "correlation": ("Correlation_ID",),
+    "name": ("Name",),
+}
+_NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_BYTES: Final = {"B": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30}
+_COLOUR: Final = re.compile(rb"\x1b\[[\d;]*m")
+_PROCESS: Final = re.compile(rb"==(\d+)== ")
+_COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
+_SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
+_UNIFIED: Final = "[Unified Memory"
+_CALL: Final = r"^cu(?:da)?[A-Z]\w*"
+_LAUNCH: Final = r"\[(\d+)\]\)?$"
+_THREE: Final = r"\((\d+) (\d+) (\d+)\)"
+_DEVICE: Final = r"^(.*?)(?: \((\d+)\))?$"
+_OFF_ZERO: Final = 1
+"""Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
+_SAID: Final = re.compile(
+    rb"^[ \t#>]*(?:==\d+==|={8}) (?:Error: |Warning: )?"
+    rb"(No kernels were profiled|Application re[^\r\n]*|Internal profiling error[^\r\n]*)",
+    re.MULTILINE,
+)
+"""Why nvprof has no table: nothing ran, or the application or nvprof ended early."""
+_LONGEST_REASON: Final = 100
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Return the Trace of the output of ``nvprof --print-gpu-trace`` or ``--print-api-trace``.
+
+    Lines that are no rows are the program's. Raises ``NotATraceError`` without a table,
+    ``CorruptError`` where times have no unit, ``UnreadableError``.
+    """
+    source = ByteSource(path, progress)
+    content = b"".join(source.blocks())
+    if b"\x1b" in content:
+        content = _COLOUR.sub(b"", content)
+    printed = printed_rows(content)
+    if not printed.layouts:
+        raise without_table(path, content)
+    ledger = Ledger()
+    cells = _cells(path, printed)
+    work, calls = _split(cells, ledger)
+    processes = {int(one) for one in _PROCESS.findall(content)}
+    names = NameTable(ledger)
+    activities = screen(_activities(work, names), "activities", ledger, repeats=True)
+    called = screen(_calls(calls), "calls", ledger, repeats=True)
+    if len(processes) == 1:
+        process = pl.lit(processes.pop(), pl.Int64).alias("process")
+        activities, called = activities.with_columns(process), called.with_columns(process)
+    _count(printed, work, ledger)
+    ledger.add("damaged", content.count(b"\0"), table="-", kept=True, detail="zero bytes")
+    ledger.add("damaged", int(source.damaged), table="-", kept=True)
+    ledger.add("truncated", int(source.truncated), table="-", kept=True)
+    tables, _ = rebase({"activities": activities, "calls": called}, ledger)
+    tables["names"] = names.frame()
+    tables["devices"] = devices_of_work(_devices(work), tables["activities"]["device"])
+    tables["ledger"] = ledger.frame()
+    meta = TraceMeta(
+        source=str(path),
+        format="nvprof",
+        producer="NVIDIA nvprof",
+        truncated=source.truncated,
+        bytes_read=source.bytes_read,
+        bytes_total=source.bytes_total,
+        events=cells.height + printed.malformed,
+        properties={"printed": "CSV" if any(one.units for one in printed.layouts) else "text"},
+    )
+    return Trace(meta, tables)
+
+
+def without_table(path: Path, content: bytes) -> NotATraceError:
+    """Return the error that says why the output of nvprof in ``content`` has no activities."""
+    said = _SAID.search(content)
+    why = "it has no table with starts and durations"
+    if said:
+        why = re.sub(r"[^ -~]", "?", said[1].decode("latin-1"))[:_LONGEST_REASON].rstrip(".")
+    return NotATraceError(
+        f"{path} is output of nvprof without activities ({why}): record it again with "
+        "nvprof --print-gpu-trace --csv --log-file FILE"
+    )
+
+
+def _cells(path: Path, printed: Printed) -> pl.DataFrame:
+    """Return all rows with nanoseconds, bytes and texts; ``*_step`` is the printed precision."""
+    return pl.concat([_of_layout(path, rows) for rows in printed.layouts], how="diagonal")
+
+
+def _of_layout(path: Path, rows: Rows) -> pl.DataFrame:
+    titles = {
+        cell: title
+        for cell, known in _TITLES.items()
+        for title in known
+        if title in rows.cells.columns
+    }
+    texts = rows.cells.select(
+        pl.col(title).str.strip_chars(" ").alias(cell) for cell, title in titles.items()
+    )
+    if "start" not in texts.columns or "duration" not in texts.columns:
+        raise CorruptError(f"{path} has a table without starts and durations: record it again")
+    quantities = {"start": _NS, "duration": _NS, "static": _BYTES, "dynamic": _BYTES}
+    quantities["bytes"] = _BYTES
+    measured = []
+    for cell, factors in quantities.items():
+        if cell not in texts.columns:
+            continue
+        unit = rows.units.get(titles[cell])
+        if unit is not None and unit not in factors:
+            raise CorruptError(f"{path}: the unit {unit!r} of {titles[cell]} is not known")
+        measured += _quantity(cell, factors, unit)
+    found = texts.with_columns(measured)
+    for cell in ("start", "duration"):
+        if found[cell].null_count() == found.height > texts[cell].null_count():
+            raise CorruptError(
+                f"{path} has times without a unit: the line behind the header has it"
+            )
+    return found
+
+
+def _quantity(cell: str, factors: dict[str, float], unit: str | None) -> list[pl.Expr]:
+    """Return ``cell`` in base units as an integer, and how far its last digit counts."""
+    text = pl.col(cell)
+    if unit is None:
+        factor = text.str.extract("([a-zA-Z]+)$", 1).replace_strict(
+            factors, default=None, return_dtype=pl.Float64
+        )
+        number = text.str.strip_chars_end("nusmkKMGBbytes")
+    else:
+        factor, number = pl.lit(factors[unit]), text
+    decimals = number.str.extract(r"\.(\d*)$", 1).str.len_bytes().fill_null(0)
+    value = number.cast(pl.Float64, strict=False) * factor
+    return [
+        value.round().cast(pl.Int64, strict=False).alias(cell),
+        (factor / pl.lit(10.0).pow(decimals)).alias(f"{cell}_step"),
+    ]
+
+
+def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of activities, and those of calls; others are counted."""
+    missing = [
+        pl.lit(None, pl.Int64 if name in ("bytes", "static", "dynamic") else pl.String).alias(name)
+        for name in _TITLES
+        if name not in cells.columns
+    ]
+    every = cells.with_columns(missing)
+    name = pl.col("name")
+    unified = name.str.starts_with(_UNIFIED) & (
+        pl.col("duration").is_null() | ~name.str.contains(_COPY)
+    )
+    count = int(every.select(unified.sum()).item())
+    ledger.add("counter", count, table="-", detail="unified memory: faults, and copies without end")
+    rest = every.filter(~unified.fill_null(False))
+    is_call = (
+        pl.col("device").is_null() & pl.col("stream").is_null() & name.str.contains(_CALL)
+    ).fill_null(False)
+    return rest.filter(~is_call), rest.filter(is_call)
+
+
+def _calls(cells: pl.DataFrame) -> pl.DataFrame:
+    if cells.is_empty():
+        return empty("calls")
+    return cells.select(
+        pl.col("name").str.extract(r"^(\w+)", 1).cast(pl.Categorical()).alias("name"),
+        pl.col("start") + _OFF_ZERO,
+        "duration",
+        pl.coalesce("correlation", pl.col("name").str.extract(_LAUNCH, 1))
+        .cast(pl.Int64, strict=False)
+        .alias("correlation"),
+    )
+
+
+def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
+    """Return ``activities`` of rows of a device. A name ends in its correlation id where no column
+    has it."""
+    if cells.is_empty():
+        return empty("activities")
+    name = pl.col("name")
+    numbered = name.str.extract(r" \[(\d+)\]$", 1)
+    frame = cells.with_columns(
+        pl.coalesce("correlation", numbered).alias("correlation"),
+        pl.when(name.str.starts_with("["))
+        .then(name)
+        .otherwise(name.str.replace(r" \[\d+\]$", ""))
+        .alias("name"),
+        pl.when(name.str.contains(_COPY))
+        .then(pl.lit("memcpy"))
+        .when(name.str.contains(_SET))
+        .then(pl.lit("memset"))
+        .otherwise(pl.lit("kernel"))
+        .cast(ActivityKind)
+        .alias("kind"),
+        name.str.extract(_COPY, 1).cast(CopyKind, strict=False).alias("copy_kind"),
+        *(_memory(side) for side in ("source_memory", "destination_memory")),
+        _numbers(cells).alias("device"),
+        *(
+            pl.coalesce(f"{what}_{axis}", pl.col(what).str.extract(_THREE, at)).alias(
+                f"{what}_{axis}"
+            )
+            for what in ("grid", "block")
+            for at, axis in enumerate("xyz", 1)
+        ),
+        pl.sum_horizontal("static", "dynamic", ignore_nulls=True).alias("shared_memory"),
+        pl.col("start") + _OFF_ZERO,
+    )
+    kind = pl.col("kind")
+    texts = frame.select(
+        pl.when(kind == "memcpy")
+        .then(copy_name())
+        .when(kind == "memset")
+        .then(set_name())
+        .otherwise("name")
+    ).to_series()
+    known = [
+        pl.col(column).cast(dtype, strict=False)
+        for column, dtype in ACTIVITIES.items()
+        if column in frame.columns
+    ]
+    return frame.select(known).with_columns(
+        names.ids(texts).alias("name_id"),
+        pl.when(kind == "kernel").then("shared_memory").alias("shared_memory"),
+        pl.when(kind == "memcpy").then(pl.col("copy_kind").fill_null("unknown")).alias("copy_kind"),
+    )
+
+
+def _memory(side: str) -> pl.Expr:
+    text = pl.col(side).str.to_lowercase().str.replace_all(" ", "_")
+    managed = pl.col("name").str.starts_with(_UNIFIED)
+    return (
+        pl.when(managed)
+        .then(pl.lit("managed"))
+        .otherwise(text)
+        .cast(MemoryKind, strict=False)
+        .alias(side)
+    )
+
+
+def _numbers(cells: pl.DataFrame) -> pl.Series:
+    """Return the number of each row's device: the printed one, or else that of its name."""
+    printed = cells["device"].str.extract(_DEVICE, 2).cast(pl.Int32, strict=False)
+    names = cells["device"].unique(maintain_order=True).drop_nulls()
+    order = pl.Series(range(len(names)), dtype=pl.Int32)
+    by_name = cells["device"].replace_strict(names, order, default=0, return_dtype=pl.Int32)
+    return printed.fill_null(by_name)
+
+
+def _devices(cells: pl.DataFrame) -> list[dict[str, object]]:
+    texts = cells["device"].str.extract(_DEVICE, 1)
+    found = (
+        pl.DataFrame({"device": _numbers(cells), "name": texts})
+        .drop_nulls()
+        .unique(maintain_order=True)
+    )
+    return [
+        {"device": device, "name": name, "vendor": "NVIDIA"} for device, name in found.iter_rows()
+    ]
+
+
+def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
+    """Count the rows that could not be read, and those of few digits with what their sum lacks."""
+    ledger.add("malformed", printed.malformed, table="activities", detail="rows with other cells")
+    ledger.add(
+        "damaged", printed.not_utf8, table="-", kept=True, detail="rows with text that is not UTF-8"
+    )
+    for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
+        if f"{column}_step" not in work.columns:
+            continue
+        coarse = work.filter((pl.col(f"{column}_step") > 1) & (pl.col(column) > 0))
+        if coarse.is_empty():
+            continue
+        steps = coarse[f"{column}_step"]
+        off = f"to {ceil(float(str(steps.max()))):,} {unit} at worst"
+        if column != "start":
+            off += f", their sum to {ceil(steps.sum() / 2):,} {unit}"
+        ledger.add(
+            "few_digits", coarse.height, table="activities", kept=True, detail=f"{column} {off}"
+        )

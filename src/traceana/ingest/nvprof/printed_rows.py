@@ -1,0 +1,171 @@
+"""The rows of the traces that nvprof prints: ``--print-gpu-trace``, ``--print-api-trace``.
+
+A log has the program's own output before, between and behind them, several tables where several
+processes ran, lines that are indented or coloured, and cells in two layouts: padded columns, and
+CSV with a line of units. Rows are therefore found by their beginning, a time, behind a header.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Final
+
+import msgspec
+import polars as pl
+
+_HEADER: Final = r'^"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
+_FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
+_QUOTED: Final = '"[^"]*"'
+_UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
+_NAME: Final = "Name"
+_OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes)\)")
+"""A title of the Visual Profiler: ``Duration(ns)``."""
+_MOST_LAYOUTS: Final = 64
+"""Layouts of a file that are read; a log has one or two."""
+_MOST_TITLES: Final = 500
+"""Columns of a table that is read; the Visual Profiler's has one for each of a hundred counters."""
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """The rows of one layout: ``cells`` has a column of texts per title, null where it is empty.
+
+    ``units`` has the unit of the columns whose cells are numbers without one.
+    """
+
+    cells: pl.DataFrame
+    units: dict[str, str]
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """All rows of a file. ``malformed`` lines begin as rows do, and have other cells;
+    ``not_utf8`` rows have bytes that are no text.
+    """
+
+    layouts: list[Rows]
+    malformed: int
+    not_utf8: int
+
+
+def printed_rows(content: bytes) -> Printed:
+    """Return the rows of all tables in ``content``."""
+    lines = _lines(content)
+    line, header = pl.col("line"), pl.col("header")
+    is_header = lines["line"].str.contains(_HEADER)
+    is_units = is_header.shift(1, fill_value=False) & lines["line"].str.contains(_UNITS)
+    found = (
+        lines.with_columns(
+            pl.when(is_header).then(line.str.replace_all(" {2,}", "\t")).alias("header"),
+            pl.when(is_units).then(line).when(is_header).then(pl.lit("")).alias("units"),
+        )
+        .with_columns(pl.col("header", "units").forward_fill())
+        .filter(~(is_header | is_units))
+        .filter(header.is_not_null())
+    )
+    layouts, malformed = [], 0
+    known = found.select("header", "units").unique(maintain_order=True)
+    for header, units in known.head(_MOST_LAYOUTS).iter_rows():
+        rows = found if known.height == 1 else found.filter(header=header, units=units)
+        separator = "," if "," in header else "\t"
+        if header.count(separator) >= _MOST_TITLES:
+            malformed += rows.height
+            continue
+        read = _csv if separator == "," else _columns
+        part, lost = read(rows["line"], header, units)
+        layouts.append(part)
+        malformed += lost
+    if known.height > _MOST_LAYOUTS:
+        others = known.slice(_MOST_LAYOUTS)
+        malformed += found.join(others, on=["header", "units"], how="semi").height
+    not_utf8 = int(found["line"].str.contains("\ufffd", literal=True).sum())
+    return Printed(layouts, malformed, not_utf8)
+
+
+def _lines(content: bytes) -> pl.DataFrame:
+    """Return the lines of ``content`` without what a paste puts before them."""
+    lines = pl.read_csv(
+        io.BytesIO(content.replace(b"\x01", b"?") if b"\x01" in content else content),
+        has_header=False,
+        separator="\x01",
+        quote_char=None,
+        schema={"line": pl.String},
+        encoding="utf8-lossy",
+        raise_if_empty=False,
+    )
+    line = pl.col("line").fill_null("")
+    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r"))
+
+
+def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
+    """Return the rows of padded columns, at least two spaces apart, and the number of others."""
+    titles = _distinct(header.split("\t"))
+    cells = (
+        lines.str.replace_all(" {2,}", "\t")
+        .str.splitn("\t", len(titles))
+        .struct.rename_fields(titles)
+        .struct.unnest()
+    )
+    whole = cells[titles[-1]].is_not_null()
+    empty = pl.when(pl.all() != "-").then(pl.all())
+    restored = cells.filter(whole).with_columns(pl.col(titles[-1]).str.replace_all("\t", "  "))
+    lost = int((~whole & lines.str.contains(_FIRST_TIME)).sum())
+    return Rows(restored.select(empty), {}), lost
+
+
+def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
+    """Return the rows of CSV, and the number of lines with other cells."""
+    titles = _distinct(next(csv.reader([header.replace("\t", "  ")])))
+    bare = lines.str.replace_all(_QUOTED, "")
+    commas = bare.str.count_matches(",", literal=True)
+    paired = ~bare.str.contains('"', literal=True)
+    whole = paired & (commas == len(titles) - 1)
+    begins = lines.str.contains(_FIRST_TIME if titles[0] != _NAME else ",")
+    # Names without quotes have commas of their own.
+    long = paired & begins & (commas >= len(titles)) & (_NAME in titles)
+    at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
+    parts = [_parsed("\n".join(lines.filter(whole)), titles).with_columns(at.filter(whole))]
+    if long.any():
+        name = titles.index(_NAME)
+        rows = [_joined(next(csv.reader([line])), name, len(titles)) for line in lines.filter(long)]
+        texts = {title: [row[i] or None for row in rows] for i, title in enumerate(titles)}
+        bare_names = pl.DataFrame(texts, schema=dict.fromkeys(titles, pl.String))
+        parts.append(bare_names.with_columns(at.filter(long)))
+    cells = pl.concat(parts).sort("at").drop("at")
+    own = {title: _OWN_UNIT.fullmatch(title) for title in titles}
+    given = dict(zip(titles, units.split(","), strict=False)) if units else {}
+    for match in own.values():
+        if match:
+            given[match[1]] = match[2]
+    renamed = cells.rename({title: match[1] for title, match in own.items() if match})
+    return Rows(renamed, {t: u for t, u in given.items() if u}), int(
+        (begins & ~whole & ~long).sum()
+    )
+
+
+def _parsed(text: str, titles: list[str]) -> pl.DataFrame:
+    return pl.read_csv(
+        io.BytesIO(text.encode()),
+        has_header=False,
+        schema=dict.fromkeys(titles, pl.String),
+        raise_if_empty=False,
+    )
+
+
+def _joined(cells: list[str], at: int, wanted: int) -> list[str]:
+    """Return ``cells`` with those that a name without quotes was split into as one, at ``at``."""
+    end = len(cells) - (wanted - 1 - at)
+    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]]
+
+
+def _distinct(titles: list[str]) -> list[str]:
+    """Return ``titles`` without repetition: a column has one name."""
+    seen: dict[str, int] = {}
+    return [
+        title if not (again := _again(seen, title)) else f"{title} ({again})" for title in titles
+    ]
+
+
+def _again(seen: dict[str, int], title: str) -> int:
+    seen[title] = seen.get(title, -1) + 1
+    return seen[title]
