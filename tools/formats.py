@@ -42,7 +42,7 @@ format, its version and its producer.
 | trace.json of TensorFlow and JAX, other Chrome traces | `.json`, `.json.gz` | `chrome` |
 | MXNet's profiler | `.json`, `.json.gz` | `chrome/mxnet.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
-| nvprof's printed traces | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
+| nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 
