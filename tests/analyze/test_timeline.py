@@ -111,6 +111,19 @@ def test_devices_of_all_ranks_are_above_their_threads() -> None:
     assert shown == [("stream", 0), ("stream", 1), ("ranges", 0), ("ranges", 1)]
 
 
+def test_annotations_of_a_stream_are_on_its_device_and_no_thread() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    builder.kernel("k", 0, 200, device=1, stream=7)
+    builder.row("ranges", text="f", kind="device", start=0, duration=200, device=1, thread=7)
+    builder.row("ranges", text="Buffer Flush", kind="overhead", start=0, duration=9, thread=0)
+    (window,) = timeline(builder.build())
+    tracks = window.tracks.select("kind", "device", "number").rows()
+    assert ("annotations", 1, 7) in tracks
+    assert ("overhead", None, None) in tracks
+    assert "ranges" not in {kind for kind, _, _ in tracks}
+
+
 def test_every_rank_has_a_critical_path_of_its_own() -> None:
     builder = TraceBuilder()
     builder.name("k", category="conv")

@@ -31,8 +31,9 @@ class Window(msgspec.Struct, frozen=True):
     """The events between ``start_ns`` and ``end_ns`` of the trace.
 
     ``step`` is the step's number, None for a trace without steps. Columns of ``tracks``: ``rank``,
-    ``kind`` (``critical``, ``idle``, ``stream``, ``ranges``, ``operators``, ``calls``), ``device``,
-    ``number`` (stream or thread, null for rows of a device). Columns of ``events``, by track and
+    ``kind`` (``critical``, ``idle``, ``annotations`` of a stream, ``stream``, the profiler's
+    ``overhead``, ``ranges``, ``operators``, ``calls``), ``device``, ``number`` (stream or thread,
+    null for rows of a device). Columns of ``events``, by track and
     start: ``track`` (row of ``tracks``), ``depth`` (nesting, from 0), ``start_ns``, ``time_ns``,
     ``name``, ``category`` (of work its class, of an idle gap its cause, else the track's kind),
     ``layer``, ``operator``, ``launch_ns`` (start of the launching call), ``count`` (1, or the
@@ -106,7 +107,9 @@ def _ends(frame: pl.DataFrame) -> pl.Series:
 
 
 _TRACK: Final = ("rank", "kind", "device", "number")
-_KINDS: Final = pl.Enum(["critical", "idle", "stream", "ranges", "operators", "calls"])
+_KINDS: Final = pl.Enum(
+    ["critical", "idle", "annotations", "stream", "overhead", "ranges", "operators", "calls"]
+)
 _COLUMNS: Final[dict[str, Any]] = {
     "rank": pl.Int32,
     "kind": _KINDS,
@@ -137,12 +140,7 @@ def _parts(trace: Trace) -> list[_Part]:
         _Part(critical(trace, by="segment").frame, "start_ns", "time_ns", _critical),
         _Part(idle(trace, by="gap").frame, "start_ns", "time_ns", _idle),
         _Part(trace.activities, "start", "duration", lambda rows: _work(trace, rows)),
-        _Part(
-            trace.ranges,
-            "start",
-            "duration",
-            lambda rows: _host(rows, "ranges", "text", pl.col("depth")),
-        ),
+        _Part(trace.ranges, "start", "duration", _ranges),
         _Part(trace.ops, "start", "duration", lambda rows: _operators(trace, rows)),
         _Part(
             trace.calls, "start", "duration", lambda rows: _host(rows, "calls", "name", pl.lit(0))
@@ -254,6 +252,25 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         trace.layers["path"].gather(rows["layer"]).alias("layer"),
         trace.ops["name"].cast(pl.String).gather(rows["op"]).alias("operator"),
         trace.calls["start"].gather(rows["call"]).alias("launch_ns"),
+    )
+
+
+def _ranges(rows: pl.DataFrame) -> pl.DataFrame:
+    of_device, overhead = (pl.col("kind") == kind for kind in ("device", "overhead"))
+    kind = (
+        pl.when(of_device)
+        .then(pl.lit("annotations"))
+        .when(overhead)
+        .then(pl.lit("overhead"))
+        .otherwise(pl.lit("ranges"))
+    )
+    return _host(rows, "ranges", "text", pl.col("depth")).with_columns(
+        rows.select(
+            "device",
+            pl.when(~overhead).then("thread").alias("number"),
+            kind.alias("kind"),
+            kind.alias("category"),
+        )
     )
 
 

@@ -121,7 +121,12 @@ def speedscope(trace: Trace) -> Iterator[bytes]:
     yield json.dumps(content).encode()
 
 
-_NAMES: Final = {"critical": "critical path", "idle": "idle gaps", "calls": "runtime calls"}
+_NAMES: Final = {
+    "critical": "critical path",
+    "idle": "idle gaps",
+    "calls": "runtime calls",
+    "overhead": "profiler overhead",
+}
 
 
 def _tracks(window: Window) -> pl.DataFrame:

@@ -141,6 +141,7 @@ _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     "operators": {"operators": "#b8c4ce"},
     "stream": {"synchronization": "#e3e6ea"},
     "ranges": {"ranges": "#9fb3a5"},
+    "annotations": {"annotations": "#9fb3a5"},
     "calls": {"calls": "#c9bda6"},
     "critical": {
         **{"kernel": "#0072b2", "launch": "#e69f00", "host": "#8c6d31", "sync": "#d55e00"},
@@ -173,17 +174,26 @@ def _event_colour(kind: str, category: str) -> str:
     return _EVENT_COLOURS[kind].get(category, _GREY)
 
 
+_TRACKS: Final = {
+    "critical": "critical path",
+    "calls": "runtime calls",
+    "overhead": "profiler overhead",
+}
+
+
 def _track(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the label of a track: what it belongs to, and what it shows."""
     of = [] if row["rank"] is None else [f"rank {row['rank']}"]
     if row["device"] is not None:
         of.append("CPU" if row["device"] == CPU_DEVICE else f"GPU {row['device']}")
-    kind = {"critical": "critical path", "calls": "runtime calls"}.get(row["kind"], row["kind"])
+    kind = _TRACKS.get(row["kind"], row["kind"])
     if row["kind"] == "stream" and row["device"] == CPU_DEVICE:
         of[-1] = f"thread {row['number']}"
         kind = "self CPU time"
     elif row["kind"] == "stream":
         kind = "no stream" if row["number"] is None else f"stream {row['number']}"
+    elif row["kind"] == "annotations":
+        of.append("" if row["number"] is None else f"stream {row['number']}")
     elif row["number"] is not None:
         of.append(f"thread {row['number']}")
     return {"of": " ".join(of), "kind": kind}
