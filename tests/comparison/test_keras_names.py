@@ -121,7 +121,7 @@ def test_a_model_that_is_called_twice_has_both_calls(recordings: Path) -> None:
 
 @cache
 def compared(recordings: Path, a: str, b: str) -> Diff:
-    return traceana.diff(recordings / a, recordings / b)
+    return traceana.diff(opened(recordings / a)[0], opened(recordings / b)[0])
 
 
 def truth_of_pytorch(file: Path) -> dict[str, int]:
