@@ -1,12 +1,11 @@
 """Recorded training steps: deliberately slow loading differs from fast loading.
 
 One small convolution is trained, in PyTorch and in TensorFlow, each in a process of its own under
-its own profiler, with a data set that sleeps for every batch and with one that does not.
+its own profiler, with a data set that sleeps for every batch and then with one that does not.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.frameworks import needs
 from traceana.analyze.devices import devices
 from traceana.analyze.idle import idle
 
@@ -29,29 +29,32 @@ import sys, time, torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 class Images(torch.utils.data.Dataset):
+    def __init__(self, sleep):
+        self.sleep = sleep
     def __len__(self):
         return 64
     def __getitem__(self, number):
         if number % 8 == 0:
-            time.sleep(sleep)
+            time.sleep(self.sleep)
         return torch.randn(3, 64, 64), number % 10
 
-out, sleep, steps = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+out, steps = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(1)
 model = torch.nn.Sequential(
     torch.nn.Conv2d(3, 32, 5), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 5), torch.nn.Flatten(),
     torch.nn.Linear(32 * 56 * 56, 10),
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-loader = torch.utils.data.DataLoader(Images(), batch_size=8)
 when = schedule(wait=1, warmup=1, active=steps, repeat=1)
-with profile(activities=[ProfilerActivity.CPU], schedule=when) as profiler:
-    for images, labels in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-        profiler.step()
-profiler.export_chrome_trace(out + "/trace.json")
+for sleep in sys.argv[3:]:
+    loader = torch.utils.data.DataLoader(Images(float(sleep)), batch_size=8)
+    with profile(activities=[ProfilerActivity.CPU], schedule=when) as profiler:
+        for images, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            profiler.step()
+    profiler.export_chrome_trace(f"{out}/{sleep}/trace.json")
 """
 
 KERAS = """
@@ -59,16 +62,15 @@ import os, sys, time
 os.environ["CUDA_VISIBLE_DEVICES"], os.environ["TF_CPP_MIN_LOG_LEVEL"] = "-1", "3"
 import numpy as np, tensorflow as tf
 
-out, sleep, steps = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+out, steps = sys.argv[1], int(sys.argv[2])
 
-def batches():
+def batches(sleep):
     random = np.random.default_rng(0)
     for _ in range(steps + 2):
-        time.sleep(sleep)
+        time.sleep(float(sleep))
         yield random.standard_normal((8, 24, 24, 3), dtype=np.float32), np.zeros(8, np.int64)
 
 signature = (tf.TensorSpec((8, 24, 24, 3)), tf.TensorSpec((8,), tf.int64))
-data = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
 model = tf.keras.Sequential([
     tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Conv2D(32, 5), tf.keras.layers.Flatten(),
     tf.keras.layers.Dense(10),
@@ -84,23 +86,25 @@ def train(images, labels):
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     return value
 
-iterator = iter(data)
-for _ in range(2):
-    train(*next(iterator)).numpy()
-tf.profiler.experimental.start(out)
-for number in range(steps):
-    with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+for sleep in sys.argv[3:]:
+    made = tf.data.Dataset.from_generator(
+        batches, args=[float(sleep)], output_signature=signature
+    )
+    iterator = iter(made.prefetch(2))
+    for _ in range(2):
         train(*next(iterator)).numpy()
-tf.profiler.experimental.stop()
+    tf.profiler.experimental.start(f"{out}/{sleep}")
+    for number in range(steps):
+        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+            train(*next(iterator)).numpy()
+    tf.profiler.experimental.stop()
 """
 
 FRAMEWORKS = {"torch": PYTORCH, "tensorflow": KERAS}
 
 
-def recorded(framework: str, sleep: float, folder: Path) -> dict[str, Any]:
+def figures(folder: Path) -> dict[str, Any]:
     """Return the figures of one run: steps, their wall time, their waits for a batch."""
-    command = [sys.executable, "-c", FRAMEWORKS[framework], str(folder), str(sleep), str(STEPS)]
-    subprocess.run(command, check=True, capture_output=True, timeout=180)
     trace = traceana.open(folder)
     assert trace.on_cpu
     assert trace.steps.height == STEPS
@@ -122,14 +126,14 @@ def recorded(framework: str, sleep: float, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_slow_loading_differs_from_fast_loading(framework: str, tmp_path: Path) -> None:
-    if importlib.util.find_spec(framework) is None:
-        pytest.skip(f"needs {framework}")
-    runs = []
-    for sleep in (SLEEP_S, 0.0):
-        folder = tmp_path / str(sleep)
+    needs(framework)
+    folders = [tmp_path / str(sleep) for sleep in (SLEEP_S, 0.0)]
+    for folder in folders:
         folder.mkdir()
-        runs.append(recorded(framework, sleep, folder))
-    slow, quick = runs
+    sleeps = [folder.name for folder in folders]
+    command = [sys.executable, "-c", FRAMEWORKS[framework], str(tmp_path), str(STEPS), *sleeps]
+    subprocess.run(command, check=True, capture_output=True, timeout=180)
+    slow, quick = (figures(folder) for folder in folders)
     assert slow["first"] == "data_loader"
     assert ("DataLoader" if framework == "torch" else "IteratorGetNext") in slow["text"]
     # TensorFlow prefetches: while one batch is computed, however long that takes on a machine that
