@@ -408,6 +408,22 @@ def test_a_layer_that_is_counted_in_part_has_no_rate() -> None:
     assert shares == ["time without FLOP counts: 90.0 %"] * 3
 
 
+def test_a_layer_whose_only_count_is_that_of_a_copy_has_none() -> None:
+    b = TraceBuilder()
+    b.row("ranges", text="nn.Module: Moe_0", kind="module", process=9, thread=1, start=0,
+          duration=1_000)  # fmt: skip
+    moved = {"input_shapes": "[[4, 8], [4, 8]]", "input_types": '["float", "float"]'}
+    for at, name, recorded in ((100, "aten::copy_", moved), (400, "custom::fused_moe", {})):
+        b.row("ops", name=name, process=9, thread=1, start=at, duration=200, **recorded)
+        b.row("calls", name="cudaLaunchKernel", process=9, thread=1, start=at + 10, duration=5,
+              correlation=at)  # fmt: skip
+        b.kernel("volta_sgemm_128x64_nn", 1_000 + at, 50, correlation=at, process=9, stream=7)
+    trace = with_classes(attribute(b.build()), rules_in_use(None))
+    (row,) = layers(trace).frame.filter(pl.col("role") == "layer").to_dicts()
+    assert row["layer"] == "Moe_0"
+    assert row["flops"] is row["executed_flops"] is row["bytes"] is row["bound"] is None
+
+
 def test_the_manifest_counts_a_layer_that_the_trace_counts_in_part() -> None:
     trace = attribute(_recurrent_step({}).build())
     layer = Layer(path="LSTM_0", type="Linear", framework_type="Linear", position=0,

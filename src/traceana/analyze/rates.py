@@ -100,6 +100,9 @@ def with_costs(
     joined = frame.join(sums, on=keys, how="left", nulls_equal=True).join(
         over, on=keys, how="left", nulls_equal=True
     )
+    # A sum of nothing but views and copies beside work without a count is not known to be 0.
+    known = (pl.col("flops") > 0) | pl.col("_over").is_not_null()
+    joined = joined.with_columns(pl.when(known).then(pl.col(column)) for column in COUNTS)
     return rate_columns(joined, work, keys, peaks)
 
 
