@@ -133,11 +133,14 @@ def path_bars(critical: pl.DataFrame) -> list[Chart]:
 
 def kernel_bars(kernels: pl.DataFrame) -> list[Chart]:
     """Return the kernels with most time, coloured by class."""
-    brief = names.briefs(map(str, kernels["name"].drop_nulls().unique(maintain_order=True)))
+    by_name = kernels.group_by("name", maintain_order=True).agg(pl.col("time_ns").sum())
+    # The names of kernels without a bar, which can be many, stay as they are.
+    top = by_name.sort("time_ns", descending=True, maintain_order=True).head(MOST_BARS)["name"]
+    brief = names.briefs(map(str, top.drop_nulls()))
     shown = dict(zip(brief, cut_distinct([*brief.values()], _LONGEST, cut_end), strict=True))
-    called = [shown.get(str(one)) for one in kernels["name"]]
+    label = pl.col("name").cast(pl.String).replace(shown).alias("kernel")
     return bars(
-        kernels.with_columns(pl.Series("kernel", called, pl.String)),
+        kernels.with_columns(label),
         "Kernels with most time, coloured by class",
         "kernel",
         "time_ns",
