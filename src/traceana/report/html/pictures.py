@@ -171,7 +171,7 @@ def _event_class(kind: str, category: str) -> str:
 def _event_colour(kind: str, category: str) -> str:
     if kind == "stream" and category != "synchronization":
         return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
-    return _EVENT_COLOURS[kind].get(category, _GREY)
+    return _EVENT_COLOURS.get(kind, {}).get(category, _GREY)
 
 
 _TRACKS: Final = {
