@@ -13,6 +13,8 @@ import pytest
 
 from traceana.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m traceana"
 # A limit of the file size stands in for a full disk; Python 3.11 would cut its own caches too.
 LIMITED = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;"

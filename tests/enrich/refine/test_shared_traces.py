@@ -32,7 +32,10 @@ NETWORKS = [
 ]
 DIRECTIONS = ("fprop", "dgrad", "wgrad")
 
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces"),
+]
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
