@@ -232,14 +232,23 @@ def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None
     assert name["text"] == ["FP16 tensor"]
 
 
+def test_commands_of_the_terminal_are_links_to_their_sections() -> None:
+    text = page(advised())
+    assert '<span class="remark"><a href="#recommendations">Recommendations</a></span>' in text
+    assert "traceana advise" not in text.split('<section id="summary">')[1].split("</section>")[0]
+
+
 def test_points_of_almost_no_time_are_left_out_of_the_roofline_and_counted() -> None:
-    rows = roofline_rows("conv", "gemm", "loss").with_columns(
-        time_ns=pl.Series([5_000, 5_000, 1]), arithmetic_intensity=pl.Series([10.0, 20.0, 1e-6])
+    rows = roofline_rows("conv", "gemm", "loss", "layout").with_columns(
+        time_ns=pl.Series([5_000, 5_000, 1, 5_000]),
+        arithmetic_intensity=pl.Series([10.0, 20.0, 0.5, 1e-6]),
     )
     (chart,) = roofline_chart(rows, "category", None, "t")
     (points,) = picture(chart)["marks"]
     assert points["x"] == [10.0, 20.0]
-    assert chart.summary == "Roofline of 2 rows; left out: 1 below 0.1% of the time."
+    assert (
+        chart.summary == "Roofline of 2 rows; left out: 2 below 0.1 % of the time or 0.01 FLOP/B."
+    )
 
 
 def test_bandwidths_have_the_peak_of_each_known_link() -> None:

@@ -39,6 +39,7 @@ def environment() -> Environment:
     )
     made.filters["kind"] = _kind
     made.filters["grid"] = grid
+    made.filters["section"] = section
     made.filters["charts"] = charts
     return made
 
@@ -48,6 +49,16 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return _cut(plain(value))
+
+
+_SECTIONS: Final = {"advise": "recommendations", "flops": "roofline", "info": "trace"}
+"""Sections of a report that have another name than their command."""
+
+
+def section(text: str) -> str:
+    """Return the section that shows what the command ``text`` begins with prints."""
+    command = text.removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
+    return _SECTIONS.get(command, command)
 
 
 def _kind(block: Block) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _MOST_POINTS: Final = 2_000
 _LEAST_SHARE: Final = 0.001
 """Of the time of all rows: a point below it would stretch the axes for what costs nothing."""
+_LEAST_INTENSITY: Final = 0.01
+"""FLOP/B: a point below it computes next to nothing, and would stretch the axes as well."""
 
 
 def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], Page]:
@@ -145,12 +147,14 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
     if rated.is_empty():
         return []
     costly = rated.filter(pl.col("time_ns") >= _LEAST_SHARE * pl.lit(rows["time_ns"].sum()))
-    known = (rated if costly.is_empty() else costly).head(_MOST_POINTS)
+    dense = costly.filter(pl.col("arithmetic_intensity") >= _LEAST_INTENSITY)
+    known = (rated if dense.is_empty() else dense).head(_MOST_POINTS)
+    below = f"{_LEAST_SHARE:.1%} of the time".replace("%", " %")
     left_out = [
         f"{count:,} {why}"
         for count, why in (
             (rows.height - rated.height, "without a FLOP rate"),
-            (rated.height - known.height, f"below {_LEAST_SHARE:.1%} of the time"),
+            (rated.height - known.height, f"below {below} or {_LEAST_INTENSITY} FLOP/B"),
         )
         if count
     ]

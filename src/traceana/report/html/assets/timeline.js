@@ -327,7 +327,7 @@ traceana.timelines = (pictures) => {
         : null;
       let count = 0;
       if (matches) for (let one = 0; one < data.start.length; one += 1) count += isMatch(one) ? 1 : 0;
-      note.textContent = matches ? `${count} of ${data.start.length} events` : remark();
+      note.textContent = matches ? `${count.toLocaleString("en")} of ${data.start.length.toLocaleString("en")} events` : remark();
       redraw();
     };
 
