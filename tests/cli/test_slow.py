@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceana.cli.slow import notice
+from traceana.cli.opening import notice
 
 LINE = "reading ranks takes about 17 min; traceana save makes a bundle of it, which opens faster"
 

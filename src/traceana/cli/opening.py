@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 
 _MOST_NUMBERS: Final = 1_000_000
+_FIRST_S: Final = 10
+"""Seconds until the rest is estimated; the imports are over by then."""
+_LONG_S: Final = 60
 
 
 def open_trace(files: Sequence[Path], reading: Reading) -> Trace:
@@ -139,8 +143,6 @@ def numbers(text: str, option: str) -> list[int]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Progress]:
-    from traceana.cli.slow import notice
-
     if not sys.stderr.isatty():
         yield notice(what, message)
         return
@@ -166,3 +168,28 @@ def _progress(what: str) -> Iterator[Progress]:
     with bar:
         task = bar.add_task("", total=None, file=plain(what))
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def notice(
+    what: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> Progress:
+    """Return a progress that says once, after ten seconds, that reading ``what`` takes over a
+    minute: where no progress bar is shown, nothing else tells how long it takes.
+    """
+    begin = clock()
+    said = False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal said
+        passed = clock() - begin
+        if said or passed < _FIRST_S or not done or not total:
+            return
+        whole = passed * total / done
+        if whole > _LONG_S:
+            said = True
+            say(
+                f"reading {what} takes about {whole / 60:.0f} min; "
+                "traceana save makes a bundle of it, which opens faster"
+            )
+
+    return progress

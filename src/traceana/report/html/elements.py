@@ -57,7 +57,7 @@ _SECTIONS: Final = {"advise": "recommendations", "flops": "roofline", "info": "t
 
 def section(text: str) -> str:
     """Return the section that shows what the command ``text`` begins with prints."""
-    command = text.removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
+    command = text.strip("()").removeprefix("traceana ").split(" ", 1)[0].rstrip(":")
     return _SECTIONS.get(command, command)
 
 
