@@ -205,12 +205,13 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
         return []
     rows = []
     bandwidth = peaks.bandwidth or inf
-    right = 2 * max(high, *(rate / bandwidth for rate in peaks.flops.values()))
+    ridges = [rate / bandwidth for rate in peaks.flops.values()]
+    left, right = min(low, *(ridge or low for ridge in ridges)) / 2, 2 * max(high, *ridges)
     for name, rate in peaks.flops.items():
         ridge = rate / bandwidth
         precision, _, unit = name.partition("_")
         label = f"{names.part(precision)} {unit.replace('_', ' ')}".strip()
-        for intensity in sorted({min(low, ridge or low) / 2, ridge or low, right}):
+        for intensity in sorted({left, ridge or low, right}):
             rows.append((label, intensity, min(rate, intensity * bandwidth)))
     frame = pl.DataFrame(rows, schema=["peak", "intensity", "rate"], orient="row")
     ends = frame.group_by("peak", maintain_order=True).last()
