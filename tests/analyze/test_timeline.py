@@ -35,7 +35,8 @@ def check(trace: Trace, window: Window) -> None:
     assert window.left_out == 0
     assert counted(window, "stream") == during(trace.activities, window)
     assert counted(window, "operators") == during(trace.ops, window)
-    assert counted(window, "ranges") == during(trace.ranges, window)
+    ranges = sum(counted(window, kind) for kind in ("ranges", "annotations", "overhead"))
+    assert ranges == during(trace.ranges, window)
     assert counted(window, "calls") == during(trace.calls, window)
     gaps = idle(trace, by="gap").frame
     assert counted(window, "idle") == during(gaps, window, "start_ns", "time_ns")
