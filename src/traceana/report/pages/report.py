@@ -171,7 +171,7 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         if whole.busy.frame.height > 1:
             yield "", _by_device(whole.busy.frame)
     if known["kernels"]:
-        yield "Kernel launches", _launches(known)
+        yield "Kernel launches", _launches(whole)
     elif known["cpu_operators"]:
         label = "CPU operators" if known["operators"] else "CPU ranges"
         yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
@@ -202,7 +202,9 @@ def _step_time(whole: Overview) -> str:
         unit.write(one) for one in (figures["mean_wall_ns"], min(walls), max(walls))
     )
     median = f"{unit.write(figures['wall_ns'])} {unit.unit} median"
-    return f"{median} · {mean} mean · {least}\u2013{most} range"
+    processes = whole.steps.frame["process"].n_unique()
+    of = f" over {processes} processes" if processes > 1 else ""
+    return f"{median} · {mean} mean · {least}\u2013{most} range{of}"
 
 
 def _utilization(whole: Overview) -> str:
@@ -212,7 +214,9 @@ def _utilization(whole: Overview) -> str:
     unit = numbers.scale([totals["span_ns"]], numbers.TIME)
     busy_ns, span_ns = (unit.write(totals[name]) for name in ("busy_ns", "span_ns"))
     share = totals["busy_ns"] / totals["span_ns"] if totals["span_ns"] else 0.0
-    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit})"
+    devices = whole.busy.frame.height
+    added = f", {devices} devices added up" if devices > 1 else ""
+    text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit}{added})"
     if totals["sum_ns"] > totals["busy_ns"]:
         text += f" · summed kernel time {numbers.duration(totals['sum_ns'])}"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
@@ -231,10 +235,14 @@ def _by_device(frame: pl.DataFrame) -> str:
     return f"by {'rank/device' if ranked else 'device'}  {', '.join(each)}"
 
 
-def _launches(known: Mapping[str, Any]) -> str:
+def _launches(whole: Overview) -> str:
+    known = whole.facts
     per_step = ""
     if known["steps"]:
-        per_step = f" ({numbers.mean(known['kernels'] / known['steps'])} per step)"
+        processes = max(whole.steps.frame["process"].n_unique(), 1)
+        of = "step and process" if processes > 1 else "step"
+        each = known["kernels"] / known["steps"] / processes
+        per_step = f" ({numbers.mean(each)} per {of})"
     kernels = numbers.counted(known["distinct_kernel_names"], "kernel")
     return f"{numbers.count(known['kernels'])}{per_step} of {kernels}"
 
