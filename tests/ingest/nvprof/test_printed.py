@@ -119,6 +119,12 @@ def test_names_without_quotes_keep_their_commas(tmp_path: Path) -> None:
     assert rows(written(tmp_path / "a.csv", bare)) == rows(written(tmp_path / "b.csv", CSV))
 
 
+@pytest.mark.parametrize("name", ['k<"a,b", 2>', 'say ""hi"", twice', 'a"b'])
+def test_quotes_within_a_name_break_no_row(tmp_path: Path, name: str) -> None:
+    trace = written(tmp_path / "a.csv", CSV.replace('"void k<int, 2>(float*)"', name))
+    assert trace.activities.height + sum(count for _, count in problems(trace)) == 3
+
+
 @pytest.mark.parametrize(
     ("table", "cut"),
     [(TEXT, " 1        13  void k<int, 2>(float*) [135]"), (CSV, ',"void k<int, 2>(float*)",135')],

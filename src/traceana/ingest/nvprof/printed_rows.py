@@ -18,12 +18,16 @@ import polars as pl
 _HEADER: Final = r'^"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
 _QUOTED: Final = '"[^"]*"'
+_CELL: Final = "\x01"
+"""In place of a quoted text; no line has this character."""
+_WITHIN: Final = "[^,]\x01|\x01[^,]"
 _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
 _NAME: Final = "Name"
 _OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes)\)")
 """A title of the Visual Profiler: ``Duration(ns)``."""
 _MOST_LAYOUTS: Final = 64
 """Layouts of a file that are read; a log has one or two."""
+_LONGEST_HEADER: Final = 1 << 16
 _MOST_TITLES: Final = 500
 """Columns of a table that is read; the Visual Profiler's has one for each of a hundred counters."""
 
@@ -68,7 +72,7 @@ def printed_rows(content: bytes) -> Printed:
     for header, units in known.head(_MOST_LAYOUTS).iter_rows():
         rows = found if known.height == 1 else found.filter(header=header, units=units)
         separator = "," if "," in header else "\t"
-        if header.count(separator) >= _MOST_TITLES:
+        if header.count(separator) >= _MOST_TITLES or len(header) > _LONGEST_HEADER:
             malformed += rows.height
             continue
         read = _csv if separator == "," else _columns
@@ -116,31 +120,33 @@ def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
 def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     """Return the rows of CSV, and the number of lines with other cells."""
     titles = _distinct(next(csv.reader([header.replace("\t", "  ")])))
-    bare = lines.str.replace_all(_QUOTED, "")
+    bare = lines.str.replace_all(_QUOTED, _CELL)
     commas = bare.str.count_matches(",", literal=True)
     paired = ~bare.str.contains('"', literal=True)
-    whole = paired & (commas == len(titles) - 1)
+    plain = paired & ~bare.str.contains(_WITHIN)
+    whole = plain & (commas == len(titles) - 1)
     begins = lines.str.contains(_FIRST_TIME if titles[0] != _NAME else ",")
-    # Names without quotes have commas of their own.
-    long = paired & begins & (commas >= len(titles)) & (_NAME in titles)
+    # Names without quotes have commas of their own, and quotes may stand within a name.
+    other = paired & begins & ~whole & (commas >= len(titles) - 1) & (_NAME in titles)
     at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
     parts = [_parsed("\n".join(lines.filter(whole)), titles).with_columns(at.filter(whole))]
-    if long.any():
-        name = titles.index(_NAME)
-        rows = [_joined(next(csv.reader([line])), name, len(titles)) for line in lines.filter(long)]
-        texts = {title: [row[i] or None for row in rows] for i, title in enumerate(titles)}
-        bare_names = pl.DataFrame(texts, schema=dict.fromkeys(titles, pl.String))
-        parts.append(bare_names.with_columns(at.filter(long)))
+    if other.any():
+        split = [_joined(line, titles) for line in lines.filter(other)]
+        names = pl.DataFrame(
+            {title: [row and (row[i] or None) for row in split] for i, title in enumerate(titles)},
+            schema=dict.fromkeys(titles, pl.String),
+        )
+        known = pl.Series([row is not None for row in split])
+        parts.append(names.with_columns(at.filter(other)).filter(known))
     cells = pl.concat(parts).sort("at").drop("at")
+    lost = int((begins | whole).sum()) - cells.height
     own = {title: _OWN_UNIT.fullmatch(title) for title in titles}
     given = dict(zip(titles, units.split(","), strict=False)) if units else {}
     for match in own.values():
         if match:
             given[match[1]] = match[2]
     renamed = cells.rename({title: match[1] for title, match in own.items() if match})
-    return Rows(renamed, {t: u for t, u in given.items() if u}), int(
-        (begins & ~whole & ~long).sum()
-    )
+    return Rows(renamed, {t: u for t, u in given.items() if u}), lost
 
 
 def _parsed(text: str, titles: list[str]) -> pl.DataFrame:
@@ -152,10 +158,14 @@ def _parsed(text: str, titles: list[str]) -> pl.DataFrame:
     )
 
 
-def _joined(cells: list[str], at: int, wanted: int) -> list[str]:
-    """Return ``cells`` with those that a name without quotes was split into as one, at ``at``."""
-    end = len(cells) - (wanted - 1 - at)
-    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]]
+def _joined(line: str, titles: list[str]) -> list[str] | None:
+    """Return the cells of ``line``, those of a name without quotes as one; None with too few."""
+    try:
+        cells = next(csv.reader([line]), [])
+    except csv.Error:  # a cell of more than 128 KiB
+        return None
+    at, end = titles.index(_NAME), len(cells) - (len(titles) - 1 - titles.index(_NAME))
+    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
 
 
 def _distinct(titles: list[str]) -> list[str]:
