@@ -149,6 +149,13 @@ def test_a_row_whose_time_is_damaged_is_a_problem(tmp_path: Path, table: str, ti
     assert problems(trace) == [("missing_time", 1)]
 
 
+def test_a_header_that_is_no_csv_has_no_rows(tmp_path: Path) -> None:
+    broken = CSV.replace('"Grid X",', "Grid\rX,")
+    trace = written(tmp_path / "a.log", BEGIN + broken + BEGIN + TEXT)
+    assert trace.activities.height == 3
+    assert problems(trace)
+
+
 def test_a_table_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.csv", CSV[: CSV.index('"[CUDA memset]"') - 5])
     assert trace.activities.height == 2

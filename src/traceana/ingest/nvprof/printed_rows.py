@@ -77,8 +77,9 @@ def printed_rows(content: bytes) -> Printed:
             continue
         read = _csv if separator == "," else _columns
         part, lost = read(rows["line"], header, units)
-        layouts.append(part)
         malformed += lost
+        if part.cells.width:
+            layouts.append(part)
     if known.height > _MOST_LAYOUTS:
         others = known.slice(_MOST_LAYOUTS)
         malformed += found.join(others, on=["header", "units"], how="semi").height
@@ -119,7 +120,9 @@ def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
 
 def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     """Return the rows of CSV, and the number of lines with other cells."""
-    titles = _distinct(next(csv.reader([header.replace("\t", "  ")])))
+    titles = _distinct(_split(header.replace("\t", "  ")))
+    if not titles:
+        return Rows(pl.DataFrame(), {}), len(lines)
     bare = lines.str.replace_all(_QUOTED, _CELL)
     commas = bare.str.count_matches(",", literal=True)
     paired = ~bare.str.contains('"', literal=True)
@@ -158,12 +161,17 @@ def _parsed(text: str, titles: list[str]) -> pl.DataFrame:
     )
 
 
+def _split(line: str) -> list[str]:
+    """Return the cells of ``line``; none where one has more than 128 KiB or a line's end."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
 def _joined(line: str, titles: list[str]) -> list[str] | None:
     """Return the cells of ``line``, those of a name without quotes as one; None with too few."""
-    try:
-        cells = next(csv.reader([line]), [])
-    except csv.Error:  # a cell of more than 128 KiB
-        return None
+    cells = _split(line)
     at, end = titles.index(_NAME), len(cells) - (len(titles) - 1 - titles.index(_NAME))
     return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
 
