@@ -132,7 +132,7 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     # Names without quotes have commas of their own, and quotes may stand within a name.
     other = paired & begins & ~whole & (commas >= len(titles) - 1) & (_NAME in titles)
     at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-    parts = [_parsed("\n".join(lines.filter(whole)), titles).with_columns(at.filter(whole))]
+    parts = [_parsed(lines.filter(whole), titles).with_columns(at.filter(whole))]
     if other.any():
         split = [_joined(line, titles) for line in lines.filter(other)]
         names = pl.DataFrame(
@@ -152,13 +152,21 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     return Rows(renamed, {t: u for t, u in given.items() if u}), lost
 
 
-def _parsed(text: str, titles: list[str]) -> pl.DataFrame:
-    return pl.read_csv(
-        io.BytesIO(text.encode()),
-        has_header=False,
-        schema=dict.fromkeys(titles, pl.String),
-        raise_if_empty=False,
-    )
+def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
+    """Return the cells of ``lines``, each a row of as many cells as ``titles``."""
+    schema: dict[str, pl.DataType | type[pl.DataType]] = dict.fromkeys(titles, pl.String)
+    text = "\n".join(lines).encode()
+    try:
+        cells = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema, raise_if_empty=False)
+        if cells.height == len(lines):
+            return cells
+    except pl.exceptions.PolarsError:
+        pass
+    # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
+    rows = [_split(line) for line in lines]
+    whole = [row if len(row) == len(titles) else [""] * len(titles) for row in rows]
+    texts = {title: [row[i] or None for row in whole] for i, title in enumerate(titles)}
+    return pl.DataFrame(texts, schema=schema)
 
 
 def _split(line: str) -> list[str]:
