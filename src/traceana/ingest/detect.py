@@ -37,12 +37,13 @@ NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
 _NSYS_EVENTS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS")
-_NVPROF_HEADER: Final = re.compile(
-    rb'^(?:[ \t#>|]|\x1b\[[\d;]*m)*"?(?:Start"?(?:,"?Duration"?,|[ ]{2,}Duration[ ]{2,})'
-    rb'|Name"?,"?Start Time\(ns\)"?,)',
-    re.MULTILINE,
+NVPROF_TITLES: Final = (
+    r'"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
 )
 """The beginning of a table: nvprof's in columns or CSV, the Visual Profiler's CSV."""
+_NVPROF_HEADER: Final = re.compile(
+    rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*" + NVPROF_TITLES.encode(), re.MULTILINE
+)
 _NVPROF_LOG: Final = re.compile(
     rb"^(?:[ \t#>]|\x1b\[[\d;]*m)*(?:==\d+==|={8}) (?:NVPROF|Profiling|Error|Warning)", re.MULTILINE
 )

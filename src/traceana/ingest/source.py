@@ -19,6 +19,14 @@ _LEAST: Final = 1 << 20
 """Fewest bytes of a block but the last: members of a gzip file may be of single bytes."""
 
 
+def is_text(content: bytes) -> bool:
+    """Return whether ``content`` is UTF-8."""
+    try:
+        return content.isascii() or bool(content.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def silent(done: int, total: int) -> None:
     """Report no progress."""
 

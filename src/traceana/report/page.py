@@ -170,7 +170,7 @@ class Icicle(Illustration, frozen=True):
 
     Columns of ``frame``, parents before children: ``parent`` (row number, null for the root),
     ``label``, ``path``, ``category`` (its colour), ``time_ns`` (with its children) and those of
-    ``shown``. The times are those of ``steps`` steps, of which a picture has the mean. ``whole_ns``
+    ``shown``. The times are those of ``steps`` steps, whose mean a picture shows. ``whole_ns``
     is the time of the full width, if that is not the root's; ``paired`` icicles of a page zoom
     together.
     """

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from traceana.ingest.ncu.layout import Layout
+from traceana.ingest.source import is_text
 
 _PROFILER: Final = b"="
 """Begins a line that the profiler prints beside the table: ``==PROF== …``."""
@@ -57,9 +58,9 @@ def complete_rows(content: bytes) -> Rows:
         else range(len(header), len(header) + 1)
     )
     laid_out = Layout(content, begin, end)
-    is_text = _is_text(content)
+    whole_text = is_text(content)
     # Row by row only where rows are to be counted.
-    plain = laid_out.plain_rows(widths) if is_text else np.zeros(len(laid_out.starts), bool)
+    plain = laid_out.plain_rows(widths) if whole_text else np.zeros(len(laid_out.starts), bool)
     first = content[begin : laid_out.bounds[0]].split(b"\n")
     rows: list[bytes | memoryview] = [*lines]
     whole = [all(map(_beside, first))]
@@ -80,7 +81,7 @@ def complete_rows(content: bytes) -> Rows:
         table=_until(content, end) if untouched else b"\n".join(rows),
         malformed=whole.count(False) - truncated,
         truncated=truncated,
-        not_utf8=0 if is_text else sum(not _is_text(bytes(row)) for row in rows),
+        not_utf8=0 if whole_text else sum(not is_text(bytes(row)) for row in rows),
     )
 
 
@@ -130,10 +131,3 @@ def _beside(line: bytes) -> bool:
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        return content.isascii() or bool(content.decode())
-    except UnicodeDecodeError:
-        return False

@@ -67,7 +67,7 @@ _LONGEST_REASON: Final = 100
 def read(path: Path, progress: Progress) -> Trace:
     """Return the Trace of the output of ``nvprof --print-gpu-trace`` or ``--print-api-trace``.
 
-    Lines that are no rows are the program's. Raises ``NotATraceError`` without a table,
+    Other lines are the program's output. Raises ``NotATraceError`` without a table,
     ``CorruptError`` where times have no unit, ``UnreadableError``.
     """
     source = ByteSource(path, progress)
@@ -80,6 +80,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ledger = Ledger()
     cells = _cells(path, printed)
     work, calls = _split(cells, ledger)
+    work = work.with_columns(_numbers(work).alias("number"))
     processes = {int(one) for one in _PROCESS.findall(content)}
     names = NameTable(ledger)
     activities = screen(_activities(work, names), "activities", ledger, repeats=True)
@@ -230,7 +231,7 @@ def _activities(cells: pl.DataFrame, names: NameTable) -> pl.DataFrame:
         .alias("kind"),
         name.str.extract(_COPY, 1).cast(CopyKind, strict=False).alias("copy_kind"),
         *(_memory(side) for side in ("source_memory", "destination_memory")),
-        _numbers(cells).alias("device"),
+        pl.col("number").alias("device"),
         *(
             pl.coalesce(f"{what}_{axis}", pl.col(what).str.extract(_THREE, at)).alias(
                 f"{what}_{axis}"
@@ -285,7 +286,7 @@ def _numbers(cells: pl.DataFrame) -> pl.Series:
 def _devices(cells: pl.DataFrame) -> list[dict[str, object]]:
     texts = cells["device"].str.extract(_DEVICE, 1)
     found = (
-        pl.DataFrame({"device": _numbers(cells), "name": texts})
+        pl.DataFrame({"device": cells["number"], "name": texts})
         .drop_nulls()
         .unique(maintain_order=True)
     )

@@ -15,7 +15,9 @@ from typing import Final
 import msgspec
 import polars as pl
 
-_HEADER: Final = r'^"?(?:Start"?(?:,"?Duration"?,| {2,}Duration {2,})|Name"?,"?Start Time\(ns\)"?,)'
+from traceana.ingest.detect import NVPROF_TITLES
+
+_HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
 _QUOTED: Final = '"[^"]*"'
 _CELL: Final = "\x01"
@@ -44,7 +46,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 class Printed(msgspec.Struct, frozen=True):
     """All rows of a file. ``malformed`` lines begin as rows do, and have other cells;
-    ``not_utf8`` rows have bytes that are no text.
+    ``not_utf8`` rows have bytes that are not UTF-8.
     """
 
     layouts: list[Rows]
@@ -185,13 +187,11 @@ def _joined(line: str, titles: list[str]) -> list[str] | None:
 
 
 def _distinct(titles: list[str]) -> list[str]:
-    """Return ``titles`` without repetition: a column has one name."""
+    """Return ``titles`` with a number behind those that repeat an earlier one."""
     seen: dict[str, int] = {}
-    return [
-        title if not (again := _again(seen, title)) else f"{title} ({again})" for title in titles
-    ]
-
-
-def _again(seen: dict[str, int], title: str) -> int:
-    seen[title] = seen.get(title, -1) + 1
-    return seen[title]
+    found = []
+    for title in titles:
+        again = seen.get(title, 0)
+        seen[title] = again + 1
+        found.append(f"{title} ({again})" if again else title)
+    return found

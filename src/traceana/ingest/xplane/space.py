@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from traceana.ingest.source import is_text
 from traceana.ingest.xplane.decode import BYTES, DOUBLE, REFERENCE, STRING
 from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, Field, WireError, fields, text
 
@@ -99,16 +100,9 @@ def read_space(buffer: Buffer) -> Space:
         elif part.number in texts and part.wire == LENGTH:
             texts[part.number].append(text(buffer, part))
             # A plane whose tag was damaged is read as a warning.
-            space.not_text += not part.cut and not _is_text(buffer, part)
+            content = buffer.data[part.start : part.end].tobytes()
+            space.not_text += not part.cut and not is_text(content)
     return space
-
-
-def _is_text(buffer: Buffer, field: Field) -> bool:
-    try:
-        buffer.data[field.start : field.end].tobytes().decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _plane(buffer: Buffer, whole: Field) -> Plane:

@@ -31,8 +31,8 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     Their tables have at most ``limit`` rows.
     """
 
-    def section(name: str, title: str, result: Result) -> Section:
-        return Section(name, title, result.illustrated(limit=limit).blocks)
+    def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
+        return Section(name, title, result.illustrated(limit=limit).blocks, folded)
 
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
@@ -47,7 +47,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("layers", "Layers", layers(trace, model=manifest)),
         section("roofline", "FLOPs and roofline", flops(trace, by="class", model=manifest)),
         # The roofline's table says it by class.
-        folded(section("operators", "FLOPs by operator", flops(trace, model=manifest))),
+        section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
         section("memory", "Memory", memory(trace)),
@@ -56,11 +56,6 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     )
     shown = tuple(one for one in sections if one.blocks)
     return replace(page, blocks=_ordered(page.blocks, [*steps, *classes]), sections=shown)
-
-
-def folded(section: Section) -> Section:
-    """Return ``section`` hidden at first."""
-    return replace(section, folded=True)
 
 
 def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:
