@@ -284,6 +284,34 @@ def test_a_collective_between_two_kernels(each: Both) -> None:
         ]
 
 
+def test_a_collective_under_a_gap_is_waited_for_where_the_wait_is_not_recorded(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 7_700)
+    run.launch(7, at=0, begins=500, duration=2_000)
+    run.collective(20, at=450, begins=2_505, duration=5_000)
+    run.launch(7, at=900, begins=7_510, duration=100)
+    run.sync(1_100, 7_700)
+    for trace in each(run):
+        assert path(trace)[-5:] == [
+            ("launch", 1_955),
+            ("collective", 5_000),
+            ("gap", 5),
+            ("kernel", 100),
+            ("sync", 90),
+        ]
+
+
+def test_a_collective_beside_most_of_a_gap_is_not_waited_for(each: Both) -> None:
+    run = Scenario()
+    run.step(0, 0, 7_700)
+    run.launch(7, at=0, begins=500, duration=2_000)
+    run.collective(20, at=450, begins=600, duration=2_200)
+    run.launch(7, at=900, begins=7_510, duration=100)
+    run.sync(1_100, 7_700)
+    for trace in each(run):
+        assert ("gap", 5_010) in path(trace)
+
+
 def test_a_copy_that_the_host_waits_for(each: Both) -> None:
     run = Scenario()
     run.step(0, 0, 2_000)

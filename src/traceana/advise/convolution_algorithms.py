@@ -42,7 +42,7 @@ _IMAGE_CHANNELS: Final = 4
     title="Winograd or FFT convolution",
     kind="upper bound",
     sentence="{count} FP32 convolutions of stride 1 use GEMM algorithms: {time_ns}, {share} of "
-    "kernel time; {algorithm} executes {flops_share} of the FLOPs of {layer} ({shape})",
+    "GPU time; {algorithm} executes {flops_share} of the FLOPs of {layer} ({shape})",
     estimate="time of the convolutions less the larger of (FLOPs that the other algorithm "
     "executes / present FLOP/s) and (its operands and transformed tensors / memory bandwidth). "
     "The other algorithm is cuDNN's fastest of Winograd and FFT for the shape, where that is "
@@ -190,7 +190,7 @@ def layout_changes(figures: Figures) -> Found | None:
 @rule(
     title="unused data gradient",
     kind="estimate",
-    sentence="dgrad of the first convolution, {layer}: {time_ns}, {share} of kernel time",
+    sentence="dgrad of the first convolution, {layer}: {time_ns}, {share} of GPU time",
     estimate="all the time of that data gradient, its layout changes included.",
     caveat="Adversarial examples, GANs, style transfer and reentrant checkpointing need this "
     "gradient.",

@@ -27,7 +27,7 @@ _OF_BATCHES: Final = ("image_ns", "batch", "larger_image_ns", "larger_batch")
 @rule(
     title="tensor cores unused",
     kind="upper bound",
-    sentence="{calls} FP32 convolutions and GEMMs: {time_ns}, {share} of kernel time; the "
+    sentence="{calls} FP32 convolutions and GEMMs: {time_ns}, {share} of GPU time; the "
     "tensor cores' {precision} peak is {ratio} times the FP32 peak[. {unbounded_ns} of it "
     "without a memory bound: bytes or bandwidth unknown]",
     estimate="call by call, time less the larger of (time x FP32 peak / tensor-core peak: TF32 "
@@ -92,7 +92,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
 @rule(
     title="small batch",
     kind="upper bound",
-    sentence="[{calls} kernels ({time_ns}, {share} of kernel time) have fewer blocks than the "
+    sentence="[{calls} kernels ({time_ns}, {share} of GPU time) have fewer blocks than the "
     "device has SMs ({multiprocessors}): {unused_share} of SM time unused. ]"
     "[time per example {image_ns} at batch {batch}, {larger_image_ns} at batch "
     "{larger_batch} (sweep, unprofiled)]",
@@ -175,7 +175,7 @@ def _few_blocks(figures: Figures) -> Found | None:
 @rule(
     title="memory-bound kernels at peak",
     kind="no saving",
-    sentence="{time_ns} ({share} of kernel time, mostly {category}) is memory-bound at "
+    sentence="{time_ns} ({share} of GPU time, mostly {category}) is memory-bound at "
     "{of_attainable} of the memory bandwidth",
     estimate="no saving: compulsory bytes / time are within 30 % of the memory bandwidth.",
     caveat="Only fewer bytes help: fusion, a smaller data type, or recomputing less.",

@@ -80,9 +80,9 @@ class Figures:
 
     @cached_property
     def window_ns(self) -> int:
-        """Wall time of the measured steps times their devices, or the devices' spans."""
+        """Wall time of the measured steps times their devices, or the capture of all devices."""
         if not self.stepped:
-            return int(self.busy["work_span_ns"].sum())
+            return int(self.busy["span_ns"].sum())
         return int((self.measured["wall_ns"] * self.measured["devices"]).sum())
 
     @cached_property
@@ -106,7 +106,7 @@ class Figures:
 
     @cached_property
     def work_ns(self) -> int:
-        """Summed kernel time (all device activity)."""
+        """Summed GPU time: the durations of all device activity."""
         return int(self.breakdown["time_ns"].sum())
 
     @cached_property

@@ -99,7 +99,7 @@ def slow_bias_activation(figures: Figures) -> Found | None:
 @rule(
     title="unfused attention",
     kind="upper bound",
-    sentence="softmax kernels take {time_ns}, {share} of kernel time, beside {products_ns} of "
+    sentence="softmax kernels take {time_ns}, {share} of GPU time, beside {products_ns} of "
     "batched GEMMs",
     estimate="all the time of the softmax kernels: fused attention computes it on chip. The "
     "memory traffic of the scores, which the GEMMs also save, is not counted.",

@@ -110,12 +110,12 @@ METRICS: Final[tuple[Metric, ...]] = (
            _idle_for("synchronization")),
     Metric("launch_bound", "share", "kernels shorter than their launch call, of those with a known "
            "launch", lambda figures: figures.launch_bound),
-    Metric("unclassified", "share", "unclassified, of kernel time", _of_work("other")),
-    Metric("layout", "share", "layout changes, of kernel time", _of_work("layout")),
-    Metric("collective", "share", "collectives, of kernel time", _of_work("collective")),
-    Metric("bias_activation", "share", "bias and activation kernels, of kernel time",
+    Metric("unclassified", "share", "unclassified, of GPU time", _of_work("other")),
+    Metric("layout", "share", "layout changes, of GPU time", _of_work("layout")),
+    Metric("collective", "share", "collectives, of GPU time", _of_work("collective")),
+    Metric("bias_activation", "share", "bias and activation kernels, of GPU time",
            _of_work("bias", "activation")),
-    Metric("plain_fp32", "share", "FP32 convolutions and GEMMs without tensor cores, of kernel "
+    Metric("plain_fp32", "share", "FP32 convolutions and GEMMs without tensor cores, of GPU "
            "time", _plain_fp32),
     Metric("step_time", "time", "median wall time of the measured steps", _step_time),
     Metric("kernels_per_step", "count", "kernels per step and device", _kernels_per_step),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     title="algorithm search",
     kind="estimate",
     sentence="{calls} kernels of algorithm search in the measured steps: {time_ns}, {share} of "
-    "kernel time",
+    "GPU time",
     estimate="the kernels of autotuners and their trials, and all but the last of each call that "
     "runs three algorithms or more.",
     caveat="The search runs once per shape: in longer runs it is spread over more steps.",

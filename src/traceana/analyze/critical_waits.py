@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceana.analyze.classes import category_of
 from traceana.analyze.copies import ASYNCHRONOUS, copies
 from traceana.analyze.event_waits import (
     ANY,
@@ -126,6 +127,9 @@ def work_waits(
     by_event = np.maximum(
         _by_event(by_none, requested, floor, start), _in_time(by_record, floor, start, end)
     )
+    floor = np.maximum(floor, of_stream)
+    of_collective = _by_collective(trace, work, floor, start, end)
+    by_event = np.where((by_event == NONE) & (of_launch <= of_stream), of_collective, by_event)
     why = np.select(
         [by_event != NONE, (before != NONE) & (of_stream >= of_launch), known],
         [BY_EVENT, BY_STREAM, BY_LAUNCH],
@@ -249,6 +253,30 @@ def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
     ended = take(end, by_record)
     known = (by_record != NONE) & (by_record < np.arange(len(start)))
     return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
+
+
+def _by_collective(
+    trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, end: Ints
+) -> Ints:
+    """Return the collective awaited by each work whose wait is not recorded, or NONE.
+
+    It is the collective of the same device that ended last between the other dependencies
+    (``floor``) and the start of the work, if it ran for most of that time: work that had been
+    launched, on a stream that was free, can only have waited for it. Waits before the capture, and
+    those of HIP's streams, are not recorded.
+    """
+    found = np.full(len(start), NONE, dtype=np.int64)
+    each = np.flatnonzero((category_of(work, trace) == "collective").fill_null(False).to_numpy())
+    device = work["device"].fill_null(NONE).to_numpy()
+    for one in np.unique(device[each]).tolist():
+        own = each[device[each] == one]
+        rows = np.flatnonzero((device == one) & (start > floor))
+        last = np.searchsorted(end[own], start[rows], side="right") - 1
+        rows, last = rows[last >= 0], own[last[last >= 0]]
+        since = np.maximum(start[last], floor[rows])
+        covers = 2 * (end[last] - since) > start[rows] - floor[rows]
+        found[rows[covers]] = np.where(last < rows, last, NONE)[covers]
+    return found
 
 
 def _of_work(end: Ints, rows: Ints) -> Ints:

@@ -20,6 +20,8 @@ from traceana.analyze.idle_gaps import (
     capture,
     device_steps,
     measured_of,
+    outside,
+    selects_steps,
 )
 from traceana.analyze.intervals import (
     COMPUTING,
@@ -41,7 +43,7 @@ _SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns"
 _COLUMNS: Final = (
     *PER_DEVICE,
     *_SUMMED,
-    *("idle_share", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
+    *("idle_share", "before_ns", "after_ns", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
     *(
         "launch_bound_share",
         "launch_delay_median_ns",
@@ -56,19 +58,17 @@ _COLUMNS: Final = (
 def busy(trace: Trace) -> Result:
     """Return one row per device with work.
 
-    Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``work_span_ns``
-    (from there to the end of its last), ``span_ns`` (of the capture, or of the selected steps, as
-    in ``idle``), ``busy_ns`` (union of all activities in it), ``kernel_ns`` (union of the
-    kernels, and of CUDA graphs recorded as one activity), ``memops_only_ns`` (busy without a
-    kernel: copies and memsets), ``idle_ns`` (``span_ns - busy_ns``), ``sum_ns`` (sum of the
-    durations: more than ``busy_ns`` where streams overlap).
+    Columns: ``rank``, ``device``, ``calls``, ``start_ns`` (its first activity), ``span_ns`` (of
+    the capture, or of the selected steps, as in ``idle``), ``busy_ns`` (union of all activities in
+    it), ``kernel_ns`` (union of the kernels, and of CUDA graphs recorded as one activity),
+    ``memops_only_ns`` (busy without a kernel: copies and memsets), ``idle_ns``
+    (``span_ns - busy_ns``), ``sum_ns`` (sum of the durations: more than ``busy_ns`` where streams
+    overlap), ``before_ns`` and ``after_ns`` (as in :func:`devices`).
     """
     activities = work(trace, *PER_DEVICE, "start", "duration").drop_nulls("device")
-    end = pl.col("start") + pl.col("duration")
     worked = activities.group_by(PER_DEVICE).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("start").min().alias("start_ns"),
-        (end.max() - pl.col("start").min()).alias("work_span_ns"),
         pl.col("duration").sum().alias("sum_ns"),
     )
     whole = trace.whole
@@ -84,18 +84,20 @@ def busy(trace: Trace) -> Result:
         worked.join(
             inside.group_by(PER_DEVICE).agg(pl.all().sum()), on=PER_DEVICE, nulls_equal=True
         )
+        .join(_outside(trace), on="rank", how="left", nulls_equal=True)
         .sort(PER_DEVICE)
         .select(
             *PER_DEVICE,
             "calls",
             "start_ns",
-            "work_span_ns",
             "span_ns",
             "busy_ns",
             "kernel_ns",
             (pl.col("busy_ns") - pl.col("kernel_ns")).alias("memops_only_ns"),
             (pl.col("span_ns") - pl.col("busy_ns")).alias("idle_ns"),
             "sum_ns",
+            "before_ns",
+            "after_ns",
         )
     )
     notes = (why_no_work(trace),) if frame.is_empty() else ()
@@ -108,6 +110,9 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
     ``span_ns``, ``busy_ns``, ``idle_ns``, ``idle_share``
         Length of the analyzed windows, the union of all work in them, from any step, and the rest;
         ``busy_ns + idle_ns == span_ns``.
+    ``before_ns``, ``after_ns``
+        Time of the recording before and after the capture, without activity on any device of the
+        rank; null where steps are selected.
     ``kernel_ns``, ``memops_only_ns``
         The union of kernels (and of CUDA graphs recorded as one activity); busy time without a
         kernel: copies and memsets.
@@ -145,12 +150,19 @@ def devices(trace: Trace, *, found: IdleTime | None = None) -> Result:
             pl.when(on_gpu).then(collective_ns).alias("collective_ns"),
             pl.when(on_gpu).then(kernel_ns - pl.col("compute")).alias("collective_exposed_ns"),
         )
+        .join(_outside(trace), on="rank", how="left", nulls_equal=True)
         .join(launches(trace, found.measured), on=PER_DEVICE, how="left", nulls_equal=True)
         .select(_COLUMNS)
         .sort(PER_DEVICE)
     )
     notes = () if frame.height else (why_no_work(trace),)
     return Result(frame, sums(frame, *_SUMMED), notes)
+
+
+def _outside(trace: Trace) -> pl.DataFrame:
+    """Return the time outside the capture by rank; none where steps are selected."""
+    found = outside(trace.whole)
+    return found.clear() if selects_steps(trace) else found
 
 
 def _unions(trace: Trace, found: IdleTime) -> dict[str, Busy]:

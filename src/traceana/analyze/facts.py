@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from traceana.analyze.idle_gaps import capture_ns, selects_steps
 from traceana.analyze.steps import span_of
 from traceana.analyze.work import work
 from traceana.result import Result
@@ -39,7 +40,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "ranks": _ranks(trace),
         "world_size": meta.world_size,
         "epoch_ns": meta.epoch_ns,
-        "span_ns": span_ns(trace),
+        "span_ns": capture_ns(trace if selects_steps(trace) else trace.whole),
         "kernels": kernels.height,
         "kernel_ns": int(kernels["duration"].sum()),
         "distinct_kernel_names": kernels["name_id"].n_unique(),
@@ -66,15 +67,6 @@ def facts(trace: Trace) -> dict[str, Any]:
         "ledger": trace.ledger.to_dicts(),
         "properties": meta.properties,
     }
-
-
-def span_ns(trace: Trace) -> int | None:
-    """Return the time from the first to the end of the last work; None without work."""
-    activities = work(trace)
-    if activities.is_empty():
-        return None
-    end = activities.select((pl.col("start") + pl.col("duration")).max()).item()
-    return int(end) - int(activities.select(pl.col("start").min()).item())
 
 
 def _time(activities: pl.DataFrame, kind: str) -> int:

@@ -344,8 +344,8 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
             found.append("not recorded: launch of the next work not in the trace")
     if not selects_steps(trace):
         found.append(
-            "window: the capture, first to last event, with the time before the first and after "
-            "the last activity of the device"
+            "capture: first to last activity on any device"
+            f"{', steps included' if trace.steps.height else ''}"
         )
     found += measured_steps(trace).notes if trace.steps.height else ()
     return tuple(found)

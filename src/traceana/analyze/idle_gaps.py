@@ -58,10 +58,31 @@ _EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory
 
 @per_trace
 def capture(trace: Trace) -> pl.DataFrame:
-    """Return ``rank``, ``start``, ``end`` of the capture: the first and the last time of any event.
+    """Return ``rank``, ``start``, ``end`` of the capture, for each rank with work.
 
-    Events are device activities, calls, operators, ranges, flows and allocator events. One
-    row per rank; the rank is null in a trace of one process.
+    The capture is the time from the first device activity of a rank to the end of its last, on any
+    of its devices, and all of the steps that launched work.
+    """
+    worked = work(trace, "rank", "device", "start", "duration").drop_nulls("device")
+    limits = (pl.col("start").min(), pl.col("end").max())
+    end = (pl.col("start") + pl.col("duration")).alias("end")
+    parts = [worked.with_columns(end), step_windows(trace)]
+    each = [part.group_by("rank").agg(limits) for part in parts]
+    return pl.concat(each).group_by("rank").agg(limits)
+
+
+def capture_ns(trace: Trace) -> int | None:
+    """Return the time from the first start to the last end of the capture; None without work."""
+    found = capture(trace)
+    return None if found.is_empty() else int(found["end"].max() - found["start"].min())  # type: ignore[operator]
+
+
+@per_trace
+def outside(trace: Trace) -> pl.DataFrame:
+    """Return ``rank``, ``before_ns``, ``after_ns``: time of the recording outside the capture.
+
+    The recording is the time from the first to the last event of a rank's file: activities, calls,
+    operators, ranges, flows and allocator events.
     """
     parts = []
     for name in _EVENT_TABLES:
@@ -69,17 +90,21 @@ def capture(trace: Trace) -> pl.DataFrame:
         start, end = pl.min_horizontal(columns), pl.max_horizontal(columns)
         if "duration" in TABLES[name]:
             end += pl.col("duration")
-        limits = (start.min().alias("start"), end.max().alias("end"))
+        limits = (start.min().alias("first"), end.max().alias("last"))
         table = trace.table(name)
         if table["rank"].null_count() == table.height:
             parts.append(table.select(pl.lit(None, pl.Int32).alias("rank"), *limits))
         else:
             parts.append(table.group_by("rank").agg(limits))
+    recorded = pl.concat(parts).group_by("rank").agg(pl.col("first").min(), pl.col("last").max())
     return (
-        pl.concat(parts)
-        .group_by("rank")
-        .agg(pl.col("start").min(), pl.col("end").max())
-        .drop_nulls(["start", "end"])
+        capture(trace)
+        .join(recorded, on="rank", nulls_equal=True)
+        .select(
+            "rank",
+            (pl.col("start") - pl.col("first")).clip(0).alias("before_ns"),
+            (pl.col("last") - pl.col("end")).clip(0).alias("after_ns"),
+        )
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from traceana.analyze.facts import span_ns
+from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import with_names_of
@@ -137,7 +137,7 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
 
 def _whole(trace: Trace) -> RunSteps:
     activities = work(trace)
-    span = span_ns(trace) or 0
+    span = capture_ns(trace) or 0
     devices = activities.select("rank", "device").drop_nulls("device").unique()
     busy = Busy.of(activities)
     row = {

@@ -25,6 +25,7 @@ from traceana.report.pages.single_table import (
     table_of,
 )
 from traceana.result import Arranged, Result, arrange
+from traceana.settings import LEAST_ROW_SHARE
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -94,19 +95,28 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
 def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arranged) -> Page:
     if by == "gap" or devices.frame.height < 2:
         own = () if by in ("cause", "gap") else (by,)
-        columns = GAPS if by == "gap" else (*own, *COLUMNS)
+        # By step, the figures per step are those of the row.
+        figures = COLUMNS[:-3] if by == "step" else COLUMNS
+        columns = GAPS if by == "gap" else (*own, *figures)
         shown_as_facts = {"rank", "device"} - _differing(devices.frame)
         table = table_of(
             shown,
             [name for name in columns if name not in shown_as_facts],
             dropped=GAPS_DROPPED if by == "gap" else DROPPED,
-            titles=_TITLES,
+            titles={**_TITLES, "share": f"of {_window(trace, by)}"},
         )
     else:
         table = _side_by_side(by, devices.frame, whole, shown)
     facts = Facts(device_facts(devices.frame.to_dicts()))
     blocks: tuple[Block, ...] = (facts, table, *notes_of(shown.notes))
     return Page("idle", blocks, data_of(shown, source_of(trace), {"devices": devices}))
+
+
+def _window(trace: Trace, by: IdleBy) -> str:
+    """Return the time of which the shares are."""
+    if by == "step":
+        return "step"
+    return "selected steps" if "selected_steps" in trace.meta.properties else "capture"
 
 
 def _differing(devices: pl.DataFrame) -> set[str]:
@@ -194,7 +204,7 @@ def device_facts(rows: list[Row]) -> tuple[tuple[str, str], ...]:
         few = len(rows) <= FEW_DEVICES
         lines = [_time(row, alone=few)]
         if few:
-            lines += [_launches(row), _overlap(row)]
+            lines += [outside_text(row), _launches(row), _overlap(row)]
         filled = [line for line in lines if line]
         found += [(_name(row) if at == 0 else "", line) for at, line in enumerate(filled)]
     if len(rows) > MOST_DEVICES:
@@ -216,11 +226,24 @@ def _time(row: Row, *, alone: bool) -> str:
         return ""
     line = (
         f"idle {numbers.duration(row['idle_ns'])} ({numbers.share(row['idle_share'])}) of "
-        f"{numbers.duration(span)} · busy {numbers.share(row['busy_ns'] / span)}"
+        f"{numbers.duration(span)}{'' if row['before_ns'] is None else ' capture'} · busy {numbers.share(row['busy_ns'] / span)}"
     )
     if row["memops_only_ns"] and alone:
         line += f" · copies and memsets alone {numbers.share(row['memops_only_ns'] / span)}"
     return line
+
+
+def outside_text(row: Row) -> str:
+    """Return the time of the recording before and after the capture; empty below 1 % of it."""
+    before, after = row["before_ns"] or 0, row["after_ns"] or 0
+    if before + after < LEAST_ROW_SHARE * row["span_ns"]:
+        return ""
+    times = " and ".join(
+        f"{numbers.duration(time)} {where}"
+        for time, where in ((before, "before the first"), (after, "after the last"))
+        if time
+    )
+    return f"{times} activity, outside the capture"
 
 
 def _launches(row: Row) -> str:

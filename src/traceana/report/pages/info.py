@@ -39,7 +39,7 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "framework", _joined(known["framework"])
     yield "recorded", _moment(known["epoch_ns"])
     yield "rank", _rank(known)
-    yield "span", "" if known["span_ns"] is None else numbers.duration(known["span_ns"])
+    yield "capture", "" if known["span_ns"] is None else numbers.duration(known["span_ns"])
     for device in known["devices"]:
         yield "device", _device(device)
     yield "kernels", _kernels(known)

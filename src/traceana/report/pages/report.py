@@ -24,6 +24,7 @@ from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Column, Facts, Findings, Heading, Notes, Page, Rows, Table
 from traceana.report.pages.advise import finding_rows, findings_of
+from traceana.report.pages.idle import outside_text
 from traceana.report.pages.single_table import (
     column,
     columns_of,
@@ -170,6 +171,9 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
             yield "", _by_device(whole.busy.frame)
+        apart = whole.busy.frame.unique("rank", maintain_order=True)
+        if apart.height == 1 and (text := outside_text(apart.row(0, named=True))):
+            yield "", text
     if known["kernels"]:
         yield "Kernel launches", _launches(whole)
     elif known["cpu_operators"]:
@@ -218,7 +222,7 @@ def _utilization(whole: Overview) -> str:
     added = f", {devices} devices added up" if devices > 1 else ""
     text = f"{numbers.share(share)} of {window} ({busy_ns} of {span_ns} {unit.unit}{added})"
     if totals["sum_ns"] > totals["busy_ns"]:
-        text += f" · summed kernel time {numbers.duration(totals['sum_ns'])}"
+        text += f" · summed {whole.processor} time {numbers.duration(totals['sum_ns'])}"
     if whole.steps.frame.height and whole.step_figures["busy_share"] is not None:
         return f"{numbers.share(whole.step_figures['busy_share'])} of step time · {text}"
     return text
