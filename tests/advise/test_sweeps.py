@@ -62,7 +62,7 @@ def test_both_reasons_are_listed(tmp_path: Path) -> None:
     finding = small_batch(FEW_BLOCKS(tmp_path), series)
     assert finding is not None
     said = sentence(finding)
-    assert said.startswith("4 kernels (1.00 ms, 11.1 % of GPU time) have fewer blocks")
+    assert said.startswith("1 kernel (1.00 ms, 11.1 % of GPU time) have fewer blocks")
     assert said.endswith("at batch 16 (sweep, unprofiled)")
     assert finding.saving_ns == 5_000_000
 

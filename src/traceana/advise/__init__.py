@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import polars as pl
 
 from traceana.advise import (  # noqa: F401  # these modules register their rules
     convolution_algorithms,
@@ -26,10 +27,15 @@ __all__ = ["RULES", "Advice", "Finding", "Rule", "advise", "advised"]
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """The findings, largest saving first, and notes on them."""
+    """The findings, largest saving first, and notes on them.
+
+    ``step_work_ns`` is the busy time of the work that a step launches on a device, by which the
+    shares of savings are divided, where that is longer than the step on the host; else None.
+    """
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    step_work_ns: int | None = None
 
 
 def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
@@ -52,13 +58,14 @@ def advised(figures: Figures) -> Advice:
             figures.each(one.saving_ns),
             one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0,
             one.figures,
-            one.evidence,
+            _per_step(one.evidence, figures),
         )
         for rule in RULES
         if (one := rule.find(figures)) is not None
     ]
     found.sort(key=lambda finding: (-finding.saving_ns, finding.rule.id))
-    return Advice(tuple(found), _notes(figures, found))
+    ahead = figures.each(figures.paced_ns) if figures.runs_ahead else None
+    return Advice(tuple(found), _notes(figures, found), ahead)
 
 
 def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
@@ -67,6 +74,12 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
         return (f"no findings above {LEAST_SAVING:.0%} of the {whole}".replace("%", " %"),)
     unit = "step and device" if figures.stepped else "device, over the capture"
     notes = [f"savings: estimates per {unit}; they overlap, do not add them"]
+    if figures.runs_ahead:
+        each, wall = (figures.each(time) for time in (figures.paced_ns, figures.window_ns))
+        notes.append(
+            f"shares of savings: of {_milliseconds(each)}, the busy time of the work that a step "
+            f"launches; the host runs ahead, its step takes {_milliseconds(wall)}"
+        )
     if not figures.on_cpu and figures.busy_ns < LOW_UTILIZATION * figures.window_ns:
         utilization = 100 * figures.busy_ns / figures.window_ns
         notes.append(
@@ -74,3 +87,17 @@ def _notes(figures: Figures, found: list[Finding]) -> tuple[str, ...]:
             "not a shorter step"
         )
     return tuple(notes)
+
+
+def _per_step(evidence: pl.DataFrame, figures: Figures) -> pl.DataFrame:
+    """Return ``evidence`` with ``step_ns``: its ``time_ns`` per measured step and device."""
+    if not figures.stepped or "time_ns" not in evidence.columns or "step_ns" in evidence.columns:
+        return evidence
+    at = evidence.get_column_index("time_ns") + 1
+    return evidence.insert_column(
+        at, (evidence["time_ns"] // figures.units).cast(pl.Int64).alias("step_ns")
+    )
+
+
+def _milliseconds(time_ns: int) -> str:
+    return f"{time_ns / 1e6:,.4g} ms"

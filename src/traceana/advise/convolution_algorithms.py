@@ -84,7 +84,7 @@ def fast_convolution(figures: Figures) -> Found | None:
     return Found(
         saving,
         {
-            "count": count,
+            "count": figures.mean(count),
             "time_ns": figures.each(time),
             "share": time / figures.work_ns,
             "layer": best["layer"],
@@ -138,7 +138,7 @@ def costly_transforms(figures: Figures) -> Found | None:
     return Found(
         total,
         {
-            "count": int(evidence["count"].sum()),
+            "count": figures.mean(int(evidence["count"].sum())),
             "time_ns": figures.each(int(evidence["time_ns"].sum())),
             "layer": worst["layer"],
             "shape": worst["shape"],
@@ -179,7 +179,7 @@ def layout_changes(figures: Figures) -> Found | None:
     return Found(
         total,
         {
-            "count": int(rows["count"].sum()),
+            "count": figures.mean(int(rows["count"].sum())),
             "time_ns": figures.each(total),
             "share": total / (total + int(rows["time_ns"].sum())),
         },

@@ -77,7 +77,7 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
     return Found(
         total,
         {
-            "calls": int(evidence["calls"].sum()),
+            "calls": figures.mean(int(evidence["calls"].sum())),
             "time_ns": figures.each(taken),
             "share": taken / figures.work_ns,
             "precision": precision.upper(),
@@ -158,7 +158,7 @@ def _few_blocks(figures: Figures) -> Found | None:
     return Found(
         total,
         {
-            "calls": int(rows["short_calls"].sum()),
+            "calls": figures.mean(int(rows["short_calls"].sum())),
             "time_ns": figures.each(short),
             "share": short / figures.work_ns,
             "multiprocessors": int(rows["multiprocessors"].to_numpy().max()),

@@ -9,6 +9,7 @@ import polars as pl
 
 from traceana.advise.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.breakdown import breakdown
+from traceana.analyze.communication import by_message
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
@@ -93,6 +94,11 @@ class Figures:
         """
         launched = Busy.of(work(self._part, "rank", "device", "start", "duration"))
         return max(self.window_ns, sum(launched.total(device) for device in launched.by_device))
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the work that the steps launched takes longer than the steps on the host."""
+        return self.paced_ns > (1 + LEAST_SAVING) * self.window_ns
 
     @cached_property
     def busy_ns(self) -> int:
@@ -224,6 +230,16 @@ class Figures:
         return int(known["launch_bound"].sum()) / kernels if kernels else 0.0
 
     @cached_property
+    def collectives(self) -> Result:
+        """Collectives by message: :func:`traceana.analyze.communication.by_message`."""
+        return by_message(self._part)
+
+    @cached_property
+    def exposed_collectives_ns(self) -> int:
+        """Time in which collectives of the steps ran and no other work of their device."""
+        return int(self.collectives.totals["exposed_ns"])
+
+    @cached_property
     def peaks(self) -> Peaks | None:
         """The peaks of the devices, if all are of one known model."""
         return machine(self._part)[0]
@@ -250,6 +266,11 @@ class Figures:
     def each(self, total_ns: int) -> int:
         """Return the time per unit, rounded down."""
         return total_ns // self.units
+
+    def mean(self, count: int) -> int | float:
+        """Return the mean count per unit, an integer where it is one."""
+        each = count / self.units
+        return int(each) if each.is_integer() else each
 
     def worth(self, saving_ns: float) -> bool:
         """Return whether a saving over all units is at least :data:`LEAST_SAVING`."""

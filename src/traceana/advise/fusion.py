@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @rule(
     title="unfused bias and activation",
     kind="upper bound",
-    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of kernel "
+    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU "
     "time",
     estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
     "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
@@ -90,7 +90,7 @@ def slow_bias_activation(figures: Figures) -> Found | None:
         {
             "time_ns": figures.each(time),
             "share": 1 - total / time,
-            "calls": int(rows["calls"].sum()),
+            "calls": figures.mean(int(rows["calls"].sum())),
         },
         evidence,
     )
@@ -179,7 +179,7 @@ def batchable_gemms(figures: Figures) -> Found | None:
     return Found(
         total,
         {
-            "calls": int(rows["in_runs"].sum()),
+            "calls": figures.mean(int(rows["in_runs"].sum())),
             "time_ns": figures.each(int(rows["in_runs_ns"].sum())),
             "count": first["longest"],
             "name": first["name"],

@@ -80,8 +80,7 @@ def _idle_for(*causes: str) -> Callable[[Figures], float | None]:
 
 
 def _exposed_communication(figures: Figures) -> float | None:
-    exposed = int(figures.devices["collective_exposed_ns"].fill_null(0).sum())
-    return _share(exposed, figures.window_ns)
+    return _share(figures.exposed_collectives_ns, figures.paced_ns)
 
 
 def _step_time(figures: Figures) -> float | None:

@@ -62,7 +62,7 @@ def host_bound(figures: Figures) -> Found | None:
 @rule(
     title="launch bound",
     kind="upper bound",
-    sentence="GPU idle {idle_ns} during {launches_count} launches; {launch_bound_share} of "
+    sentence="GPU idle {idle_ns} during {launches_count} launches (copies and memsets included); {launch_bound_share} of "
     "kernels shorter than their launch call",
     estimate="all the idle time in an operator before its launch and in the launch call, gaps up "
     "to 1 ms, where half of the kernels or more are shorter than their launch call. A graph "
@@ -87,7 +87,7 @@ def launch_bound(figures: Figures) -> Found | None:
         "launch_latency",
         condition=pl.col("time_ns") <= LONGEST_DISPATCH_NS,
         launch_bound_share=figures.launch_bound,
-        launches_count=figures.each(int(launches)),
+        launches_count=figures.mean(int(launches)),
     )
 
 
@@ -149,21 +149,21 @@ def exposed_communication(figures: Figures) -> Found | None:
     """Collectives that do not overlap with compute."""
     if figures.on_cpu:
         return None
-    rows = figures.devices.filter(pl.col("collective_ns") > 0)
-    exposed, whole = (int(rows[c].sum()) for c in ("collective_exposed_ns", "collective_ns"))
-    idle = figures.idle_ns("collective")
+    exposed, idle = figures.exposed_collectives_ns, figures.idle_ns("collective")
     if not figures.worth(exposed + idle):
         return None
+    whole = figures.breakdown.filter(pl.col("category") == "collective")["time_ns"].sum()
     return Found(
         exposed + idle,
         {
-            "time_ns": figures.each(whole),
+            "time_ns": figures.each(int(whole)),
             "exposed_ns": figures.each(exposed),
             "idle_ns": figures.each(idle) if idle else None,
-            "share": (exposed + idle) / figures.window_ns,
+            "share": (exposed + idle) / figures.paced_ns,
         },
-        rows.select(
-            *("rank", "device", "span_ns", "busy_ns", "collective_ns", "collective_exposed_ns")
+        figures.collectives.frame.select(
+            *("collective", "message_bytes", "ranks", "count", "time_ns", "exposed_ns"),
+            *("algbw_bytes_per_s", "busbw_bytes_per_s"),
         ),
     )
 
@@ -209,7 +209,7 @@ def idle_for(
         {
             "idle_ns": figures.each(total),
             "share": total / figures.window_ns,
-            "count": gaps.height,
+            "count": figures.mean(gaps.height),
             "culprit": _culprit(evidence, by, total),
             **given,
         },

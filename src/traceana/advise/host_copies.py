@@ -109,7 +109,7 @@ def synchronous_copies(figures: Figures) -> Found | None:
         more=exposed,
         idle_ns=figures.each(idle) if idle else None,
         exposed_ns=figures.each(exposed) if exposed else None,
-        copies_count=int(rows["synchronous"].sum()) or None,
+        copies_count=figures.mean(int(rows["synchronous"].sum())) or None,
     )
     if found is None or rows.is_empty():
         return found
@@ -217,7 +217,7 @@ def _copied(
     return Found(
         total,
         {
-            "count": int(rows["count"].sum()),
+            "count": figures.mean(int(rows["count"].sum())),
             **{name: first[name] for name in named},
             "exposed_ns": figures.each(int(rows["exposed_ns"].sum())),
             **more,

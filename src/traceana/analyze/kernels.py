@@ -15,7 +15,7 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.work import kernels_of, why_no_work
+from traceana.analyze.work import kernels_of, processor, why_no_work, work
 from traceana.result import Result, sums, with_share
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
@@ -28,12 +28,12 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
 
     A name with launches of several classes, by their contexts, has a row for each class.
 
-    Columns: ``name``, ``calls``, ``time_ns``, ``share`` of all kernels' time, ``mean_ns`` (rounded
-    down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones
+    Columns: ``name``, ``calls``, ``time_ns``, ``share`` of the GPU time (copies and memsets
+    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones
     (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
     the taxonomy, ``rule`` (that classified the name) and ``context_rule`` (that refined the class;
     null without one). Most time first; equal times by name. ``unclassified`` returns only those of
-    category ``other``; their shares stay those of all kernels' time.
+    category ``other``; their shares stay those of the GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.
@@ -69,8 +69,12 @@ def _ran(trace: Trace) -> pl.DataFrame:
     )
     keys = ["name_id", "class"]
     by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
-    return with_share(described(with_rates(by_name, trace), trace)).sort(
-        ["time_ns", "name", "class"], descending=[True, False, False]
+    whole = int(work(trace, "duration")["duration"].sum())
+    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
+    return (
+        described(with_rates(by_name, trace), trace)
+        .with_columns(share.alias("share"))
+        .sort(["time_ns", "name", "class"], descending=[True, False, False])
     )
 
 
@@ -98,7 +102,8 @@ def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     if not other.height:
         return (why_no_work(trace),) if frame.is_empty() else notes
     return (
-        f"copies and memsets excluded: {other.height:,}",
+        f"copies and memsets excluded: {other.height:,}; share: of the {processor(trace)} time, "
+        "copies and memsets included",
         *notes,
     )
 

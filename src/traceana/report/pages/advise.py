@@ -16,7 +16,7 @@ from traceana.report.columns import Kind, kind_of
 from traceana.report.page import Block, Data, Finding, Findings, Hidden, Page, Rows, Table
 from traceana.report.pages.single_table import columns_of, notes_of, source_of, table_page
 from traceana.report.text import cut_end
-from traceana.result import Arranged, Result
+from traceana.result import Arranged, Result, sums
 
 if TYPE_CHECKING:
     from traceana.advise import Advice, Rule
@@ -43,6 +43,8 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **dict.fromkeys(FRAMEWORKS, pl.String),
 }
 EVIDENCE_ROWS: Final = 12
+_ADDED: Final = ("time_ns", "step_ns", "exposed_ns")
+"""Columns of evidence with a total."""
 
 SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("data_loading", "host_bound", "launch_bound"), "idle"),
@@ -62,6 +64,11 @@ SECTIONS: Final[Mapping[str, str]] = {
 _LONGEST: Final = 60
 _FIGURE: Final = re.compile(r"\{(\w+)\}")
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
+_SINGULAR: Final = {
+    **{"copies": "copy", "gaps": "gap", "kernels": "kernel", "launches": "launch"},
+    **{"convolutions": "convolution", "calls": "call"},
+}
+_ONE: Final = re.compile(rf"(?<![\d.,])1 ({'|'.join(_SINGULAR)})\b")
 _GATE_UNITS: Final[dict[str, Callable[[float], str]]] = {
     "share": numbers.share,
     "time": lambda value: numbers.duration(round(value)),
@@ -80,7 +87,14 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         advice = replace(advice, findings=found, notes=notes)
     frame, _ = finding_rows(advice.findings)
     make = partial(_page, trace, advice, rule is not None)
-    return Result(frame, {}, advice.notes).with_page(make)
+    evident = findings_of(
+        advice.findings, trace.meta.framework, evidence=True, folded="" if rule else "Evidence"
+    )
+
+    def pictures(page: Page, limit: int | None) -> Page:
+        return replace(page, blocks=(Findings(evident), *page.blocks[1:]))
+
+    return Result(frame, {}, advice.notes).with_page(make, pictures=pictures)
 
 
 def rules_listed() -> Result:
@@ -114,20 +128,25 @@ def _page(trace: Trace, advice: Advice, whole: bool, shown: Arranged) -> Page:
 
 
 def findings_of(
-    found: Sequence[Found], framework: str | None = None, *, evidence: bool = False
+    found: Sequence[Found],
+    framework: str | None = None,
+    *,
+    evidence: bool = False,
+    folded: str = "",
 ) -> tuple[Finding, ...]:
     """Return the blocks of ``found``, with the change for ``framework`` (``None``: all)."""
     return tuple(
         Finding(
-            one.rule.id,
+            one.rule.title,
             saving(one),
             sentence(one),
             (
+                ("rule", one.rule.id),
                 ("estimate", one.rule.estimate),
                 ("caveat", one.rule.caveat),
                 *_how_to(one, framework),
             ),
-            _evidence(one) if evidence else None,
+            _evidence(one, folded) if evidence else None,
             SECTIONS[one.rule.id],
         )
         for one in found
@@ -162,7 +181,8 @@ def sentence(finding: Found) -> str:
         return "" if lacking else inside
 
     template = _OPTIONAL.sub(known, finding.rule.sentence)
-    return _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
+    text = _FIGURE.sub(lambda match: _figure(match.group(1), figures), template.strip())
+    return _ONE.sub(lambda match: f"1 {_SINGULAR[match.group(1)]}", text)
 
 
 def saving(finding: Found) -> str:
@@ -199,17 +219,19 @@ def _changes(rule: Rule) -> tuple[str, str, str]:
     return rule.change.pytorch, rule.change.tensorflow, rule.change.jax
 
 
-def _evidence(finding: Found) -> Table | None:
+def _evidence(finding: Found, folded: str) -> Table | None:
     frame = finding.evidence.head(EVIDENCE_ROWS)
     columns = columns_of(frame, frame.columns)
     more = finding.evidence.height - frame.height
     hidden = Hidden(more, command="advise --format json") if more else None
-    return Table(frame, columns, hidden=hidden) if columns else None
+    totals = sums(finding.evidence, *(one for one in _ADDED if one in frame.columns))
+    return Table(frame, columns, totals, hidden=hidden, folded=folded) if columns else None
 
 
 def _figure(name: str, figures: Mapping[str, Any]) -> str:
     value = figures[name]
     if value is None:
         return "unknown"
-    text = value_text(kind_of(name), value)
+    kind = kind_of(name)
+    text = value_text(Kind.MEAN if kind is Kind.COUNT and isinstance(value, float) else kind, value)
     return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

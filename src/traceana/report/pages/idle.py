@@ -252,6 +252,7 @@ def _launches(row: Row) -> str:
     line = f"launches {numbers.count(row['launches'])}"
     if row["step_launches"] is not None:
         line += f" ({numbers.mean(row['step_launches'])} per step)"
+    line += ", copies and memsets included"
     if row["launch_bound_share"] is not None:
         delays = (row[f"launch_delay_{name}_ns"] for name in ("median", "p95"))
         median, most = map(numbers.duration, delays)
@@ -296,5 +297,7 @@ def _critical(trace: Trace, by: CriticalBy, shown: Arranged) -> Page:
     if by == "segment" and shown.frame["rank"].n_unique() < 2:
         left_out.add("rank")
     columns = [name for name in PATHS[by] if name not in left_out]
-    table = table_of(replace(shown, frame=called), columns, dropped=dropped)
+    table = table_of(
+        replace(shown, frame=called), columns, dropped=dropped, titles={"share": "of path"}
+    )
     return Page("critical", (table, *notes_of(shown.notes)), data_of(shown, source_of(trace)))

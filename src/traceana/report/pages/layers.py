@@ -179,5 +179,11 @@ def _formulas(trace: Trace, shown: Arranged) -> Page:
 
 def _by_operator(trace: Trace, shown: Arranged) -> Page:
     return table_page(
-        "flops", shown, trace, columns=OPERATORS, dropped=OPERATORS_DROPPED, bars="share"
+        "flops",
+        shown,
+        trace,
+        columns=OPERATORS,
+        dropped=OPERATORS_DROPPED,
+        bars="share",
+        titles={"share": "of FLOPs"},
     )

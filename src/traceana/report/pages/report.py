@@ -167,6 +167,9 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     yield "Steps", _steps(whole)
     if whole.steps.frame.height:
         yield "Step time", _step_time(whole)
+        if (ahead := whole.advice.step_work_ns) is not None:
+            busy_ns = numbers.duration(ahead)
+            yield "", f"work that a step launches: {busy_ns} busy, the host runs ahead"
     if whole.busy.frame.height:
         yield f"{whole.processor} utilization", _utilization(whole)
         if whole.busy.frame.height > 1:
@@ -331,7 +334,8 @@ def _findings(whole: Overview) -> list[Block]:
     )
     if not found:
         return [title, Facts(tuple(("", note) for note in whole.advice.notes))]
-    items = (replace(one, title=one.title.replace("_", " ")) for one in findings_of(found))
+    # The evidence of each is there, with a link to the rows that it is from.
+    items = (replace(one, section="recommendations") for one in findings_of(found))
     return [title, Findings(tuple(items), brief=True)]
 
 

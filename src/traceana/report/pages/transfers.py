@@ -66,7 +66,14 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
 
 
 def _collectives(trace: Trace, shown: Arranged) -> Page:
-    return table_page("transfers", shown, trace, columns=COLLECTIVES, dropped=COLLECTIVES_DROPPED)
+    return table_page(
+        "transfers",
+        shown,
+        trace,
+        columns=COLLECTIVES,
+        dropped=COLLECTIVES_DROPPED,
+        titles={"share": "of collectives"},
+    )
 
 
 def _sizes(trace: Trace, shown: Arranged) -> Page:
