@@ -53,9 +53,13 @@ def test_the_recording_before_and_after_it_stands_apart() -> None:
     # The other device worked longer: that is idle time of this one.
     assert causes == {"after_last": 200}
     assert found.totals["time_ns"] == 350
-    facts_of_devices = next(b for b in page(recording()).illustrated().blocks if isinstance(b, Facts))
+    facts_of_devices = next(
+        b for b in page(recording()).illustrated().blocks if isinstance(b, Facts)
+    )
     texts = [text for _, text in facts_of_devices.rows]
-    assert "300 ns before the first and 400 ns after the last activity, outside the capture" in texts
+    assert (
+        "300 ns before the first and 400 ns after the last activity, outside the capture" in texts
+    )
 
 
 def test_a_step_without_work_is_no_part_of_it() -> None:

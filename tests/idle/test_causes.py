@@ -345,9 +345,10 @@ def test_the_recording_begins_and_ends(each: Both) -> None:
     run.range("all", 0, 7_000)
     for trace in each(run):
         rows = idle(trace).frame.select("cause", "count", "time_ns").rows()
-        assert rows == [("host", 1, 4_200), ("after_last", 1, 1_000), ("before_first", 1, 100)]
+        assert rows == [("host", 1, 4_200)]
         (row,) = devices(trace).frame.to_dicts()
-        assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (7_000, 1_700, 5_300)
+        assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (5_900, 1_700, 4_200)
+        assert (row["before_ns"], row["after_ns"]) == (100, 1_000)
 
 
 def test_before_the_first_work_of_a_step_the_host_is_asked_from_the_steps_begin(each: Both) -> None:
@@ -359,10 +360,9 @@ def test_before_the_first_work_of_a_step_the_host_is_asked_from_the_steps_begin(
     for trace in each(run):
         rows = idle(trace, "gap").frame.sort("start_ns")
         assert rows.select("start_ns", "time_ns", "cause", "explained_ns", "before").rows() == [
-            (0, 1_000, "before_first", 1_000, None),
             (1_000, 4_200, "data_loader", 3_600, None),
         ]
-        assert rows["after"].to_list() == ["gemm", "gemm"]
+        assert rows["after"].to_list() == ["gemm"]
         alone = idle(select(trace, steps=[0])).frame
         assert alone.select("cause", "time_ns").rows() == [("data_loader", 4_200)]
 
@@ -386,16 +386,17 @@ def test_the_host_too_is_asked_from_the_steps_begin(begin: int) -> None:
     own = {"process": 1, "thread": 1, "start": 1_000, "duration": 500}
     b.operator("aten::mm", 1_000, 500, op=b.row("ops", name="aten::mm", depth=0, **own), step=0)
     rows = idle(b.build(), "gap").frame.sort("start_ns").select("start_ns", "time_ns", "cause")
-    before = [(0, begin, "before_first")] if begin else []
-    assert rows.rows() == [*before, (begin, 1_000 - begin, "host")]
+    after = (1_500, begin + 500, "after_last")
+    assert rows.rows() == [(begin, 1_000 - begin, "host"), after]
 
 
-def test_work_that_no_step_launched_has_the_recordings_begin_before_it(each: Both) -> None:
+def test_work_that_no_step_launched_has_the_captures_begin_before_it(each: Both) -> None:
     run = Scenario()
     run.launch(at=0, begins=1_200, duration=100)
     run.step(0, 500, 2_000)
+    run.launch(at=600, begins=1_300, duration=700)
     for trace in each(run):
-        assert idle(trace).frame.select("cause", "time_ns").rows()[0] == ("before_first", 1_200)
+        assert idle(trace).frame.select("cause", "time_ns").rows() == [("before_first", 700)]
 
 
 def test_a_thread_that_had_not_begun_is_not_asked(each: Both) -> None:

@@ -108,12 +108,15 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
 ) -> None:
     trace = built(work, launches, host, steps)
-    every = range(END)
     fed = list(zip(work, launches, strict=False))
+    used = [s for s in steps if any(min(at, w.start) in range(s.start, s.end) for w, at in fed)]
+    first, last = min(s.start for s in [*work, *used]), max(s.end for s in [*work, *used])
+    every = range(first, last)
     computing = ("kernel",)
     found = idle_time(trace)
     (row,) = devices(trace, found=found).frame.to_dicts()
-    assert row["span_ns"] == END
+    assert row["span_ns"] == last - first
+    assert (row["before_ns"], row["after_ns"]) == (first, END - last)
     assert row["busy_ns"] == sum(inside(t, work, *KINDS) for t in every)
     assert row["kernel_ns"] == sum(inside(t, work, "kernel", "collective") for t in every)
     assert row["memops_only_ns"] == row["copy_exposed_ns"]
@@ -130,10 +133,9 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
     by_step = idle(trace, "step", found=found).frame
     for number, step in enumerate(steps):
         rows = by_step.filter(pl.col("step") == number)
-        used = any(min(at, w.start) in range(step.start, step.end) for w, at in fed)
         idle_ns = sum(not inside(t, work, *KINDS) for t in range(step.start, step.end))
-        assert rows["time_ns"].sum() == (idle_ns if used else 0)
-        if used:
+        assert rows["time_ns"].sum() == (idle_ns if step in used else 0)
+        if step in used:
             alone = select(trace, steps=[number])
             of_step = idle_time(alone)
             (only,) = devices(alone, found=of_step).frame.to_dicts()
@@ -150,10 +152,11 @@ def test_the_cause_is_the_largest_part_of_a_sweep(
     rows = idle(trace, "gap").frame.sort("start_ns").to_dicts()
     busy = [inside(t, work, *KINDS) for t in range(END)]
     judged_from = _first_step(work, launches, steps)
+    begin = idle_time(trace).windows["start"].item()
     for row in rows:
         start, end = row["start_ns"], row["start_ns"] + row["time_ns"]
         assert not any(busy[start:end])
-        edge = start in (0, judged_from) or busy[start - 1]
+        edge = start in (begin, judged_from) or busy[start - 1]
         assert edge or any(w.start == w.end == start for w in work)
         assert (row["cause"] == "before_first") == (end <= judged_from)
         if row["cause"] in ("before_first", "after_last"):

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 @rule(
     title="unfused bias and activation",
     kind="upper bound",
-    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU "
-    "time",
+    sentence="bias and activation kernels take {time_ns} of the forward pass, {share} of GPU time",
     estimate="all the time of these kernels in the forward pass. Fused into the epilogue of the "
     "convolution or GEMM (cuDNN's ConvBiasAct, cuBLASLt) they cause no memory traffic.",
     caveat="An activation after a normalization or an addition is fused with that by a compiler; "

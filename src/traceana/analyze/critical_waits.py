@@ -255,9 +255,7 @@ def _in_time(by_record: Ints, floor: Ints, start: Ints, end: Ints) -> Ints:
     return np.where(known & (ended > floor) & (ended <= start), by_record, NONE)
 
 
-def _by_collective(
-    trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, end: Ints
-) -> Ints:
+def _by_collective(trace: Trace, work: pl.DataFrame, floor: Ints, start: Ints, end: Ints) -> Ints:
     """Return the collective awaited by each work whose wait is not recorded, or NONE.
 
     It is the collective of the same device that ended last between the other dependencies

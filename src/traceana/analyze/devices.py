@@ -43,7 +43,15 @@ _SUMMED: Final = ("span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns"
 _COLUMNS: Final = (
     *PER_DEVICE,
     *_SUMMED,
-    *("idle_share", "before_ns", "after_ns", "launches", "step_launches", "launch_bound", "launch_bound_ns"),
+    *(
+        "idle_share",
+        "before_ns",
+        "after_ns",
+        "launches",
+        "step_launches",
+        "launch_bound",
+        "launch_bound_ns",
+    ),
     *(
         "launch_bound_share",
         "launch_delay_median_ns",
