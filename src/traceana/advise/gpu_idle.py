@@ -62,8 +62,8 @@ def host_bound(figures: Figures) -> Found | None:
 @rule(
     title="launch bound",
     kind="upper bound",
-    sentence="GPU idle {idle_ns} during {launches_count} launches (copies and memsets included); {launch_bound_share} of "
-    "kernels shorter than their launch call",
+    sentence="GPU idle {idle_ns} during {launches_count} launches (copies and memsets "
+    "included); {launch_bound_share} of kernels shorter than their launch call",
     estimate="all the idle time in an operator before its launch and in the launch call, gaps up "
     "to 1 ms, where half of the kernels or more are shorter than their launch call. A graph "
     "launches them with one call.",
