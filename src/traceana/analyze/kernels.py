@@ -29,11 +29,12 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
     A name with launches of several classes, by their contexts, has a row for each class.
 
     Columns: ``name``, ``calls``, ``time_ns``, ``share`` of the GPU time (copies and memsets
-    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``min_ns``, ``max_ns``, the measured ones
-    (:data:`traceana.analyze.measured.COLUMNS`; null without counters), then the class columns of
-    the taxonomy, ``rule`` (that classified the name) and ``context_rule`` (that refined the class;
-    null without one). Most time first; equal times by name. ``unclassified`` returns only those of
-    category ``other``; their shares stay those of the GPU time.
+    included, as in ``breakdown``), ``mean_ns`` (rounded down), ``median_ns``, ``min_ns``,
+    ``max_ns``, the measured ones (:data:`traceana.analyze.measured.COLUMNS`; null without
+    counters), then the class columns of the taxonomy, ``rule`` (that classified the name) and
+    ``context_rule`` (that refined the class; null without one). Most time first; equal times by
+    name. ``unclassified`` returns only those of category ``other``; their shares stay those of the
+    GPU time.
 
     For counters without a timeline ``calls`` are the measured launches; the only time is
     ``ncu_ns``, by which the rows are sorted.

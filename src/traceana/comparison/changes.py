@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from traceana.analyze.intervals import union
-from traceana.analyze.steps import measured_steps
+from traceana.analyze.idle import idle_time
+from traceana.analyze.idle_gaps import CAUSES, within
 from traceana.comparison import layer_changes
 from traceana.comparison.diff_rows import PairedRun, low_confidence
 from traceana.comparison.layer_changes import Change, calls_of, time_of
@@ -23,7 +23,6 @@ from traceana.comparison.verdicts import (
     Times,
     step_times,
 )
-from traceana.enrich.layers.roles import role_of
 
 COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "change": pl.String,
@@ -40,8 +39,8 @@ COLUMNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 _FIGURES: Final = (
     *("time_a_ns", "time_b_ns", "delta_ns", "low_ns", "high_ns", "of_step", "p", "verdict"),
 )
-_OF_STEP: Final = ("idle", "data_loader")
-_TIME_ALONE: Final = ("idle", "data_loader", "communication")
+_OF_STEP: Final = ("idle",)
+_TIME_ALONE: Final = ("idle", "communication")
 """Kinds of changes that are in every run: only their time can change."""
 
 _HOST: Final = ("pageable", "pinned", "managed")
@@ -55,7 +54,6 @@ def found_changes(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> list[Chang
 def _of_run(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
     yield from batches(a, b)
     yield from idle(a, b)
-    yield from data_loader(a, b)
     yield from communication(a, b)
     yield from copies(a, b)
     yield from layouts(a, b)
@@ -115,9 +113,8 @@ def change_table(
     ``figures`` are those of :func:`traceana.comparison.verdicts.verdict_tables` for
     :func:`change_times`; a changed batch size affects the whole step and has the verdict of its
     mean. Changes overlap (an algorithm changes *and* its kernels are in one run only), so their
-    times do not add up. Idle time, data loading and communication are left out unless their time
-    changed. ``least`` is True for effects below the minimum relative change of the step; those come
-    last.
+    times do not add up. Idle time and communication are left out unless their time changed.
+    ``least`` is True for effects below the minimum relative change of the step; those come last.
     """
     if not found:
         return pl.DataFrame(schema={**COLUMNS, **_figures(), "least": pl.Boolean})
@@ -175,15 +172,12 @@ def _figures() -> dict[str, pl.DataType | type[pl.DataType]]:
 
 
 def idle(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the idle time of the devices."""
-    yield Change("idle", _idle(a), _idle(b))
-
-
-def data_loader(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the time that the host spent in the data loader."""
-    before, after = _loading(a), _loading(b)
-    if before is not None and after is not None:
-        yield Change("data_loader", before, after)
+    """Yield the idle time of the devices by cause; the causes add up to the idle time."""
+    before, after = _idle(a), _idle(b)
+    for cause in CAUSES:
+        if cause in before or cause in after:
+            times = (found.get(cause, _nothing(run)) for found, run in ((before, a), (after, b)))
+            yield Change("idle", *times, cause)
 
 
 def layouts(a: PairedRun, b: PairedRun) -> Iterator[Change]:
@@ -309,36 +303,27 @@ def _memory(run: PairedRun, chosen: pl.Expr) -> str | None:
     return str(rows["host_memory"][0]) if rows.height else None
 
 
-def _idle(run: PairedRun) -> Times:
-    steps = run.steps.frame
-    return np.asarray((steps["available_ns"] - steps["busy_ns"]).to_numpy(), dtype=np.int64)
+def _idle(run: PairedRun) -> dict[str, Times]:
+    """Return the idle time of each step by cause, added up over the devices (ns)."""
+    trace, numbers = run.run.trace, run.steps.frame["number"]
+    found = idle_time(trace)
+    windows = found.measured if run.steps.marked else found.windows
+    parts = within(found.gaps, windows)
+    if run.steps.marked:
+        at = dict(zip(numbers, range(len(numbers)), strict=True))
+        number = trace.steps["number"].gather(windows["step"]).gather(parts["window"])
+        step = number.replace_strict(at, return_dtype=pl.Int64)
+    else:
+        step = pl.zeros(parts.height, pl.Int64, eager=True)
+    cause = found.gaps["cause"].cast(pl.String).gather(parts["gap"])
+    sums = pl.DataFrame({"step": step, "cause": cause, "time_ns": parts["time_ns"]})
+    each = {}
+    for name, rows in sums.group_by("cause"):
+        times = np.zeros(run.steps.count, dtype=np.int64)
+        np.add.at(times, rows["step"].to_numpy(), rows["time_ns"].to_numpy())
+        each[str(name[0])] = times
+    return each
 
 
 def _nothing(run: PairedRun) -> Times:
     return np.zeros(run.steps.count, dtype=np.int64)
-
-
-def _loading(run: PairedRun) -> Times | None:
-    """Return the union of the data loader's ranges within each step (ns), null without any.
-
-    The times of several processes add up.
-    """
-    trace, numbers = run.run.trace, run.steps.frame["number"]
-    texts = pl.col("text").cast(pl.String)
-    ranges = trace.ranges.filter(
-        (role_of(texts) == "data") & pl.col("kind").is_in(["annotation", "nvtx"])
-    )
-    if not run.steps.marked or ranges.is_empty() or trace.steps.is_empty():
-        return None
-    at = dict(zip(numbers, range(len(numbers)), strict=True))
-    found = np.zeros(len(numbers), dtype=np.int64)
-    chosen = trace.steps[measured_steps(trace).rows]
-    for process, steps in chosen.group_by("process", maintain_order=True):
-        own = ranges.filter(pl.col("process").eq_missing(pl.lit(process[0], pl.Int64)))
-        starts = own["start"].to_numpy()
-        begins, ends = union(starts, starts + own["duration"].to_numpy())
-        for number, start, duration in steps.select("number", "start", "duration").iter_rows():
-            inside = np.minimum(ends, start + duration) - np.maximum(begins, start)
-            if number in at:
-                found[at[number]] += int(np.maximum(inside, 0).sum())
-    return found

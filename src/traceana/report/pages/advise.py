@@ -91,8 +91,11 @@ def advised(trace: Trace, advice: Advice, *, rule: str | None = None) -> Result:
         advice.findings, trace.meta.framework, evidence=True, folded="" if rule else "Evidence"
     )
 
-    def pictures(page: Page, limit: int | None) -> Page:
-        return replace(page, blocks=(Findings(evident), *page.blocks[1:]))
+    def pictures(page: Page, _: int | None) -> Page:
+        listed = next(block for block in page.blocks if isinstance(block, Findings))
+        by_title = {one.title: one for one in evident}
+        items = tuple(by_title[one.title] for one in listed.items)
+        return replace(page, blocks=(Findings(items), *page.blocks[1:]))
 
     return Result(frame, {}, advice.notes).with_page(make, pictures=pictures)
 

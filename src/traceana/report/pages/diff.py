@@ -384,8 +384,7 @@ def _of_layers(row: Row, _: str) -> tuple[str, str]:
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
-    "idle": lambda *_: ("idle", ""),
-    "data_loader": lambda *_: ("data loader", ""),
+    "idle": lambda row, _: (f"idle: {names.part(row['subject'])}", ""),
     "communication": lambda row, per: ("collectives", f"{_counts(row)}{per}"),
     "copies": lambda row, per: (
         f"{names.part(row['subject'] or 'unknown')} copies",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.comparison.diff_rows import IDLE
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Axis, Block, Chart, Column, Marks
@@ -13,6 +14,7 @@ from traceana.report.pages.single_table import column
 
 if TYPE_CHECKING:
     from traceana.comparison.diff import Diff
+    from traceana.comparison.verdicts import StatisticVerdict
 
 MOST_CLASSES: Final = 10
 """Classes with a bar of their own; the others are one bar."""
@@ -51,9 +53,10 @@ def _steps(found: Diff) -> list[Chart]:
     both = pl.concat(
         [steps.with_columns(pl.lit("step").alias("is")), centre.select("wall_ns", "run", "is")]
     )
+    interval = _interval(found, decided)
     return [
         Chart(
-            "Steps of both runs",
+            f"Steps of both runs, {step.statistic} and interval of the change",
             f"Wall time of {numbers.counted(steps.height, 'step')}; {step.statistic} "
             f"{numbers.arrow(round(decided.a), round(decided.b))}.",
             Axis("wall time", Kind.TIME, from_zero=False),
@@ -68,10 +71,35 @@ def _steps(found: Diff) -> list[Chart]:
                     label="run",
                     shown=(column("wall_ns"),),
                 ),
+                *interval,
             ),
-            height=110,
+            height=130 if interval else 110,
         )
     ]
+
+
+def _interval(found: Diff, decided: StatisticVerdict) -> list[Marks]:
+    """Return the line from the lower to the upper bound of the candidate's step time.
+
+    The bounds are those of the change, added to the baseline's median or mean; empty without them.
+    """
+    if decided.interval is None:
+        return []
+    bounds = (decided.interval.low, decided.interval.high)
+    name = f"candidate, {100 * found.criteria.level:g} % interval"
+    rows = [(round(decided.a + bound), name, round(bound)) for bound in bounds]
+    frame = pl.DataFrame(rows, schema=["wall_ns", "run", "change_ns"], orient="row")
+    shown = (column("wall_ns"), column("change_ns", "change"))
+    return [Marks(frame, "line", "wall_ns", "run", label="run", shown=shown)]
+
+
+def _by_cause(found: Diff, idle: int) -> list[tuple[str, int]]:
+    """Return the causes by which the idle time changed, and the rest of its change."""
+    rows = found.changes.filter((pl.col("change") == "idle") & ~pl.col("least"))
+    causes = list(rows.select("subject", "delta_ns").iter_rows())
+    rest = idle - sum(delta for _, delta in causes)
+    named = [(f"idle: {names.part(cause)}", delta) for cause, delta in causes]
+    return [*named, *([("idle: other causes" if causes else "idle", rest)] if rest else [])]
 
 
 def _change(found: Diff) -> list[Chart]:
@@ -87,10 +115,10 @@ def _change(found: Diff) -> list[Chart]:
         return []
     before, after = int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
     shown = rows.filter(pl.col("delta_ns").abs() >= _LEAST * before).head(MOST_CLASSES)
-    changes = [
-        (names.category(name.strip("()")), delta)
-        for name, delta in shown.select("category", "delta_ns").iter_rows()
-    ]
+    changes: list[tuple[str, int]] = []
+    for name, delta in shown.select("category", "delta_ns").iter_rows():
+        called = names.category(name.strip("()"))
+        changes += _by_cause(found, delta) if name == IDLE else [(called, delta)]
     rest = after - before - int(shown["delta_ns"].sum())
     if rest:
         others = rows.height - shown.height

@@ -226,7 +226,8 @@ def _time(row: Row, *, alone: bool) -> str:
         return ""
     line = (
         f"idle {numbers.duration(row['idle_ns'])} ({numbers.share(row['idle_share'])}) of "
-        f"{numbers.duration(span)}{'' if row['before_ns'] is None else ' capture'} · busy {numbers.share(row['busy_ns'] / span)}"
+        f"{numbers.duration(span)}{'' if row['before_ns'] is None else ' capture'} · "
+        f"busy {numbers.share(row['busy_ns'] / span)}"
     )
     if row["memops_only_ns"] and alone:
         line += f" · copies and memsets alone {numbers.share(row['memops_only_ns'] / span)}"
