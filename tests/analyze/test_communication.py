@@ -12,6 +12,7 @@ from tests.ingest.kineto.writing import Event, annotation, call, kernel, op, wri
 from tests.support.manifest import TRACES
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
+from traceana.analyze.collective_ranks import by_rank
 from traceana.analyze.communication import by_message, communication
 from traceana.trace import Trace
 
@@ -276,3 +277,34 @@ def test_messages_of_recorded_runs() -> None:
     assert dlrm["message_bytes"].null_count() == 0
     assert set(dlrm["ranks"]) == {8}
     assert set(dlrm.filter(collective="all_reduce")["message_bytes"]) == {4 * 394_241, 448, 907_840}
+
+
+def test_the_rank_that_arrives_last_waits_for_nobody() -> None:
+    b = TraceBuilder()
+    b.name("reduce", **ALL_REDUCE)
+    # Clocks of ranks differ; only durations count. Rank 1 is late twice, rank 0 once.
+    for rank, durations in enumerate([(500, 400, 100), (200, 100, 350)]):
+        for number, duration in enumerate(durations):
+            b.kernel("reduce", 1000 * number + 77 * rank, duration, rank=rank, bytes=400)
+    found = by_rank(b.build())
+    columns = ("rank", "count", "time_ns", "wait_ns", "last_count")
+    assert found.frame.select(columns).rows() == [(0, 3, 1000, 600, 1), (1, 3, 650, 250, 2)]
+    assert found.frame["message_bytes"].to_list() == [400, 400]
+
+
+def test_waits_are_unknown_where_occurrences_cannot_be_matched() -> None:
+    b = TraceBuilder()
+    b.name("reduce", **ALL_REDUCE)
+    for rank, count in enumerate([3, 2]):
+        for number in range(count):
+            b.kernel("reduce", 1000 * number, 100, rank=rank)
+    found = by_rank(b.build())
+    assert found.frame["wait_ns"].to_list() == [None, None]
+    assert "wait unknown: 5 collectives, numbers differ between the ranks" in found.notes
+
+
+def test_one_rank_has_nobody_to_wait_for() -> None:
+    b = TraceBuilder()
+    b.name("reduce", **ALL_REDUCE)
+    b.kernel("reduce", 0, 100)
+    assert by_rank(b.build()).frame.is_empty()

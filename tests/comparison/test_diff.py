@@ -206,7 +206,7 @@ def test_more_copies_and_lost_pinned_memory_are_listed() -> None:
 def test_a_slow_data_loader_is_listed() -> None:
     found = diff(training(seed=1, loading=5_000), training(seed=2, loading=800_000))
     assert found.step.verdict == "slower"
-    # No calls are in these traces, so the cause is not; the time is one change, not also the host's.
+    # Without calls the cause is unknown; the host's wait is no second change.
     assert found.changes.select("change", "subject", "verdict").rows() == [
         ("idle", "not_recorded", "slower")
     ]

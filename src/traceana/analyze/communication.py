@@ -54,7 +54,7 @@ def communication(trace: Trace) -> Result:
     ``totals``: ``ranks``, the world size that the files record, else the number of ranks in the
     trace; the sums of ``collectives``, ``communication_ns`` and ``exposed_ns``.
     """
-    found = _with_messages(trace).filter(pl.col("step").is_not_null())
+    found = with_messages(trace).filter(pl.col("step").is_not_null())
     size, reduces = pl.col("bytes"), pl.col("part").is_in(_REDUCTIONS)
     sizes = found.group_by("step").agg(
         pl.len().cast(pl.Int64).alias("collectives"),
@@ -124,7 +124,7 @@ def by_message(trace: Trace) -> Result:
         reduce-scatter, all-to-all, gather and scatter, 1 of a broadcast, reduce and send-receive,
         of n ranks. Null unless n is known and at least 2.
     """
-    found = _with_messages(trace).filter("carries")
+    found = with_messages(trace).filter("carries")
     ranks, size = pl.col("ranks"), pl.col("bytes")
     each = found.with_columns(
         pl.when(pl.col("collective") == "all_gather")
@@ -197,7 +197,7 @@ def _computing(trace: Trace) -> Busy:
     return Busy.of(computing.join(_classes(whole), on=SOURCE, how="anti", nulls_equal=True))
 
 
-def _with_messages(trace: Trace) -> pl.DataFrame:
+def with_messages(trace: Trace) -> pl.DataFrame:
     """Return the collectives of ``trace``: activities with their messages.
 
     Further columns: ``part`` (the function by the kernel's name), and those of

@@ -52,6 +52,26 @@ Cause: Final = pl.Enum(CAUSES)
     HOST, EVENT, LAUNCH_LATENCY, QUEUED, SAME_LAUNCH, NOT_RECORDED, BEFORE_FIRST, AFTER_LAST,
 ) = range(len(CAUSES))  # fmt: skip
 
+MEANINGS: Final = {
+    "profiler": "the host was in overhead that the profiler recorded",
+    "driver": "the driver compiled or loaded code, or its command buffer was full",
+    "allocation": "the host allocated or freed memory (cudaMalloc, cudaFree …)",
+    "synchronization": "the host was in a synchronizing call",
+    "copy": "the host was in a copying call, or the next work waited for a copy",
+    "collective": "the next work, or the host, waited for a collective",
+    "data_loader": "the host waited for the next batch",
+    "operator": "the host was in an operator of the framework, before its launch",
+    "host": "the host was in no operator: Python, or other code",
+    "event": "the next work waited for other work of another stream or device",
+    "launch_latency": "the launching call had started, the work had not",
+    "queued": "the next work was launched already: the device's time from one to the next",
+    "same_launch": "one call launched the work before and after: CUDA graph, parts of a copy",
+    "not_recorded": "the launch of the next work is not in the trace",
+    "before_first": "before the first activity of this device, while others worked",
+    "after_last": "after the last activity of this device, in the capture",
+}
+"""What each cause means, in a few words; :data:`CAUSES` is their order."""
+
 _EVENT_TABLES: Final = ("activities", "calls", "ops", "ranges", "links", "memory")
 """Tables with one row per event of the file."""
 

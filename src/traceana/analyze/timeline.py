@@ -220,7 +220,12 @@ def _critical(rows: pl.DataFrame) -> pl.DataFrame:
         pl.lit("critical").alias("kind"),
         pl.lit(0).alias("depth"),
         pl.coalesce("name", "operator", "class").alias("name"),
-        pl.col("class").alias("category"),
+        # Device work has its class, as on its stream.
+        pl.col("class")
+        .cast(pl.String)
+        .replace({"copy": "memcpy", "kernel": None})
+        .fill_null(pl.col("part"))
+        .alias("category"),
         "layer",
         "operator",
     )

@@ -144,8 +144,7 @@ _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
     "annotations": {"annotations": "#9fb3a5"},
     "calls": {"calls": "#c9bda6"},
     "critical": {
-        **{"kernel": "#0072b2", "launch": "#e69f00", "host": "#8c6d31", "sync": "#d55e00"},
-        **{"copy": "#56b4e9", "memset": "#56b4e9", "collective": "#b5a800", "gap": "#d9a3a3"},
+        **{"launch": "#f0c27a", "host": "#d9a3a3", "sync": "#e39a7b", "gap": "#cfd8e3"},
     },
     "idle": {
         **{"data_loader": "#e07b5a", "synchronization": "#e39a7b", "launch_latency": "#f0c27a"},
@@ -154,22 +153,26 @@ _EVENT_COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
         **{"profiler": "#c4a7a7", "queued": "#cfd8e3"},
     },
 }
-"""By kind of track and category; work has the colours of its category, other events grey, and a
-synchronization on a stream, which is excluded from work, almost none."""
+"""By kind of track and category; work has the colours of its category on every track, what it
+waited for those of the idle causes, other events grey, and a synchronization on a stream, which is
+excluded from work, almost none."""
+_WAITS: Final = _EVENT_COLOURS["critical"].keys()
+"""Classes of the critical path other than device work."""
 
 _GREY: Final = "#c9ced3"
 
 
 def _event_class(kind: str, category: str) -> str:
-    if kind == "critical":
+    if kind == "critical" and category in _WAITS:
         return f"critical: {names.category(category)}"
     if kind == "idle":
         return f"idle: {category.replace('_', ' ')}"
-    return names.category(category) if kind == "stream" else ""
+    return names.category(category) if kind in ("stream", "critical") else ""
 
 
 def _event_colour(kind: str, category: str) -> str:
-    if kind == "stream" and category != "synchronization":
+    of_work = kind == "critical" and category not in _WAITS
+    if of_work or (kind == "stream" and category != "synchronization"):
         return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
     return _EVENT_COLOURS.get(kind, {}).get(category, _GREY)
 

@@ -49,7 +49,7 @@ _ADDED: Final = ("time_ns", "step_ns", "exposed_ns")
 SECTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("data_loading", "host_bound", "launch_bound"), "idle"),
     **dict.fromkeys(("host_synchronization", "allocation"), "idle"),
-    **dict.fromkeys(("exposed_communication", "profiler_overhead"), "timeline"),
+    **{"exposed_communication": "collectives", "profiler_overhead": "timeline"},
     **dict.fromkeys(("small_copies", "pageable_copies", "synchronous_copies"), "transfers"),
     **dict.fromkeys(("slow_copies", "exposed_copies"), "transfers"),
     **dict.fromkeys(("tensor_cores_unused", "small_batch", "memory_bound_at_peak"), "roofline"),

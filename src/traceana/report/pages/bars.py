@@ -113,18 +113,35 @@ def cause_bars(idle: pl.DataFrame) -> list[Chart]:
     )
 
 
-def path_bars(critical: pl.DataFrame) -> list[Chart]:
-    """Return the time on the critical path by class (``critical --by class``)."""
+def path_bars(segments: pl.DataFrame) -> list[Chart]:
+    """Return the time on the critical path by kernel, operator or call (``--by segment``).
+
+    Device work is named by its kernel or copy, the host by its operator or annotation, launches and
+    waits by the operator that they belong to.
+    """
+    of_work = pl.col("class").is_in(["kernel", "collective", "copy", "memset"])
+    by_culprit = (
+        segments.select(
+            "class",
+            pl.when(of_work).then("name").alias("kernel"),
+            pl.when(~of_work).then(pl.coalesce("operator", "name")).alias("other"),
+            "time_ns",
+        )
+        .group_by("class", "kernel", "other", maintain_order=True)
+        .agg(pl.col("time_ns").sum(), pl.len().cast(pl.Int64).alias("count"))
+        .sort("time_ns", descending=True, maintain_order=True)
+        .head(4 * MOST_BARS)
+    )
+    brief = names.briefs(map(str, by_culprit["kernel"].drop_nulls()))
     called = [
-        f"{name}: {names.category(part)}" if part else names.category(name)
-        for name, part in critical.select(
-            pl.col("class").cast(pl.String), pl.col("part").cast(pl.String)
-        ).iter_rows()
+        brief[kernel] if kernel else ": ".join(one for one in (names.category(of), other) if one)
+        for of, kernel, other in by_culprit.select("class", "kernel", "other").iter_rows()
     ]
+    shown = cut_distinct(called, _LONGEST, cut_end)
     return bars(
-        critical.with_columns(pl.Series("class", called, pl.String)),
-        "Critical path by class",
-        "class",
+        by_culprit.with_columns(pl.Series("culprit", shown, pl.String)),
+        "Critical path by kernel, operator and wait",
+        "culprit",
         "time_ns",
         axis="time on the critical path",
         shown=("count",),

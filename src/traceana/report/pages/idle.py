@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -85,11 +85,23 @@ def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
     whole = analysis(trace, by, found=found)
     make = partial(_idle, trace, by, devices(trace, found=found), whole)
 
-    def pictures() -> list[Chart]:
+    def pictures(page: Page, limit: int | None) -> Page:
         causes = whole if by == "cause" else analysis(trace, "cause", found=found)
-        return cause_bars(causes.frame)
+        shown = above(lambda: cause_bars(causes.frame))(page, limit)
+        return replace(shown, blocks=(*shown.blocks, *_meanings(causes.frame)))
 
-    return whole.with_page(make, screenful=30, pictures=above(pictures))
+    return whole.with_page(make, screenful=30, pictures=pictures)
+
+
+def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
+    """Yield the table of what the causes of a trace mean."""
+    from traceana.analyze.idle_gaps import MEANINGS
+
+    rows = [(cause, MEANINGS[cause]) for cause in causes["cause"].unique(maintain_order=True)]
+    if rows:
+        frame = pl.DataFrame(rows, schema=["cause", "meaning"], orient="row")
+        columns = (Column("cause", "cause", Kind.PART), Column("meaning", "meaning", Kind.LONG))
+        yield Table(frame, columns, layout="compact")
 
 
 def _idle(trace: Trace, by: IdleBy, devices: Result, whole: Result, shown: Arranged) -> Page:
@@ -281,8 +293,7 @@ def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     found = analysis.critical(trace, by)
 
     def pictures() -> list[Chart]:
-        classes = found if by == "class" else analysis.critical(trace, "class")
-        return path_bars(classes.frame)
+        return path_bars(analysis.critical(trace, "segment").frame)
 
     make = partial(_critical, trace, by)
     return found.with_page(make, screenful=30, pictures=above(pictures))

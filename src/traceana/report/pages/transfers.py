@@ -6,12 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from traceana.analyze.copies import HOST_DIRECTIONS
 from traceana.report import names, numbers
-from traceana.report.page import Chart, Notes, Page
+from traceana.report.columns import Kind
+from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
 from traceana.report.pages.pictures import above, bandwidths
-from traceana.report.pages.single_table import table_page
+from traceana.report.pages.single_table import columns_of, notes_of, table_page
 from traceana.result import Arranged, Result
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ COLLECTIVES: Final = (
 )
 COLLECTIVES_DROPPED: Final = ("share", "mean_ns", "ranks")
 
+MOST_LATE: Final = 3
+"""Ranks that are named as the last to arrive."""
+MOST_PARTNERS: Final = 16
+"""Ranks with a column."""
+
 MOST_NOTES: Final = 3
 LEAST_SHARE: Final = 0.01
 """Rows below this share of the copy time over the host link have no note."""
@@ -50,9 +57,7 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
     With ``collectives`` there is one row per collective and message size.
     """
     if collectives:
-        from traceana.analyze.communication import by_message
-
-        return by_message(trace).with_page(partial(_collectives, trace), screenful=40)
+        return all_collectives(trace)
     from traceana.analyze import transfers as analysis
 
     make = partial(_sizes, trace) if by == "size" else partial(_page, trace, by)
@@ -65,15 +70,67 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
     return found.with_page(make, screenful=40, pictures=above(pictures))
 
 
-def _collectives(trace: Trace, shown: Arranged) -> Page:
-    return table_page(
+def all_collectives(trace: Trace) -> Result:
+    """Return one row per collective and message size; the page also has the waits by rank."""
+    from traceana.analyze.collective_ranks import by_rank
+    from traceana.analyze.communication import by_message
+
+    ranks = by_rank(trace)
+    return by_message(trace).with_page(partial(_collectives, trace, ranks), screenful=40)
+
+
+def _collectives(trace: Trace, ranks: Result, shown: Arranged) -> Page:
+    page = table_page(
         "transfers",
         shown,
         trace,
         columns=COLLECTIVES,
         dropped=COLLECTIVES_DROPPED,
         titles={"share": "of collectives"},
+        sections={"ranks": ranks} if ranks.frame.height else {},
     )
+    if ranks.frame.is_empty():
+        return page
+    return replace(page, blocks=(*page.blocks, *_by_rank(ranks)))
+
+
+def _by_rank(found: Result) -> tuple[Block, ...]:
+    """Return how often each rank arrived last, and the wait of each collective by rank."""
+    ranked = found.frame["rank"].null_count() == 0
+    one_each = found.frame.select("rank", "device").unique()["rank"].is_unique().all()
+    partner = ["rank"] if ranked and one_each else ["rank", "device"] if ranked else ["device"]
+    label = pl.concat_str(partner, separator="/").alias("partner")
+    rows = found.frame.with_columns(label).drop_nulls("wait_ns")
+    if rows.is_empty():
+        return notes_of(found.notes)
+    of_partner = rows.group_by("partner", maintain_order=True).agg(
+        pl.col("wait_ns", "last_count", "count").sum()
+    )
+    order = of_partner.sort("last_count", "wait_ns", descending=[True, False])
+    called = {"rank": "rank", "device": "GPU"}
+    of = "/".join(called[one] for one in partner)
+    late = ", ".join(
+        f"{of} {one} in {numbers.count(last)} of {numbers.count(count)}"
+        for one, _, last, count in order.head(MOST_LATE).iter_rows()
+        if last
+    )
+    most = of_partner["partner"].to_list()[:MOST_PARTNERS]
+    keys = ["collective", "message_bytes"]
+    frame = rows.group_by(keys, maintain_order=True).agg(
+        pl.col("count").max(),
+        *(pl.when(partner=one).then("wait_ns").sum().alias(f"{one} wait_ns") for one in most),
+    )
+    columns = (
+        *columns_of(frame, keys),
+        Column("count", "count per rank", Kind.COUNT),
+        *(Column(f"{one} wait_ns", one, Kind.TIME, "wait", f"wait by {of}") for one in most),
+    )
+    totals = {f"{one} wait_ns": int(frame[f"{one} wait_ns"].sum()) for one in most}
+    left_out = of_partner.height - len(most)
+    notes = (*found.notes, *([f"{left_out} more in the JSON"] if left_out else []))
+    table = Table(frame, columns, totals, tuple(f"{one} wait_ns" for one in reversed(most)))
+    facts = (Facts((("last to arrive", late),)),) if late else ()
+    return (*facts, table, *notes_of(notes))
 
 
 def _sizes(trace: Trace, shown: Arranged) -> Page:

@@ -17,7 +17,7 @@ from traceana.report.pages.kernels import kernels
 from traceana.report.pages.layers import flops, layers
 from traceana.report.pages.memory import memory
 from traceana.report.pages.pictures import step_timeline, step_times
-from traceana.report.pages.transfers import transfers
+from traceana.report.pages.transfers import all_collectives, transfers
 
 if TYPE_CHECKING:
     from traceana.report.pages.report import Overview
@@ -40,6 +40,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     classes = class_bars(whole.breakdown.frame, whole.processor)
     manifest = trace.manifest
     windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
+    found = all_collectives(trace)
     sections = (
         Section("timeline", "Timeline", tuple(windows)),
         section("idle", "Idle time", idle(trace)),
@@ -50,6 +51,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("operators", "FLOPs by operator", flops(trace, model=manifest), folded=True),
         section("kernels", "Kernels", kernels(trace)),
         section("transfers", "Transfers", transfers(trace)),
+        *([section("collectives", "Collectives", found)] if found.frame.height else []),
         section("memory", "Memory", memory(trace)),
         section("recommendations", "Recommendations", advised(trace, whole.advice)),
         section("trace", "Trace and integrity", info(trace)),
