@@ -134,8 +134,8 @@ def test_busy_and_idle_add_up_to_the_span() -> None:
     result = busy(builder.build())
     columns = ("device", "span_ns", "busy_ns", "kernel_ns", "memops_only_ns", "idle_ns", "sum_ns")
     assert result.frame.select(columns).rows() == [
-        (0, 1000, 100, 80, 20, 900, 140),
-        (1, 1000, 7, 7, 0, 993, 7),
+        (0, 260, 100, 80, 20, 160, 140),
+        (1, 260, 7, 7, 0, 253, 7),
     ]
 
 
@@ -252,7 +252,7 @@ def test_facts_count_what_is_there(trace: Trace) -> None:
         "layers": 4,
         "synchronizations": 1,
         "ledger": [],
-        "span_ns": 24_400,
+        "span_ns": 25_000,
     }
     assert {key: known[key] for key in expected} == expected
     assert [(d["device"], d["activities"]) for d in known["devices"]] == [(0, 24)]

@@ -176,8 +176,8 @@ def idle(a: PairedRun, b: PairedRun) -> Iterator[Change]:
     before, after = _idle(a), _idle(b)
     for cause in CAUSES:
         if cause in before or cause in after:
-            times = (found.get(cause, _nothing(run)) for found, run in ((before, a), (after, b)))
-            yield Change("idle", *times, cause)
+            times_a, times_b = before.get(cause, _nothing(a)), after.get(cause, _nothing(b))
+            yield Change("idle", times_a, times_b, cause)
 
 
 def layouts(a: PairedRun, b: PairedRun) -> Iterator[Change]:

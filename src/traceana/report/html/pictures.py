@@ -98,7 +98,11 @@ def _window(window: Window) -> dict[str, Any]:
     events = window.events
     starts = events["start_ns"] - window.start_ns
     kinds = window.tracks["kind"].cast(pl.String).gather(events["track"])
-    category, categories = _coded(kinds + "/" + events["category"].fill_null("other"))
+    of_event = events["category"].fill_null("other")
+    # Device work on the critical path is of its class, as on its stream.
+    of_work = (kinds == "critical") & ~of_event.is_in([*_WAITS])
+    kinds = kinds.set(of_work, "stream")
+    category, categories = _coded(kinds + "/" + of_event)
     name, named = _coded(events["name"])
     layer, layers = _coded(events["layer"])
     operator, operators = _coded(events["operator"])
@@ -163,16 +167,15 @@ _GREY: Final = "#c9ced3"
 
 
 def _event_class(kind: str, category: str) -> str:
-    if kind == "critical" and category in _WAITS:
+    if kind == "critical":
         return f"critical: {names.category(category)}"
     if kind == "idle":
         return f"idle: {category.replace('_', ' ')}"
-    return names.category(category) if kind in ("stream", "critical") else ""
+    return names.category(category) if kind == "stream" else ""
 
 
 def _event_colour(kind: str, category: str) -> str:
-    of_work = kind == "critical" and category not in _WAITS
-    if of_work or (kind == "stream" and category != "synchronization"):
+    if kind == "stream" and category != "synchronization":
         return PALETTE[_COLOUR_OF_CATEGORY.get(category, len(PALETTE) - 1)]
     return _EVENT_COLOURS.get(kind, {}).get(category, _GREY)
 
