@@ -128,7 +128,7 @@ def test_a_head_full_of_nested_traceevents_takes_linear_time(tmp_path: Path) -> 
 def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) -> None:
     tiny = b"".join(gzip.compress(bytes([65 + i % 26])) for i in range(2000))
     text = b"b" * 40_000_000 + bytes(65 + i % 26 for i in range(2000)) + b"c" * 9_000_000
-    packed = gzip.compress(text[:40_000_000]) + tiny + gzip.compress(text[40_002_000:]) + b"\0\0"
+    packed = gzip.compress(text[:40_000_000], 1) + tiny + gzip.compress(text[40_002_000:], 1) + b"\0\0"
     source = ByteSource(written(tmp_path / "t.gz", packed))
     blocks = list(source.blocks())
     assert b"".join(blocks) == text
@@ -146,7 +146,7 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
     events = text_of(FORMATS[name])
     huge = '{"ph": "X", "name": "' + "n" * 60_000_000 + '"}'
     document = f'{{"traceEvents": [{",".join([*events[:-1], huge, events[-1]])}]}}'
-    path = written(tmp_path / "t.json.gz", gzip.compress(document.encode()))
+    path = written(tmp_path / "t.json.gz", gzip.compress(document.encode(), 1))
     trace = read(path)
     assert timed_rows(trace) == 20
     assert trace.ledger.filter(reason="oversized").select("kept", "count").rows() == [(False, 1)]
@@ -158,12 +158,12 @@ def test_keys_of_many_megabytes_are_refused(tmp_path: Path, name: str) -> None:
     events = ",".join(text_of(FORMATS[name]))
     huge = '"text": "' + "n" * 60_000_000 + '"'
     after = f'{{"traceEvents": [{events}], {huge}}}'
-    trace = read(written(tmp_path / "after.json.gz", gzip.compress(after.encode())))
+    trace = read(written(tmp_path / "after.json.gz", gzip.compress(after.encode(), 1)))
     assert timed_rows(trace) == 20
     assert problems(trace) == ["oversized"]
     before = f'{{{huge}, "traceEvents": [{events}]}}'
     with pytest.raises(TraceanaError, match="16 MiB"):
-        read(written(tmp_path / "before.json.gz", gzip.compress(before.encode())))
+        read(written(tmp_path / "before.json.gz", gzip.compress(before.encode(), 1)))
 
 
 TIMES = [

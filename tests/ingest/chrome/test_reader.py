@@ -28,7 +28,7 @@ def span(name: str, ts: float, dur: float, pid: Any = 1, tid: Any = 1, **args: A
 
 def written(path: Path, events: list[Event], *, compress: bool = False) -> Path:
     text = json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()
-    path.write_bytes(gzip.compress(text) if compress else text)
+    path.write_bytes(gzip.compress(text, 1) if compress else text)
     return path
 
 

@@ -45,5 +45,5 @@ def annotation(name: str, ts: float | int, dur: float | int, tid: int = 1) -> Ev
 def write(path: Path, events: list[Event], *, compress: bool = False, **keys: Any) -> Path:
     """Write an object with ``keys`` and the events; return the path."""
     text = json.dumps({"schemaVersion": 1, **keys, "traceEvents": events}).encode()
-    path.write_bytes(gzip.compress(text) if compress else text)
+    path.write_bytes(gzip.compress(text, 1) if compress else text)
     return path

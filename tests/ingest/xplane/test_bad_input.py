@@ -218,6 +218,27 @@ def test_a_plane_whose_line_has_the_tag_of_no_field_is_a_problem(tmp_path: Path)
     assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
 
 
+def test_metadata_that_no_longer_has_its_name_is_a_problem(tmp_path: Path) -> None:
+    whole = gpu("kernel", "b").encode()
+    at = whole.index(message(2, "kernel"))
+    entry = whole.rindex(b"\x22", 0, at)
+    file = tmp_path / "x.pb"
+    file.write_bytes(whole[: entry + 2] + b"\x42\x7f" + whole[entry + 4 :])
+    trace = trace_of(file)
+    assert "problem" in trace.ledger["severity"].to_list()
+    assert "damaged" in trace.ledger["reason"].to_list()
+
+
+def test_a_name_longer_than_its_metadata_is_a_problem(tmp_path: Path) -> None:
+    whole = gpu("kernel", "b").encode()
+    name = message(2, "kernel")
+    assert whole.count(name) == 1
+    file = tmp_path / "x.pb"
+    file.write_bytes(whole.replace(name, b"\x12\x7f" + name[2:]))
+    trace = trace_of(file)
+    assert trace.ledger.select("reason", "severity", "count").rows() == [("damaged", "problem", 1)]
+
+
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     plane = PlaneWriter("/device:GPU:0")
     name = "(.*)\x00\x1b[31m{0}%s"

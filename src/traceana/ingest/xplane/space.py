@@ -125,6 +125,8 @@ def _plane(buffer: Buffer, whole: Field) -> Plane:
                 _stat_metadata(buffer, part, plane)
             case (6, 2):
                 plane.raw_stats.append(_stat(buffer, part))
+                inside = fields(buffer, part.start, part.end)
+                plane.broken += not part.cut and any(one.cut for one in inside)
     return plane
 
 
@@ -158,23 +160,36 @@ def read_line(buffer: Buffer, start: int, end: int) -> tuple[Line, bool, int]:
     return line, False, unknown
 
 
-def _entry(buffer: Buffer, entry: Field) -> tuple[int, Field | None]:
-    """Return (key, value message) of a map entry."""
-    key, value = 0, None
+def _entry(buffer: Buffer, entry: Field, plane: Plane) -> tuple[int, list[Field] | None]:
+    """Return the key of a map entry and its value's fields, None where it has no whole value.
+
+    A damaged length or tag leaves a field that is cut, or one that no entry has: ``plane`` counts
+    them.
+    """
+    key, value, whole = 0, None, True
     for part in fields(buffer, entry.start, entry.end):
+        whole &= not part.cut
         if part.number == 1 and part.wire == VARINT:
             key = part.signed
         elif part.number == 2 and part.wire == LENGTH:
             value = part
-    return key, value
+        else:
+            whole = False
+    found = None
+    if value is None or value.cut:
+        whole = False
+    else:
+        found = [*fields(buffer, value.start, value.end)]
+        whole &= not any(part.cut for part in found)
+    plane.broken += not whole and not entry.cut
+    return key, found
 
 
 def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
-    key, value = _entry(buffer, entry)
-    if value is None or value.cut:
-        plane.broken += value is not None and not entry.cut
+    key, value = _entry(buffer, entry, plane)
+    if value is None:
         return
-    for part in fields(buffer, value.start, value.end):
+    for part in value:
         if part.number == 2 and part.wire == LENGTH:
             plane.event_names[key] = text(buffer, part)
         elif part.number == 5 and part.wire == LENGTH:
@@ -185,12 +200,11 @@ def _event_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
 
 
 def _stat_metadata(buffer: Buffer, entry: Field, plane: Plane) -> None:
-    key, value = _entry(buffer, entry)
-    if value is None or value.cut:
-        plane.broken += value is not None and not entry.cut
+    key, value = _entry(buffer, entry, plane)
+    if value is None:
         return
     plane.stat_names.setdefault(key, "")
-    for part in fields(buffer, value.start, value.end):
+    for part in value:
         if part.number == 2 and part.wire == LENGTH:
             plane.stat_names[key] = text(buffer, part)
 

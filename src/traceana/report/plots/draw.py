@@ -42,6 +42,8 @@ PARAMETERS: Final[dict[str, Any]] = {
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
+    # Above the axes; to find a place, each drawing measures all labels.
+    "axes.titley": 1.0,
     "axes.labelsize": 9.0,
     "axes.labelcolor": INK,
     "axes.edgecolor": GREY,

@@ -90,6 +90,10 @@ def page_figure(page: Page) -> Figure:
     for axes, block, data, kind in zip(grid[:, 0], blocks, each, kinds, strict=True):
         axes.set_title(drawn(block.title, _LONGEST_TITLE))
         kind.draw(axes, data)
+        for axis in (axes.xaxis, axes.yaxis):
+            if not axis.get_label_text():
+                # To find a place for no label, each drawing measures those of all ticks.
+                axis.set_label_coords(0, 0)
     write(made, head, [])
     return made
 
