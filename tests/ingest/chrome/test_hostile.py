@@ -128,7 +128,9 @@ def test_a_head_full_of_nested_traceevents_takes_linear_time(tmp_path: Path) -> 
 def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) -> None:
     tiny = b"".join(gzip.compress(bytes([65 + i % 26])) for i in range(2000))
     text = b"b" * 40_000_000 + bytes(65 + i % 26 for i in range(2000)) + b"c" * 9_000_000
-    packed = gzip.compress(text[:40_000_000], 1) + tiny + gzip.compress(text[40_002_000:], 1) + b"\0\0"
+    packed = (
+        gzip.compress(text[:40_000_000], 1) + tiny + gzip.compress(text[40_002_000:], 1) + b"\0\0"
+    )
     source = ByteSource(written(tmp_path / "t.gz", packed))
     blocks = list(source.blocks())
     assert b"".join(blocks) == text
