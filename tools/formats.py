@@ -16,15 +16,19 @@ from pathlib import Path
 import polars as pl
 
 import traceana
+from traceana.errors import TraceanaError
 from traceana.trace import Trace
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "formats.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
+PRINTED = OTHERS.parent / "printed"
+SUMMARIES = ("nvprof-summary", "nsys-stats", "rocprof", "torch-table", "mxnet-table")
 RECORDINGS = (".json.gz", ".sqlite", ".xplane.pb", ".xplane.pb.gz")
 """Suffixes of recordings; the files with their descriptions have other suffixes."""
 BEGIN_OTHERS, END_OTHERS = "<!-- others: begin -->", "<!-- others: end -->"
+BEGIN_PRINTED, END_PRINTED = "<!-- printed: begin -->", "<!-- printed: end -->"
 
 HEAD = """# Formats
 
@@ -43,6 +47,8 @@ format, its version and its producer.
 | MXNet's profiler | `.json`, `.json.gz` | `chrome/mxnet.py` |
 | nvprof databases | `.nvvp`, `.nvprof`, `.prof`, `.sql` | `nvprof` |
 | nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
+| printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
+rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 
@@ -53,6 +59,9 @@ COLUMNS = (
     "file", "format", "producer", "kernels", "copies", "calls", "operators", "shapes", "layers",
     "steps", "problems",
 )  # fmt: skip
+
+
+PRINTED_COLUMNS = ("file", "format", "rows", "kernels", "copies", "operators", "calls", "GPU ms")
 
 
 def row(name: str, trace: Trace) -> tuple[str, ...]:
@@ -87,9 +96,9 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def table(rows: Iterator[tuple[str, ...]]) -> str:
+def table(rows: Iterator[tuple[str, ...]], columns: tuple[str, ...] = COLUMNS) -> str:
     """Return a Markdown table of ``rows``."""
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
+    lines = [columns, ("---",) * len(columns), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -109,16 +118,50 @@ def others() -> Iterator[tuple[str, ...]]:
             yield row(entry["file"], traceana.open(OTHERS / entry["file"]))
 
 
+def summaries() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each summary that others published and that has rows."""
+    with (PRINTED / "MANIFEST.tsv").open(newline="") as file:
+        for entry in csv.DictReader(file, delimiter="\t"):
+            if entry["kind"] not in SUMMARIES:
+                continue
+            try:
+                trace = traceana.open(PRINTED / entry["file"])
+            except TraceanaError:
+                continue
+            if trace.is_summary:
+                yield summary_row(entry["file"], trace)
+
+
+def summary_row(name: str, trace: Trace) -> tuple[str, ...]:
+    """Return the cells of one printed summary: its rows by kind, and the time that is counted."""
+    kinds = trace.summary["kind"].cast(pl.String)
+    counts = tuple(
+        _count(kinds.filter(kinds.is_in(of)).len())
+        for of in (["kernel"], ["memcpy", "memset"], ["op"], ["call"])
+    )
+    time = int(trace.summary.filter("counted")["total_ns"].sum()) / 1e6
+    return (f"`{name}`", trace.meta.format, _count(trace.summary.height), *counts, f"{time:,.3f}")
+
+
 def page(old: str) -> str:
     """Return the page; the part on others' traces is unchanged where these are not available."""
     kept = old.partition(BEGIN_OTHERS)[2].partition(END_OTHERS)[0]
     theirs = f"\n{table(others())}" if (OTHERS / "MANIFEST.tsv").is_file() else kept
+    printed_before = old.partition(BEGIN_PRINTED)[2].partition(END_PRINTED)[0]
+    printed = (
+        f"\n{table(summaries(), PRINTED_COLUMNS)}"
+        if (PRINTED / "MANIFEST.tsv").is_file()
+        else printed_before
+    )
     return (
         f"{HEAD}\n## Recorded by us, in `fixtures/`\n\n{table(fixtures())}"
         "\n## Recorded by others, not part of the repository\n\n"
         "The tests compare their counts of kernels, copies and memsets, and their kernel time,\n"
         "with an independent count.\n"
         f"{BEGIN_OTHERS}{theirs}{END_OTHERS}\n"
+        "\n## Printed summaries, published by others\n\n"
+        "The tests compare rows, calls and the sum of times with an independent count.\n"
+        f"{BEGIN_PRINTED}{printed}{END_PRINTED}\n"
     )
 
 

@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tables.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
+PRINTED = OTHERS.parent / "printed"
+SUMMARIES = ("nsys-stats", "torch-table", "mxnet-table")
+"""Folders of summaries that all have rows."""
 RECORDINGS = ("*.json.gz", "*.sqlite", "*.xplane.pb", "*.xplane.pb.gz")
 
 Filled = Mapping[tuple[str, str], str]
@@ -111,7 +114,14 @@ def recordings() -> list[Path]:
     found = sorted(file for pattern in RECORDINGS for file in FIXTURES.rglob(pattern))
     with (OTHERS / "MANIFEST.tsv").open(newline="") as file:
         entries = csv.DictReader(file, delimiter="\t")
-        return [*found, *(OTHERS / entry["file"] for entry in entries)]
+        return [*found, *(OTHERS / entry["file"] for entry in entries), *printed()]
+
+
+def printed() -> list[Path]:
+    """Return the available printed summaries; those of nothing have no table."""
+    with (PRINTED / "MANIFEST.tsv").open(newline="") as file:
+        files = [PRINTED / entry["file"] for entry in csv.DictReader(file, delimiter="\t")]
+    return [file for file in files if file.is_file() and file.parent.name in SUMMARIES]
 
 
 def main() -> int:

@@ -209,6 +209,12 @@ class NoSuchSelectionError(TraceanaError):
     exit_code = ExitCode.EMPTY_SELECTION
 
 
+class NoTimelineError(TraceanaError):
+    """The analysis needs a timeline, and the trace is a printed summary."""
+
+    exit_code = ExitCode.EMPTY_SELECTION
+
+
 class NothingRecordedError(TraceanaError):
     """The profiler wrote no trace, or one without activity."""
 

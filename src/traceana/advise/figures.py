@@ -22,6 +22,7 @@ from traceana.analyze.repeated_gemms import products
 from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, step_windows, steps
+from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.transfers import transfers
 from traceana.analyze.work import work
 from traceana.settings import LEAST_SAVING
@@ -47,6 +48,7 @@ class Figures:
 
     def __init__(self, trace: Trace, batches: BatchSeries | None = None) -> None:
         """Create the tables of ``trace``; ``batches`` are the step times of its sweep's runs."""
+        needs_timeline(trace, "advise")
         self._trace = trace
         self._batches = batches
         self._part = _measured(trace)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from traceana.analyze import summaries
 from traceana.analyze.classes import SOURCE, classified
 from traceana.analyze.measured import measured_notes
 from traceana.analyze.steps import measured_steps
@@ -27,15 +28,18 @@ def breakdown(trace: Trace) -> Result:
     """
     measured = measured_steps(trace)
     in_measured = pl.col("step").is_in(measured.rows)
-    by_source = (
-        work(trace)
-        .group_by(SOURCE)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.col("duration").filter(in_measured).sum().alias("in_steps"),
+    if trace.is_summary:
+        by_source = summaries.added(summaries.counted(trace), *SOURCE).with_columns(in_steps=0)
+    else:
+        by_source = (
+            work(trace)
+            .group_by(SOURCE)
+            .agg(
+                pl.len().cast(pl.Int64).alias("calls"),
+                pl.col("duration").sum().alias("time_ns"),
+                pl.col("duration").filter(in_measured).sum().alias("in_steps"),
+            )
         )
-    )
     frame = (
         classified(by_source, trace)
         .group_by("category", "part")
@@ -56,7 +60,7 @@ def breakdown(trace: Trace) -> Result:
     waits = trace.activities.filter(pl.col("kind") == "sync")
     if waits.height:
         notes.append(f"synchronization events excluded: {waits.height:,}")
-    notes += measured_notes(trace)
+    notes += [*measured_notes(trace), *summaries.notes(trace)]
     return Result(
         frame.select("category", "part", "calls", "time_ns", "step_ns", "share"),
         sums(frame, "calls", "time_ns"),

@@ -57,18 +57,19 @@ def copies(trace: Trace) -> pl.DataFrame:
         *("rank", "device", "start", "duration", "bytes", "call", "op", "range", "layer"),
         pl.col("step").alias("step_row"),
         _direction().alias("direction"),
-        pl.col("source_memory").cast(pl.String).alias("source"),
-        pl.col("destination_memory").cast(pl.String).alias("destination"),
+        host_memory(_direction()).alias("host_memory"),
     )
-    direction = pl.col("direction")
-    host_memory = (
-        pl.when(direction.is_in(_FROM_HOST))
-        .then(pl.col("source").fill_null("unknown"))
-        .when(direction.is_in(_TO_HOST))
-        .then(pl.col("destination").fill_null("unknown"))
-    )
-    frame = frame.with_columns(host_memory.alias("host_memory")).drop("source", "destination")
     return frame.with_columns(_blocking(trace, frame))
+
+
+def host_memory(direction: pl.Expr) -> pl.Expr:
+    """Return the kind of host memory of a copy in ``direction``; null without host memory."""
+    return (
+        pl.when(direction.is_in(_FROM_HOST))
+        .then(pl.col("source_memory").cast(pl.String).fill_null("unknown"))
+        .when(direction.is_in(_TO_HOST))
+        .then(pl.col("destination_memory").cast(pl.String).fill_null("unknown"))
+    )
 
 
 def _direction() -> pl.Expr:

@@ -30,7 +30,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     activities = trace.activities
     kernels = activities.filter(pl.col("kind") == "kernel")
     operators = activities.filter(pl.col("kind") == "op")
-    return {
+    found = {
         "file": meta.source,
         "format": meta.format,
         "format_version": meta.format_version,
@@ -60,6 +60,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "ranges": trace.ranges.height,
         "layers": trace.layers.filter(pl.col("role") == "layer").height,
         "counters": _counters(trace),
+        "summary": _summary(trace),
         "events": meta.events,
         "truncated": meta.truncated,
         "bytes_read": meta.bytes_read,
@@ -67,6 +68,7 @@ def facts(trace: Trace) -> dict[str, Any]:
         "ledger": trace.ledger.to_dicts(),
         "properties": meta.properties,
     }
+    return {**found, **_printed(trace)} if trace.is_summary else found
 
 
 def _time(activities: pl.DataFrame, kind: str) -> int:
@@ -94,6 +96,52 @@ def _counters(trace: Trace) -> dict[str, Any] | None:
         "joined": counters.height - counters["activity"].null_count(),
         "distinct_kernel_names": counters["name"].n_unique(),
         "measured": measured,
+    }
+
+
+def _summary(trace: Trace) -> dict[str, Any] | None:
+    """Return the facts of a printed summary; null without one."""
+    summary = trace.summary
+    if summary.is_empty():
+        return None
+    rows, host = summary.filter("counted"), summary.filter(pl.col("kind") == "call")
+    steps = rows["precision_ns"].fill_null(1)
+    return {
+        "rows": summary.height,
+        "tables": summary["table"].n_unique(),
+        "counted_rows": rows.height,
+        "calls": _sum(rows["calls"]),
+        "time_ns": int(rows["total_ns"].sum()),
+        "plus_minus_ns": -(-int(steps.sum()) // 2) if (steps > 1).any() else 0,
+        "printed_total_ns": trace.meta.properties.get("printed_total_ns"),
+        "host_calls": _sum(host["calls"]),
+        "host_ns": int(host["total_ns"].sum()),
+    }
+
+
+def _sum(calls: pl.Series) -> int | None:
+    return None if calls.null_count() else int(calls.sum())
+
+
+def _printed(trace: Trace) -> dict[str, Any]:
+    """Return the facts on activities, of the rows of a summary."""
+    rows = trace.summary.filter("counted")
+
+    def of(kind: str) -> pl.DataFrame:
+        return rows.filter(pl.col("kind") == kind)
+
+    copied = of("memcpy").group_by(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
+    return {
+        "kernels": int(of("kernel")["calls"].sum()),
+        "kernel_ns": int(of("kernel")["total_ns"].sum()),
+        "distinct_kernel_names": of("kernel")["name_id"].n_unique(),
+        "memcpy": dict(copied.agg(pl.col("calls").sum()).sort("copy_kind").iter_rows()),
+        "memcpy_ns": int(of("memcpy")["total_ns"].sum()),
+        "memset": int(of("memset")["calls"].sum()),
+        "memset_ns": int(of("memset")["total_ns"].sum()),
+        "cpu_operators": int(of("op")["calls"].sum()) if trace.on_cpu else 0,
+        "cpu_operator_ns": int(of("op")["total_ns"].sum()) if trace.on_cpu else 0,
+        "calls": int(trace.summary.filter(pl.col("kind") == "call")["calls"].sum()),
     }
 
 

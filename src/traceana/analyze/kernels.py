@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.analyze import summaries
 from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.measured import (
     COLUMNS,
@@ -15,7 +16,7 @@ from traceana.analyze.measured import (
     measured_sums,
     with_rates,
 )
-from traceana.analyze.work import kernels_of, processor, why_no_work, work
+from traceana.analyze.work import kernels_of, processor, why_no_work, work_ns
 from traceana.result import Result, sums, with_share
 from traceana.trace.taxonomy import CLASS_COLUMNS
 
@@ -55,8 +56,21 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
 
 
 def _ran(trace: Trace) -> pl.DataFrame:
+    keys = ["name_id", "class"]
+    by_name = summaries.kernels(trace) if trace.is_summary else _by_name(trace)
+    by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
+    whole = work_ns(trace)
+    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
+    return (
+        described(with_rates(by_name, trace), trace)
+        .with_columns(share.alias("share"))
+        .sort(["time_ns", "name", "class"], descending=[True, False, False])
+    )
+
+
+def _by_name(trace: Trace) -> pl.DataFrame:
     duration = pl.col("duration")
-    by_name = (
+    return (
         kernels_of(trace)
         .group_by("name_id", "class")
         .agg(
@@ -67,15 +81,6 @@ def _ran(trace: Trace) -> pl.DataFrame:
             duration.min().alias("min_ns"),
             duration.max().alias("max_ns"),
         )
-    )
-    keys = ["name_id", "class"]
-    by_name = by_name.join(measured_sums(trace, *keys), on=keys, how="left", nulls_equal=True)
-    whole = int(work(trace, "duration")["duration"].sum())
-    share = pl.col("time_ns") / whole if whole else pl.lit(None, pl.Float64)
-    return (
-        described(with_rates(by_name, trace), trace)
-        .with_columns(share.alias("share"))
-        .sort(["time_ns", "name", "class"], descending=[True, False, False])
     )
 
 
@@ -98,7 +103,7 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
 
 
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
-    notes = measured_notes(trace)
+    notes = (*measured_notes(trace), *summaries.notes(trace))
     other = trace.activities.filter(pl.col("kind").is_in(["memcpy", "memset"]))
     if not other.height:
         return (why_no_work(trace),) if frame.is_empty() else notes

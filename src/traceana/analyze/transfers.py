@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
+from traceana.analyze import summaries
 from traceana.analyze.copies import (
     ASYNCHRONOUS,
     BLOCKING,
@@ -20,6 +21,7 @@ from traceana.analyze.copies import (
 from traceana.analyze.intervals import Busy, computing, exposed
 from traceana.analyze.layer_rows import OUTSIDE, layer_keys
 from traceana.analyze.steps import available_ns, measured_steps, step_windows
+from traceana.analyze.summaries import needs_timeline
 from traceana.result import Result, sums, with_share
 from traceana.settings import MANY_COPIES, SMALL_COPY_BYTES
 
@@ -38,6 +40,12 @@ COLUMNS: Final = (
     *("step_count", "step_bytes", "step_ns", "step_share", "small"),
 )
 _KEYS: Final = ("direction", "host_memory")
+_TYPES: Final = {
+    "link": pl.String,
+    **dict.fromkeys(("exposed_ns", "peak_bytes_per_s", "step_bytes", "step_ns"), pl.Int64),
+    **dict.fromkeys(BLOCKING, pl.Int64),
+}
+"""The types of columns that a summary does not have, where they are not Float64."""
 
 _POWERS: Final = 1 << np.arange(63, dtype=np.int64)
 
@@ -76,7 +84,12 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
         Whether the row has a hundred copies or more, below 64 KiB on average.
 
     Most time first; steps and sizes in their order.
+
+    A summary has ``count``, ``bytes`` where they are printed, and ``time_ns`` by direction; what
+    needs the times of single copies is null.
     """
+    if trace.is_summary:
+        return _printed(trace, by)
     each = copies(trace)
     key = _key_of(trace, each, by)
     keys: tuple[str, ...] = _KEYS
@@ -94,6 +107,23 @@ def transfers(trace: Trace, by: By = "direction") -> Result:
     frame = _ordered(frame, by)
     frame = frame.select(*keys[:-2], *COLUMNS).with_columns(pl.col(pl.Categorical).cast(pl.String))
     return Result(frame, _totals(frame, each, kernels), _notes(trace, each, frame))
+
+
+def _printed(trace: Trace, by: By) -> Result:
+    """Return the copies of a summary by direction and host memory."""
+    if by != "direction":
+        needs_timeline(trace, f"transfers by {by}")
+    copied = summaries.added(summaries.copies(trace), *_KEYS).rename({"calls": "count"})
+    unknown = [column for column in COLUMNS if column not in (*_KEYS, "small", "blocking")]
+    frame = with_share(copied).with_columns(
+        pl.lit(None, _TYPES.get(column, pl.Float64)).alias(column)
+        for column in unknown
+        if column not in copied.columns and column != "share"
+    )
+    frame = _ordered(_rates(frame), by).select(COLUMNS)
+    notes = summaries.notes(trace) if frame.height else ("no copies in the summary",)
+    known = ["bytes"] if frame.height and not frame["bytes"].null_count() else []
+    return Result(frame, sums(frame, "count", *known, "time_ns"), notes)
 
 
 def _key_of(trace: Trace, copies: pl.DataFrame, by: By) -> pl.Series | None:

@@ -24,9 +24,16 @@ def work(trace: Trace, *columns: str) -> pl.DataFrame:
     return chosen if worked.all() else chosen.filter(worked)
 
 
+def work_ns(trace: Trace) -> int:
+    """Return the summed durations of the work, on a timeline or in a summary."""
+    if trace.is_summary:
+        return int(trace.summary.filter("counted")["total_ns"].sum())
+    return int(work(trace, "duration")["duration"].sum())
+
+
 def any_work(trace: Trace) -> bool:
-    """Return whether ``trace`` has work."""
-    return bool((trace.activities["kind"] != "sync").any())
+    """Return whether ``trace`` has work, on a timeline or in a summary."""
+    return bool(trace.summary["counted"].any()) or bool((trace.activities["kind"] != "sync").any())
 
 
 def kernels_of(trace: Trace) -> pl.DataFrame:
@@ -41,6 +48,8 @@ def processor(trace: Trace) -> str:
 
 def why_no_work(trace: Trace) -> str:
     """Return the note on a trace without work, with the reason."""
+    if trace.is_summary:
+        return "no device activities in the summary, only calls of the host"
     if trace.activities.height:
         return f"no work: all {trace.activities.height} activities are synchronization events"
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():

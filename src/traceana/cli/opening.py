@@ -80,7 +80,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
 
     With ``needs_work``, a trace without activity is an empty selection.
     """
-    from traceana.analyze.work import why_no_work, work
+    from traceana.analyze.work import any_work, why_no_work
 
     meta = trace.meta
     if meta.truncated:
@@ -109,7 +109,7 @@ def exit_code(trace: Trace, reading: Reading, *, needs_work: bool = True) -> Exi
             f"the same program with --counters {meta.source}",
         )
         return ExitCode.EMPTY_SELECTION
-    if needs_work and work(trace).is_empty():
+    if needs_work and not any_work(trace):
         message(f"nothing to show for {meta.source}: {why_no_work(trace)}")
         return ExitCode.EMPTY_SELECTION
     return ExitCode.OK

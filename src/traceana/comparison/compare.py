@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import polars as pl
 
 from traceana.analyze.devices import launches
+from traceana.analyze.summaries import needs_timeline
 from traceana.comparison.compared_run import Run, RunSteps, devices, step_flops
 from traceana.comparison.epilogue_table import epilogues
 from traceana.comparison.layer_table import layer_table
@@ -38,6 +39,7 @@ BATCHES: Final = "batch sizes differ: times are per step, not per image"
 
 _KERNELS: Final = ("kernel", "op", "graph")
 _MOST_LIBRARIES: Final = 3
+_WINDOWS: Final = ("wall_ns", "available_ns", "busy_ns")
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     RUN: pl.String,
     "file": pl.String,
@@ -107,9 +109,13 @@ def summary_table(runs: Sequence[Run]) -> Table:
 
 def _row(run: Run, one: RunSteps, *, whole: bool) -> dict[str, Any]:
     steps, cells = one.frame, one.cells
+    if run.trace.is_summary:
+        # It has the time of the work alone.
+        steps = steps.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _WINDOWS)
     walls = steps["wall_ns"]
-    mean = int(walls.sum()) // one.count
-    median = int(walls.median() or 0)  # type: ignore[arg-type]
+    timed = walls.null_count() == 0
+    mean = int(walls.sum()) // one.count if timed else None
+    median = int(walls.median() or 0) if timed else None  # type: ignore[arg-type]
     available, busy = int(steps["available_ns"].sum()), int(steps["busy_ns"].sum())
     batch = run.batch
     flops = _flops(run, whole=whole)
@@ -125,12 +131,12 @@ def _row(run: Run, one: RunSteps, *, whole: bool) -> dict[str, Any]:
         "layers": len(run.layers.layers),
         "wall_ns": median,
         "mean_wall_ns": mean,
-        "image_ns": median // batch if batch and not whole else None,
+        "image_ns": median // batch if batch and median and not whole else None,
         "step_kernels": _calls(cells, kind.is_in(_KERNELS)) / one.count,
         "step_launches": _launches(run, whole=whole),
         "step_copies": _calls(cells, kind == "memcpy") / one.count,
         "step_ns": int(steps["work_ns"].sum()) // one.count,
-        "idle_ns": (available - busy) // one.count,
+        "idle_ns": (available - busy) // one.count if timed else None,
         "idle_share": (available - busy) / available if available else None,
         "flops": flops,
         "flops_per_s": flops / mean * 1e9 if flops is not None and mean else None,
@@ -188,6 +194,9 @@ class Comparison(HasResult, frozen=True):
 
     def by(self, what: By) -> Table:
         """Return the table of all runs; its function describes the columns."""
+        if what == "layer":
+            for run in self.runs:
+                needs_timeline(run.trace, "compare --by layer")
         return _TABLES[what](self.runs)
 
     def result(self, by: CompareBy = "summary") -> Result:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
+from traceana.analyze import summaries
 from traceana.analyze.idle_gaps import capture_ns
 from traceana.analyze.intervals import Busy
 from traceana.analyze.layers import layers
@@ -88,13 +90,21 @@ class RunSteps(msgspec.Struct, frozen=True):
     ``work_ns`` (summed durations of the work that it launched), ``busy_ns`` (union of all work in
     the step's window, summed over its devices), ``calls``. ``cells`` is the work of the steps
     (:func:`traceana.comparison.step_work.cells`); its ``step`` is a row of ``frame``. ``marked`` is
-    False where the trace has no steps: the whole recording is then one step.
+    False where the trace has no steps: the whole recording is then one step. ``timed`` is False
+    for a printed summary, whose windows are unknown; they are its summed work.
     """
 
     frame: pl.DataFrame
     cells: pl.DataFrame
     marked: bool
     notes: tuple[str, ...]
+    timed: bool = True
+
+    def untimed(self) -> RunSteps:
+        """Return the steps as those of a summary: their windows are their summed work."""
+        work = pl.col("work_ns")
+        windows = (work.alias(name) for name in ("wall_ns", "available_ns", "busy_ns"))
+        return replace(self, frame=self.frame.with_columns(windows), timed=False)
 
     @property
     def count(self) -> int:
@@ -136,6 +146,8 @@ def run_steps(trace: Trace, *, whole: bool = False) -> RunSteps:
 
 
 def _whole(trace: Trace) -> RunSteps:
+    if trace.is_summary:
+        return _printed(trace)
     activities = work(trace)
     span = capture_ns(trace) or 0
     devices = activities.select("rank", "device").drop_nulls("device").unique()
@@ -151,6 +163,21 @@ def _whole(trace: Trace) -> RunSteps:
     step = pl.zeros(activities.height, pl.UInt32, eager=True)
     note = "no steps marked: the whole recording is one step"
     return RunSteps(pl.DataFrame([row], schema=STEPS), cells(trace, step), False, (note,))
+
+
+def _printed(trace: Trace) -> RunSteps:
+    """Return a summary as one step. It has no wall time: its window is its summed work."""
+    rows = summaries.counted(trace)
+    time = dict.fromkeys(("wall_ns", "available_ns", "work_ns", "busy_ns"), rows["total_ns"].sum())
+    row = {"number": 0, **time, "calls": rows["calls"].sum()}
+    note = "printed summary without steps: all its work is one step"
+    return RunSteps(
+        pl.DataFrame([row], schema=STEPS),
+        cells(trace, pl.Series([], dtype=pl.UInt32)),
+        False,
+        (note,),
+        timed=False,
+    )
 
 
 def devices(trace: Trace) -> str:

@@ -144,6 +144,8 @@ def diff(
     alignment = align(run_a.layers, run_b.layers, forced_pairs(pairs, run_a.layers, run_b.layers))
     both_marked = run_a.measured.marked and run_b.measured.marked
     steps_a, steps_b = (run.measured if both_marked else run.whole for run in (run_a, run_b))
+    if not (steps_a.timed and steps_b.timed):
+        steps_a, steps_b = steps_a.untimed(), steps_b.untimed()
     rows = layer_rows(
         (run_a.layers, run_b.layers),
         alignment,
@@ -196,6 +198,8 @@ def _caveats(
     if alike:
         yield "identical times: both files are one recording"
     elif not a.steps.marked or not b.steps.marked:
+        if not a.steps.timed:
+            yield "printed summaries: the times of the work are compared, idle time is unknown"
         yield "significance unknown: steps are not marked in both runs"
     elif not criteria.enough(*steps):
         yield (

@@ -196,7 +196,7 @@ def _row_times(steps: RunSteps, rows: pl.Series, count: int) -> RowTimes:
     times = np.zeros((steps.count, count), dtype=np.int64)
     calls = np.zeros_like(times)
     np.add.at(times, at, cells["time_ns"].to_numpy())
-    np.add.at(calls, at, cells["calls"].to_numpy())
+    np.add.at(calls, at, cells["calls"].fill_null(0).to_numpy())
     return RowTimes(times, calls)
 
 
@@ -223,8 +223,8 @@ def view_table(
     ``image_a_ns``, ``image_b_ns`` (time over batch, rounded down; else null); by transfer
     ``bytes_a``, ``bytes_b`` (mean per step, rounded down; null where the size of a copy is
     unknown), ``bytes_per_s_a`` and ``bytes_per_s_b``. Two rows are :data:`IDLE` and
-    :data:`OVERLAP`. ``delta_ns``, its bounds and ratios are null for pairs of layers below
-    :data:`LEAST_CONFIDENCE`.
+    :data:`OVERLAP`, unless a run is a summary, whose idle time is unknown. ``delta_ns``, its bounds
+    and ratios are null for pairs of layers below :data:`LEAST_CONFIDENCE`.
     """
     named = view.named
     figures = _adding_up(figures, a, b)
@@ -238,6 +238,7 @@ def view_table(
         .with_columns(pl.col("delta_ns").abs().alias("_size"))
         .sort("_size", *names, descending=[True, *(False for _ in names)], nulls_last=True)
         .drop("_size")
+        .filter(pl.lit(a.timed) | ~pl.col(named.columns[0]).is_in([IDLE, OVERLAP]).fill_null(False))
         .with_columns(_unless_low_confidence(view.by))
     )
 

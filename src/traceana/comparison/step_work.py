@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import polars as pl
 
+from traceana.analyze import summaries
 from traceana.analyze.classes import SOURCE, classified, described
 from traceana.analyze.copies import copies
 from traceana.analyze.layer_rows import PASSES, layer_keys, with_layer_keys
 from traceana.analyze.work import work
+from traceana.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -57,18 +59,7 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
     ``epilogue``; ``calls``, ``time_ns``, ``bytes`` (null where the size of a copy is
     unknown).
     """
-    size = pl.col("bytes")
-    keys = (*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
-    summed = (
-        _with_copies(trace, step)
-        .group_by(keys)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("duration").sum().alias("time_ns"),
-            pl.when(size.is_not_null().all()).then(size.sum()),
-        )
-        .with_columns(pl.col("direction").cast(pl.String))
-    )
+    summed = _printed(trace) if trace.is_summary else _summed(trace, step)
     classes = described(summed.select(SOURCE), trace)
     gradient = classes["direction"].is_in(["dgrad", "wgrad"]) & classes["category"].is_in(
         ["conv", "gemm"]
@@ -91,6 +82,39 @@ def cells(trace: Trace, step: pl.Series) -> pl.DataFrame:
         *_COPY,
         *_CLASS,
         *("calls", "time_ns", "bytes"),
+    )
+
+
+def _summed(trace: Trace, step: pl.Series) -> pl.DataFrame:
+    """Return calls, time and bytes of the work with a ``step``."""
+    size = pl.col("bytes")
+    keys = (*SOURCE, "layer", "direction", "step", "compiled", *_COPY)
+    return (
+        _with_copies(trace, step)
+        .group_by(keys)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("duration").sum().alias("time_ns"),
+            pl.when(size.is_not_null().all()).then(size.sum()),
+        )
+        .with_columns(pl.col("direction").cast(pl.String))
+    )
+
+
+def _printed(trace: Trace) -> pl.DataFrame:
+    """Return the work of a summary as one step, without layers and directions."""
+    rows = summaries.counted(trace).join(
+        summaries.copies(trace)
+        .select("table", "name", pl.col("direction").alias("copy"), "host_memory")
+        .unique(),
+        on=["table", "name"],
+        how="left",
+    )
+    return summaries.added(rows, *SOURCE, *_COPY).with_columns(
+        pl.lit(0, pl.UInt32).alias("step"),
+        pl.lit(None, TABLES["activities"]["layer"]).alias("layer"),
+        pl.lit(None, pl.String).alias("direction"),
+        pl.lit(value=False).alias("compiled"),
     )
 
 

@@ -51,6 +51,10 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nvprof.printed import read as read_printed
 
             return read_printed(path, progress)
+        case Format.SUMMARY:
+            from traceana.ingest.summary.reader import read as read_summary
+
+            return read_summary(path, progress)
         case Format.NCU_CSV:
             from traceana.ingest.ncu.reader import read as read_ncu
 

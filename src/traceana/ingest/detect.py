@@ -45,9 +45,33 @@ _NVPROF_HEADER: Final = re.compile(
     rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*" + NVPROF_TITLES.encode(), re.MULTILINE
 )
 _NVPROF_LOG: Final = re.compile(
-    rb"^(?:[ \t#>]|\x1b\[[\d;]*m)*(?:==\d+==|={8}) (?:NVPROF|Profiling|Error|Warning)", re.MULTILINE
+    rb"^(?:[ \t#>]|\x1b\[[\d;]*m)*(?:==\d+==|={8}) "
+    rb"(?:NVPROF|Profiling|Error|Warning|CPU profiling|Generated result)|"
+    rb"^No (?:kernels|API activities|events/metrics) were profiled|\A\s*\"?Err:5\d\d\b",
+    re.MULTILINE,
 )
-"""What nvprof says before its tables, also where none follows."""
+"""What nvprof says before its tables, also where none follows. A spreadsheet that opens its CSV
+takes ``========`` for a formula, and saves Err:510."""
+SUMMARY_TITLES: Final = "|".join(
+    (
+        # nvprof's, of both layouts, and those of Nsight Systems.
+        r'(?:["\w ]{0,12}[",;| \t]+)?"?Time ?\(%\).{1,30}\bTime\b.{1,30}'
+        r"\b(?:Calls|Instances|Operations|Count)\b",
+        r'"?Total(?: \(\w+\))?"?[ \t,|]+"?(?:Operations|Count)\b',
+        # torch's key_averages(), rocprof's and rocpd's, MXNet's.
+        r"Name[ \t|,]+(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1)\b",
+        r'(?:ProcessID +Hostname +)?"?(?:Name|NAME)"?[ \t,|]+(?:"?DOMAIN"?[ \t,|]+)?"?'
+        r'(?:Calls|CALLS)"?[ \t,|]+"?(?:TotalDuration|DURATION)',
+        r"Name {2,}Total Count",
+    )
+)
+"""The beginning of a table of a summary: names with calls and times."""
+_SUMMARY: Final = re.compile(
+    rb"^(?:[ \t#>|*`]|\x1b\[[\d;]*m)*(?:"
+    + SUMMARY_TITLES.encode()
+    + rb"|(?:Self )?(?:CPU|CUDA|XPU|HPU|MTIA|PrivateUse1) time total: )",
+    re.MULTILINE,
+)
 _LONGEST_HEADER: Final = 1 << 10
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
@@ -82,6 +106,7 @@ class Format(Enum):
     NSYS_TABLES = "nsys-tables"
     NCU_CSV = "ncu-csv"
     NVPROF_PRINTED = "nvprof-printed"
+    SUMMARY = "summary"
 
 
 def detect(path: Path) -> Format:
@@ -114,28 +139,38 @@ def detect(path: Path) -> Format:
             )
     if _NVPROF_HEADER.search(head):
         return Format.NVPROF_PRINTED
+    if _SUMMARY.search(head):
+        return Format.SUMMARY
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
         raise NotATraceError(
             f"{path} is JSON without trace events: pass the file that torch.profiler exported"
         )
-    if _NVPROF_LOG.search(head) or _has_nvprof_table(path):
+    if found := _table_behind(path):
+        return found
+    if _NVPROF_LOG.search(head):
         return Format.NVPROF_PRINTED
     raise UnknownFormatError(
         f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, Nsight "
-        "Systems reports and exports, nvprof databases and printed traces, Nsight Compute CSV"
+        "Systems reports and exports, nvprof databases and printed traces, printed summaries, "
+        "Nsight Compute CSV"
     )
 
 
-def _has_nvprof_table(path: Path) -> bool:
-    """Return whether a table of nvprof follows behind long output of the program."""
+def _table_behind(path: Path) -> Format | None:
+    """Return the format of the first table behind long output of the program, None without one."""
     before = b""
     for block in ByteSource(path).blocks():
-        if _NVPROF_HEADER.search(before + block):
-            return True
+        text = before + block
+        for found, pattern in (
+            (Format.NVPROF_PRINTED, _NVPROF_HEADER),
+            (Format.SUMMARY, _SUMMARY),
+        ):
+            if pattern.search(text):
+                return found
         before = block[-_LONGEST_HEADER:]
-    return False
+    return None
 
 
 def _is_xspace(head: bytes) -> bool:

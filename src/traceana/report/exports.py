@@ -12,6 +12,7 @@ import polars as pl
 
 from traceana import __version__
 from traceana.analyze.layer_tree import layer_tree
+from traceana.analyze.summaries import needs_timeline
 from traceana.analyze.timeline import Window, capture
 from traceana.errors import CannotWriteError
 from traceana.trace.schema import CPU_DEVICE
@@ -64,6 +65,7 @@ def perfetto(trace: Trace) -> Iterator[bytes]:
     trace's nanoseconds. Devices have a track of idle gaps by cause, and one of the layers whose
     work runs; the critical path has its own. ``args`` hold class, layer and operator.
     """
+    needs_timeline(trace, "export")
     window = capture(trace)
     tracks = _tracks(window)
     head: dict[str, Any] = {
@@ -87,6 +89,7 @@ def speedscope(trace: Trace) -> Iterator[bytes]:
 
     Weights are the trace's nanoseconds; their sum is that of all work.
     """
+    needs_timeline(trace, "export")
     tree = layer_tree(trace)
     parents = tree["parent"].to_list()
     inner = {parent for parent in parents if parent is not None}

@@ -21,7 +21,7 @@ import polars as pl
 
 from traceana.trace.taxonomy import CLASS_COLUMNS, CLASS_MEANINGS
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 """Increased when a column changes its name, type or meaning; stored in saved bundles."""
 
 CPU_DEVICE: Final = -1
@@ -47,6 +47,8 @@ ActivityKind = pl.Enum(
 DEVICE_WORK: Final = ("kernel", "memcpy", "memset", "graph")
 """Kinds of activities that are work of a device; a synchronization is a wait."""
 
+SummaryKind = pl.Enum(["kernel", "memcpy", "memset", "op", "call"])
+"""Kinds of rows of a summary: work of a device, operators of a framework, calls of the host."""
 CopyKind = pl.Enum(
     ["HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "unknown"]
 )
@@ -417,6 +419,37 @@ _COUNTERS: Final = Table(
     },
 )
 
+_SUMMARY: Final = Table(
+    "one row of a printed summary, which has no timeline: a kernel, copy, memset, operator or call "
+    "of the host, with the number and the times of all its calls. Null: not printed",
+    {
+        "name": _text("name as printed; of kernels and operators also in `names`, demangled"),
+        "name_id": _row("names", "name of a kernel, copy, memset or operator"),
+        "kind": Column(SummaryKind, "kind"),
+        "counted": Column(
+            pl.Boolean,
+            "whether the row is part of sums; not calls, nor operators whose kernels are printed",
+        ),
+        "copy_kind": Column(CopyKind, "direction of a copy"),
+        "source_memory": Column(MemoryKind, "memory kind of a copy's source"),
+        "destination_memory": Column(MemoryKind, "memory kind of a copy's destination"),
+        "process": _PROCESS,
+        "device": _small("device number; -1: the CPU"),
+        "calls": _number("calls"),
+        "total_ns": _number("time of all calls; of an operator, without operators inside", "ns"),
+        "precision_ns": _number("worth of the last printed digit of `total_ns`", "ns"),
+        "mean_ns": _number("mean time of a call", "ns"),
+        "median_ns": _number("median time of a call", "ns"),
+        "min_ns": _number("least time of a call", "ns"),
+        "max_ns": _number("longest time of a call", "ns"),
+        "deviation_ns": _number("standard deviation of the times of calls", "ns"),
+        "bytes": _number("copied or set by all calls", "bytes"),
+        "share_percent": Column(pl.Float64, "printed share of the time of its table", "%"),
+        "table": _small("number of the printed table in the file, from 0"),
+        "rank": _RANK,
+    },
+)
+
 _LEDGER: Final = Table(
     "one reason for which events are missing from the tables, or suspect",
     {
@@ -448,6 +481,7 @@ SCHEMA: Final[dict[str, Table]] = {
     "memory": _MEMORY,
     "devices": _DEVICES,
     "counters": _COUNTERS,
+    "summary": _SUMMARY,
     "ledger": _LEDGER,
 }
 

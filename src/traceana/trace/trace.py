@@ -14,7 +14,7 @@ from traceana.errors import CorruptError, MissingExtraError
 from traceana.trace import bundle
 from traceana.trace.commands import Commands
 from traceana.trace.meta import TraceMeta
-from traceana.trace.schema import TABLES, conform, empty
+from traceana.trace.schema import CPU_DEVICE, TABLES, conform, empty
 
 if TYPE_CHECKING:
     import os
@@ -191,13 +191,26 @@ class Trace(Commands):
         return self.table("counters")
 
     @property
+    def summary(self) -> pl.DataFrame:
+        """Names with calls and times that a profiler printed without a timeline."""
+        return self.table("summary")
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether the trace has a printed summary and no timeline."""
+        return self.activities.is_empty() and not self.summary.is_empty()
+
+    @property
     def ledger(self) -> pl.DataFrame:
         """Integrity counts: events that are missing from the tables, or suspect."""
         return self.table("ledger")
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the activities are CPU operators, because the trace has no device work."""
+        """Whether the work is CPU operators, because the trace has no device work."""
+        if self.is_summary:
+            counted = self.summary.filter("counted")["device"]
+            return len(counted) > 0 and bool((counted == CPU_DEVICE).fill_null(False).all())
         kinds = self.activities["kind"]
         return len(kinds) > 0 and bool((kinds == "op").all())
 

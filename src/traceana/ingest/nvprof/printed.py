@@ -7,7 +7,6 @@ columns of text five digits. Sizes are in binary units: nvprof's KB are 1,024 by
 from __future__ import annotations
 
 import re
-from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
 from traceana.ingest.nvprof.printed_rows import Printed, Rows, printed_rows
+from traceana.ingest.printed_text import count_few_digits, without_colour
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
@@ -44,7 +44,6 @@ _TITLES: Final = {
 }
 _NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _BYTES: Final = {"B": 1.0, "bytes": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30}
-_COLOUR: Final = re.compile(rb"\x1b\[[\d;]*m")
 _PROCESS: Final = re.compile(rb"==(\d+)== ")
 _COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
@@ -56,8 +55,9 @@ _DEVICE: Final = r"^(.*?)(?: \((\d+)\))?$"
 _OFF_ZERO: Final = 1
 """Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
 _SAID: Final = re.compile(
-    rb"^[ \t#>]*(?:==\d+==|={8}) (?:Error: |Warning: )?"
-    rb"(No kernels were profiled|Application re[^\r\n]*|Internal profiling error[^\r\n]*)",
+    rb"^[ \t#>]*(?:(?:==\d+==|={8}) (?:Error: |Warning: )?|(?=No ))"
+    rb"(No kernels were profiled|No events/metrics were profiled|Application re[^\r\n]*"
+    rb"|Internal profiling error[^\r\n]*)|^\"?Err:5\d\d\b",
     re.MULTILINE,
 )
 """Why nvprof has no table: nothing ran, or the application or nvprof ended early."""
@@ -71,9 +71,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ``CorruptError`` where times have no unit, ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    content = b"".join(source.blocks())
-    if b"\x1b" in content:
-        content = _COLOUR.sub(b"", content)
+    content = without_colour(b"".join(source.blocks()))
     printed = printed_rows(content)
     if not printed.layouts:
         raise without_table(path, content)
@@ -114,7 +112,8 @@ def without_table(path: Path, content: bytes) -> NotATraceError:
     said = _SAID.search(content)
     why = "it has no table with starts and durations"
     if said:
-        why = re.sub(r"[^ -~]", "?", said[1].decode("latin-1"))[:_LONGEST_REASON].rstrip(".")
+        reason = said[1] or b"a spreadsheet replaced its lines by Err:5xx"
+        why = re.sub(r"[^ -~]", "?", reason.decode("latin-1"))[:_LONGEST_REASON].rstrip(".")
     return NotATraceError(
         f"{path} is output of nvprof without activities ({why}): record it again with "
         "nvprof --print-gpu-trace --csv --log-file FILE"
@@ -304,13 +303,5 @@ def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
     for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
         if f"{column}_step" not in work.columns:
             continue
-        coarse = work.filter((pl.col(f"{column}_step") > 1) & (pl.col(column) > 0))
-        if coarse.is_empty():
-            continue
-        steps = coarse[f"{column}_step"]
-        off = f"to {ceil(float(str(steps.max()))):,} {unit} at worst"
-        if column != "start":
-            off += f", their sum to {ceil(steps.sum() / 2):,} {unit}"
-        ledger.add(
-            "few_digits", coarse.height, table="activities", kept=True, detail=f"{column} {off}"
-        )
+        steps = work.filter(pl.col(column) > 0)[f"{column}_step"]
+        count_few_digits(ledger, "activities", column, unit, steps)

@@ -7,7 +7,6 @@ CSV with a line of units. Rows are therefore found by their beginning, a time, b
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 import polars as pl
 
 from traceana.ingest.detect import NVPROF_TITLES
+from traceana.ingest.printed_text import distinct, joined, printed_lines, split_csv
 
 _HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
@@ -56,7 +56,7 @@ class Printed(msgspec.Struct, frozen=True):
 
 def printed_rows(content: bytes) -> Printed:
     """Return the rows of all tables in ``content``."""
-    lines = _lines(content)
+    lines = printed_lines(content)
     line, header = pl.col("line"), pl.col("header")
     is_header = lines["line"].str.contains(_HEADER)
     is_units = is_header.shift(1, fill_value=False) & lines["line"].str.contains(_UNITS)
@@ -89,24 +89,9 @@ def printed_rows(content: bytes) -> Printed:
     return Printed(layouts, malformed, not_utf8)
 
 
-def _lines(content: bytes) -> pl.DataFrame:
-    """Return the lines of ``content`` without what a paste puts before them."""
-    lines = pl.read_csv(
-        io.BytesIO(content.replace(b"\x01", b"?") if b"\x01" in content else content),
-        has_header=False,
-        separator="\x01",
-        quote_char=None,
-        schema={"line": pl.String},
-        encoding="utf8-lossy",
-        raise_if_empty=False,
-    )
-    line = pl.col("line").fill_null("")
-    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r"))
-
-
 def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
     """Return the rows of padded columns, at least two spaces apart, and the number of others."""
-    titles = _distinct(header.split("\t"))
+    titles = distinct(header.split("\t"))
     cells = (
         lines.str.replace_all(" {2,}", "\t")
         .str.splitn("\t", len(titles))
@@ -122,7 +107,7 @@ def _columns(lines: pl.Series, header: str, _: str) -> tuple[Rows, int]:
 
 def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     """Return the rows of CSV, and the number of lines with other cells."""
-    titles = _distinct(_split(header.replace("\t", "  ")))
+    titles = distinct(split_csv(header.replace("\t", "  ")))
     if not titles:
         return Rows(pl.DataFrame(), {}), len(lines)
     bare = lines.str.replace_all(_QUOTED, _CELL)
@@ -136,7 +121,10 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
     parts = [_parsed(lines.filter(whole), titles).with_columns(at.filter(whole))]
     if other.any():
-        split = [_joined(line, titles) for line in lines.filter(other)]
+        split = [
+            joined(split_csv(line), len(titles), titles.index(_NAME))
+            for line in lines.filter(other)
+        ]
         names = pl.DataFrame(
             {title: [row and (row[i] or None) for row in split] for i, title in enumerate(titles)},
             schema=dict.fromkeys(titles, pl.String),
@@ -165,33 +153,7 @@ def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
     except pl.exceptions.PolarsError:
         pass
     # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
-    rows = [_split(line) for line in lines]
+    rows = [split_csv(line) for line in lines]
     whole = [row if len(row) == len(titles) else [""] * len(titles) for row in rows]
     texts = {title: [row[i] or None for row in whole] for i, title in enumerate(titles)}
     return pl.DataFrame(texts, schema=schema)
-
-
-def _split(line: str) -> list[str]:
-    """Return the cells of ``line``; none where one has more than 128 KiB or a line's end."""
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return []
-
-
-def _joined(line: str, titles: list[str]) -> list[str] | None:
-    """Return the cells of ``line``, those of a name without quotes as one; None with too few."""
-    cells = _split(line)
-    at, end = titles.index(_NAME), len(cells) - (len(titles) - 1 - titles.index(_NAME))
-    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
-
-
-def _distinct(titles: list[str]) -> list[str]:
-    """Return ``titles`` with a number behind those that repeat an earlier one."""
-    seen: dict[str, int] = {}
-    found = []
-    for title in titles:
-        again = seen.get(title, 0)
-        seen[title] = again + 1
-        found.append(f"{title} ({again})" if again else title)
-    return found

@@ -226,7 +226,8 @@ def _run(run: Mapping[str, Any]) -> str:
 def _times(found: Diff) -> Iterator[tuple[str, str]]:
     step = found.step
     if _whole(found):
-        yield "Whole run", f"{_judged(found, step.mean)}; {_verdict(found, step.mean)}"
+        label = "Whole run" if found.baseline.steps.timed else "Summed work"
+        yield label, f"{_judged(found, step.mean)}; {_verdict(found, step.mean)}"
         return
     names_of = {"median": step.median, "mean": step.mean}
     deciding = step.statistic

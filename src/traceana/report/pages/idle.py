@@ -11,6 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.intervals import PER_DEVICE
+from traceana.analyze.summaries import needs_timeline
 from traceana.report import numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Hidden, Page, Table
@@ -77,6 +78,7 @@ MOST_COLUMNS: Final = 8
 
 def idle(trace: Trace, *, by: IdleBy = "cause") -> Result:
     """Return the idle time of each device by cause, by cause and ``by``, or by gap."""
+    needs_timeline(trace, "idle")
     from traceana.analyze.devices import devices
     from traceana.analyze.idle import idle as analysis
     from traceana.analyze.idle import idle_time
@@ -288,6 +290,7 @@ def _overlap(row: Row) -> str:
 
 def critical(trace: Trace, *, by: CriticalBy = "class") -> Result:
     """Return the critical path of the measured steps, grouped by ``by``."""
+    needs_timeline(trace, "critical")
     from traceana.analyze import critical as analysis
 
     found = analysis.critical(trace, by)

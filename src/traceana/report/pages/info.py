@@ -51,6 +51,7 @@ def _lines(known: Known) -> Iterator[tuple[str, str]]:
     yield "layers", _number(known["layers"])
     yield "host", _host(known)
     yield "counters", _counters(known)
+    yield "summary", _summary(known)
     yield "events", _number(known["events"])
     yield "read", _read(known)
     for entries in _alike(known["ledger"]):
@@ -152,6 +153,20 @@ def _counters(known: Known) -> str:
     joined = f", {numbers.count(counters['joined'])} joined to the timeline"
     measured = ", ".join(counters["measured"]) or "no supported metric"
     return f"{launches} of {distinct}{joined if known['kernels'] else ''}: {measured}"
+
+
+def _summary(known: Known) -> str:
+    printed = known["summary"]
+    if printed is None:
+        return ""
+    rows = numbers.counted(printed["rows"], "row")
+    tables = numbers.counted(printed["tables"], "table")
+    off = printed["plus_minus_ns"]
+    exact = f" ± {numbers.duration(off)}" if off else ""
+    return (
+        f"{rows} of {tables}, no timeline: names, calls and times; GPU time "
+        f"{numbers.duration(printed['time_ns'])}{exact}"
+    )
 
 
 def _read(known: Known) -> str:

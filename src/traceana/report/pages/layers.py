@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 
 from traceana.analyze.rates import EXPLAINED
+from traceana.analyze.summaries import needs_timeline
 from traceana.report import names
 from traceana.report.page import Block, Chart, Notes, Page
 from traceana.report.pages.bars import operator_bars, type_bars
@@ -81,6 +82,7 @@ def layers(
     ``depth`` groups layers by the first parts of their paths; with ``direction`` there is one row
     per layer and pass.
     """
+    needs_timeline(trace, "layers")
     from traceana.analyze.layers import layers as analysis
 
     found = analysis(trace, by=by, depth=depth, direction=direction, model=model, peaks=peaks)
@@ -119,6 +121,7 @@ def flops(
 
     With ``explain``, return the formulas in use with their derivations and operators.
     """
+    needs_timeline(trace, "flops")
     if by == "class" and not explain:
         from traceana.analyze.roofline import roofline
 

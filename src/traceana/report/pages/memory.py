@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from traceana.analyze.summaries import needs_timeline
 from traceana.report.page import Chart, Page
 from traceana.report.pages.pictures import above, memory_over_time
 from traceana.report.pages.single_table import table_page
@@ -37,6 +38,7 @@ DROPPED: Final[dict[str, tuple[str, ...]]] = {
 
 def memory(trace: Trace, *, by: MemoryBy = "device") -> Result:
     """Return allocated memory by device, layer, operator, step, time slice or convolution."""
+    needs_timeline(trace, "memory")
     from traceana.analyze import memory as analysis
 
     found = analysis.memory(trace, by)

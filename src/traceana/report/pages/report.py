@@ -122,7 +122,7 @@ def overview(trace: Trace, *, batches: BatchSeries | None = None) -> Overview:
         layers=layers(trace, costs=False),
         busy=busy(trace),
         transfers=transfers(trace),
-        advice=advise(trace, batches=batches),
+        advice=Advice((), ()) if trace.is_summary else advise(trace, batches=batches),
     )
 
 
@@ -161,6 +161,9 @@ def _devices(known: Mapping[str, Any]) -> str:
 
 def _head(whole: Overview) -> Iterator[tuple[str, str]]:
     known = whole.facts
+    if known["summary"] is not None:
+        yield from _summary_head(whole)
+        return
     if known["rank"] is not None:
         of = "" if known["world_size"] is None else f" of {known['world_size']}"
         yield "Rank", f"{known['rank']}{of}"
@@ -184,6 +187,24 @@ def _head(whole: Overview) -> Iterator[tuple[str, str]]:
         yield label, f"{numbers.count(known['cpu_operators'])}, no GPU activity"
     else:
         yield "Kernel launches", "none: no GPU activity"
+
+
+def _summary_head(whole: Overview) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a printed summary."""
+    known = whole.facts["summary"]
+    rows = numbers.counted(known["counted_rows"], "row")
+    time = numbers.duration(known["time_ns"])
+    if known["plus_minus_ns"]:
+        time += f" ± {numbers.duration(known['plus_minus_ns'])}"
+    yield "Printed summary", f"no timeline: {rows} with names, calls and times"
+    if known["printed_total_ns"] is not None:
+        time += f" of {numbers.duration(known['printed_total_ns'])} printed total"
+    yield f"{whole.processor} time", time
+    if whole.facts["kernels"]:
+        yield "Kernel launches", _launches(whole)
+    if known["host_calls"]:
+        called = f"{numbers.count(known['host_calls'])} in {numbers.duration(known['host_ns'])}"
+        yield "Host API calls", called
 
 
 def _steps(whole: Overview) -> str:
@@ -284,7 +305,9 @@ def _class_name(line: Line) -> str:
 
 
 def _layers(whole: Overview) -> list[Block]:
-    """Return the layers with the most time, or a note without layers."""
+    """Return the layers with the most time, or a note without layers; nothing for a summary."""
+    if whole.facts["summary"] is not None:
+        return []
     if not (whole.layers.frame["role"] == "layer").any():
         return [Notes(tuple(("", note) for note in whole.layers.notes))]
     top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
@@ -325,6 +348,8 @@ def _transfers(whole: Overview) -> list[Block]:
 
 
 def _findings(whole: Overview) -> list[Block]:
+    if whole.facts["summary"] is not None:
+        return []
     found = whole.advice.findings[:MOST_FINDINGS]
     title = Heading(
         "Recommendations, by estimated saving per step"

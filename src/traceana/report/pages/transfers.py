@@ -9,6 +9,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceana.analyze.copies import HOST_DIRECTIONS
+from traceana.analyze.summaries import needs_timeline
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.page import Block, Chart, Column, Facts, Notes, Page, Table
@@ -57,6 +58,7 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
     With ``collectives`` there is one row per collective and message size.
     """
     if collectives:
+        needs_timeline(trace, "transfers --collectives")
         return all_collectives(trace)
     from traceana.analyze import transfers as analysis
 
@@ -64,6 +66,8 @@ def transfers(trace: Trace, *, by: TransfersBy = "direction", collectives: bool 
     found = analysis.transfers(trace, by)
 
     def pictures() -> list[Chart]:
+        if trace.is_summary:
+            return []
         sizes = found if by == "size" else analysis.transfers(trace, "size")
         return bandwidths(sizes.frame)
 

@@ -34,10 +34,17 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     def section(name: str, title: str, result: Result, *, folded: bool = False) -> Section:
         return Section(name, title, result.illustrated(limit=limit).blocks, folded)
 
+    classes = class_bars(whole.breakdown.frame, whole.processor)
+    if trace.is_summary:
+        own = (
+            section("kernels", "Kernels", kernels(trace)),
+            section("transfers", "Transfers", transfers(trace)),
+            section("trace", "Trace and integrity", info(trace)),
+        )
+        return replace(page, blocks=_ordered(page.blocks, classes), sections=own)
     ranks = trace.steps.select("process", "rank").drop_nulls().unique()
     ranks = ranks.filter(ranks["process"].is_unique()).sort("rank")
     steps = step_times(whole.steps.frame, ranks)
-    classes = class_bars(whole.breakdown.frame, whole.processor)
     manifest = trace.manifest
     windows = step_timeline(timeline(trace), whole.steps.frame["step"].n_unique())
     found = all_collectives(trace)

@@ -1,0 +1,108 @@
+"""Printed summaries: their work by class source, kernel and copy direction; what they lack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from traceana.analyze.copies import host_memory
+from traceana.errors import NoTimelineError
+from traceana.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from traceana.trace import Trace
+
+_ACTIVITIES = TABLES["activities"]
+
+
+def needs_timeline(trace: Trace, what: str) -> None:
+    """Raise :class:`~traceana.errors.NoTimelineError` if ``trace`` is a summary.
+
+    ``what`` is the analysis that needs the times of single activities.
+    """
+    if trace.is_summary:
+        raise NoTimelineError(
+            f"{trace.meta.source} is a summary without a timeline, which {what} needs: record a "
+            "trace, such as nvprof --print-gpu-trace, nsys profile or torch.profiler"
+        )
+
+
+def counted(trace: Trace) -> pl.DataFrame:
+    """Return the rows of the summary that are part of sums, with the columns of activities that
+    determine a class: ``name_id``, ``class``, ``kind``, ``copy_kind``.
+    """
+    return trace.summary.filter("counted").with_columns(
+        pl.lit(None, _ACTIVITIES["class"]).alias("class"),
+        pl.col("kind").cast(pl.String).cast(_ACTIVITIES["kind"]),
+    )
+
+
+def added(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return ``calls``, ``time_ns`` and ``bytes`` of ``rows`` by ``keys``.
+
+    ``calls`` and ``bytes`` are null where a row has none, for a sum of some rows would look like
+    that of all.
+    """
+    return rows.group_by(keys).agg(
+        *(
+            pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum())
+            for column in ("calls", "bytes")
+        ),
+        pl.col("total_ns").sum().alias("time_ns"),
+    )
+
+
+def kernels(trace: Trace) -> pl.DataFrame:
+    """Return calls and times of each kernel, or operator.
+
+    The mean is the sum over the calls, rounded down; the median that of the only row of the name.
+    """
+    rows = counted(trace).filter(pl.col("kind").is_in(["kernel", "op"]))
+    keys = ("name_id", "class")
+    all_of = {"min_ns": pl.col("min_ns").min(), "max_ns": pl.col("max_ns").max()}
+    others = rows.group_by(keys).agg(
+        pl.when(pl.len() == 1).then(pl.col("median_ns").first()).alias("median_ns"),
+        *(
+            pl.when(pl.col(name).is_not_null().all()).then(value).alias(name)
+            for name, value in all_of.items()
+        ),
+    )
+    calls = pl.col("calls")
+    return (
+        added(rows, *keys)
+        .drop("bytes")
+        .join(others, on=keys, how="left", nulls_equal=True)
+        .with_columns(pl.when(calls > 0).then(pl.col("time_ns") // calls).alias("mean_ns"))
+    )
+
+
+def copies(trace: Trace) -> pl.DataFrame:
+    """Return the copies of the summary as rows with ``direction`` and ``host_memory``."""
+    rows = counted(trace).filter(pl.col("kind") == "memcpy")
+    direction = pl.col("copy_kind").cast(pl.String).fill_null("unknown")
+    return rows.with_columns(
+        direction.alias("direction"), host_memory(direction).alias("host_memory")
+    )
+
+
+def notes(trace: Trace) -> tuple[str, ...]:
+    """Return the notes on figures of a summary; empty for a timeline."""
+    if not trace.is_summary:
+        return ()
+    rows = counted(trace)
+    found = ["printed summary without a timeline: no steps, layers, idle or exposed time"]
+    off = -(-int(rows["precision_ns"].fill_null(1).sum()) // 2)
+    if rows["precision_ns"].fill_null(1).max() != 1:
+        found.append(f"times as printed: their sum is within \u00b1{off:,} ns")
+    total = trace.meta.properties.get("printed_total_ns")
+    printed = int(rows["total_ns"].sum())
+    if isinstance(total, int) and total > printed + 2 * off:
+        found.append(
+            f"rows not printed: {100 * (total - printed) / total:.1f} % of the printed total, "
+            f"{total:,} ns; shares are of the printed rows"
+        )
+    else:
+        cut = trace.ledger.filter(pl.col("reason") == "cut_table")["detail"].drop_nulls()
+        found += [f"{detail}; shares are of the printed rows" for detail in cut.unique()]
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""Text that profilers printed: lines without what a log or a paste puts around them, and cells.
+
+Shared by the readers of nvprof's traces and of all profilers' summaries.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from math import ceil
+from typing import Final
+
+import polars as pl
+
+from traceana.trace import Ledger
+
+_COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
+NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+"""Units of time as the profilers print them, in nanoseconds."""
+
+
+def without_colour(content: bytes) -> bytes:
+    """Return ``content`` without the escape sequences of a terminal."""
+    return _COLOUR.sub(b"", content) if b"\x1b" in content else content
+
+
+def printed_lines(content: bytes) -> pl.DataFrame:
+    """Return the lines of ``content`` without what a paste puts before them."""
+    lines = pl.read_csv(
+        io.BytesIO(content.replace(b"\x01", b"?") if b"\x01" in content else content),
+        has_header=False,
+        separator="\x01",
+        quote_char=None,
+        schema={"line": pl.String},
+        encoding="utf8-lossy",
+        raise_if_empty=False,
+    )
+    line = pl.col("line").fill_null("")
+    return lines.select(line.str.strip_chars_start(" \t#>|").str.strip_chars_end("\r"))
+
+
+def split_csv(line: str) -> list[str]:
+    """Return the cells of ``line``; none where one has more than 128 KiB or a line's end."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
+def joined(cells: list[str], width: int, at: int) -> list[str] | None:
+    """Return ``cells`` as ``width`` cells, those of a name at ``at`` without quotes as one.
+
+    None where they are too few.
+    """
+    end = len(cells) - (width - 1 - at)
+    return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
+
+
+def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: pl.Series) -> None:
+    """Count values of ``column`` in ``ledger`` whose last printed digit is worth more than 1.
+
+    ``steps`` has the worth of the last digit of each of them.
+    """
+    coarse = steps.filter(steps > 1)
+    if coarse.is_empty():
+        return
+    off = f"to {ceil(float(str(coarse.max()))):,} {unit} at worst"
+    if column not in ("start", "calls"):
+        off += f", their sum to {ceil(coarse.sum() / 2):,} {unit}"
+    ledger.add("few_digits", len(coarse), table=table, kept=True, detail=f"{column} {off}")
+
+
+def distinct(titles: list[str]) -> list[str]:
+    """Return ``titles`` with a number behind those that repeat an earlier one."""
+    seen: dict[str, int] = {}
+    found = []
+    for title in titles:
+        again = seen.get(title, 0)
+        seen[title] = again + 1
+        found.append(f"{title} ({again})" if again else title)
+    return found

@@ -1,0 +1,1 @@
+"""Summaries that profilers printed: names, calls and times, without a timeline."""

@@ -1,0 +1,133 @@
+"""Numbers as profilers print them, with their units and the worth of the last digit."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import msgspec
+
+TIME: Final = {
+    "ns": 1,
+    "nsec": 1,
+    "nanoseconds": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,
+    "\u03bcs": 10**3,
+    "usec": 10**3,
+    "ms": 10**6,
+    "msec": 10**6,
+    "s": 10**9,
+    "sec": 10**9,
+    "seconds": 10**9,
+}
+"""Units of time in nanoseconds."""
+SIZE: Final = {
+    "B": 1,
+    "bytes": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+"""Units of Nsight Systems' sizes in bytes."""
+_LARGEST: Final = Decimal(1 << 62)
+_DIGITS: Final = r"\d(?:[\d.,'\u2019\u00a0\u202f ]*\d)?"
+_QUANTITY: Final = re.compile(
+    rf"(-?{_DIGITS}\.?)(e[+-]?\d{{1,3}})? ?([A-Za-z\u00b5\u03bc]{{1,12}}|%)?", re.IGNORECASE
+)
+_MARKS: Final = re.compile(r"[.,'\u2019\u00a0\u202f ]")
+_FINEST: Final = 12
+
+
+class Quantity(msgspec.Struct, frozen=True):
+    """A printed number in base units; ``step`` is what its last digit is worth, at least 1."""
+
+    value: int
+    step: int
+
+
+def number(text: str, *, grouped: bool, whole: bool = False) -> tuple[Decimal, Decimal] | None:
+    """Return the number that begins ``text``, in decimal digits, and the worth of its last digit.
+
+    ``grouped`` numbers may have separators between groups of digits, as locales demand; ``whole``
+    ones have no decimals.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    digits = _plain(match[1].rstrip("."), grouped=grouped, whole=whole)
+    try:
+        value = Decimal(digits + (match[2] or ""))
+    except InvalidOperation:
+        return None
+    if abs(value) > _LARGEST:
+        return None
+    _, _, exponent = value.as_tuple()
+    return value, Decimal(1).scaleb(max(int(exponent), -_FINEST))
+
+
+def unit_of(text: str) -> str | None:
+    """Return the unit behind the number in ``text``, None without one."""
+    match = _QUANTITY.fullmatch(text)
+    return match[3] if match else None
+
+
+def quantity(
+    text: str, factors: dict[str, int], unit: str | None, *, whole: bool = False
+) -> Quantity | None:
+    """Return the quantity in ``text``, whose unit stands in it, or else is ``unit``.
+
+    None where it is no number, or has no unit of ``factors``.
+    """
+    own = unit_of(text)
+    factor = factors.get(own or unit or "")
+    found = number(text, grouped=own is None, whole=whole and factor == 1)
+    if found is None or factor is None:
+        return None
+    value, step = (one * factor for one in found)
+    if abs(value) > _LARGEST:
+        return None
+    return Quantity(round(value), max(round(step), 1))
+
+
+def count(text: str) -> Quantity | None:
+    """Return the number of calls in ``text``: ``4.27e+08``, ``7067,3236``, ``5,061``."""
+    if unit_of(text) is not None:
+        return None
+    found = number(text, grouped=True, whole=True)
+    if found is None or found[0] < 0 or found[0] != found[0].to_integral_value():
+        return None
+    return Quantity(int(found[0]), max(round(found[1]), 1))
+
+
+def percent(text: str) -> tuple[float, float] | None:
+    """Return the percentage in ``text``, and the worth of its last digit."""
+    if unit_of(text) not in (None, "%"):
+        return None
+    found = number(text, grouped=False)
+    return None if found is None else (float(found[0]), float(found[1]))
+
+
+def _plain(digits: str, *, grouped: bool, whole: bool) -> str:
+    """Return ``digits`` with a decimal point and without separators of groups.
+
+    nvprof prints five digits and never groups them: a comma is a decimal one there.
+    """
+    marks = _MARKS.findall(digits)
+    if not marks:
+        return digits
+    last = marks[-1]
+    decimals = len(digits) - digits.rindex(last) - 1
+    is_point = marks.count(last) == 1 and last in ".,"
+    if grouped and is_point:
+        alone = len(marks) == 1
+        groups = decimals >= 3 and last == "," and alone
+        is_point = not (groups or (whole and decimals >= 3))
+    if not is_point:
+        return _MARKS.sub("", digits)
+    head, tail = digits[: -decimals - 1], digits[len(digits) - decimals :]
+    return f"{_MARKS.sub('', head)}.{tail}"

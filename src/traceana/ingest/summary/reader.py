@@ -1,0 +1,294 @@
+"""Reads the summaries that profilers print into the table ``summary``.
+
+A summary has no timeline: names, calls and times. Times have the printed digits; what a table does
+not print stays null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest.cupti import copy_name, set_name
+from traceana.ingest.integrity import LARGEST_SUM
+from traceana.ingest.names import NameTable
+from traceana.ingest.nvprof.printed import without_table
+from traceana.ingest.printed_text import count_few_digits, without_colour
+from traceana.ingest.source import ByteSource, Progress
+from traceana.ingest.summary.kinds import copy_of, kinds, memories
+from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
+from traceana.ingest.summary.tables import Cells, Profiler, Table, Text, tables
+from traceana.trace import Ledger, Trace, TraceMeta
+from traceana.trace.schema import CPU_DEVICE, TABLES, CopyKind
+
+_PRODUCERS: Final = {
+    Profiler.NVPROF: "NVIDIA nvprof",
+    Profiler.NSYS: "NVIDIA Nsight Systems",
+    Profiler.ROCPROF: "AMD rocprof",
+    Profiler.TORCH: "torch.profiler",
+    Profiler.MXNET: "MXNet profiler",
+}
+_FRAMEWORKS: Final = {Profiler.TORCH: "PyTorch", Profiler.MXNET: "MXNet"}
+_TIMES: Final = ("mean", "median", "min", "max", "deviation")
+_SECTION_UNIT: Final = re.compile(r"\((?:by size in )?(nanoseconds|[KMG]i?B|bytes)\)")
+_WORK: Final = ("kernel", "memcpy", "memset", "op")
+_LEFT_OUT: Final = {
+    # kind of row: reason in the ledger, detail
+    "range": ("repeated", "annotations and ranges"),
+    "domain": ("repeated", "sums of other rows"),
+    "system": ("system_call", None),
+}
+_KEPT: Final = tuple(name for name in TABLES["summary"] if name not in ("name_id", "rank"))
+_STEPS: Final = ("total_step", "calls_step", "bytes_step")
+_Row = dict[str, Any]
+
+
+def read(path: Path, progress: Progress) -> Trace:
+    """Return the Trace of the summaries in ``path``; other lines are the program's output.
+
+    Raises ``NotATraceError`` where no table has a row, ``CorruptError`` where times have no unit,
+    ``UnreadableError``.
+    """
+    source = ByteSource(path, progress)
+    content = without_colour(b"".join(source.blocks()))
+    text = tables(content)
+    if not any(one.rows or one.total for one in text.tables):
+        if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
+            raise without_table(path, content)
+        raise NotATraceError(
+            f"{path} has the header of a summary and no rows: paste the whole table"
+        )
+    ledger = Ledger()
+    rows = _rows(path, text, ledger)
+    names = NameTable(ledger)
+    frame = _summary(rows, names, ledger)
+    ledger.add("damaged", int(source.damaged), table="-", kept=True)
+    ledger.add("truncated", int(source.truncated), table="-", kept=True)
+    profiler = text.tables[0].profiler
+    plain = all(one.separator == " " for one in text.tables)
+    properties: dict[str, Any] = {"printed": "text" if plain else "table"}
+    totals = [one.total.value for one in text.tables if one.total is not None]
+    if totals:
+        properties["printed_total_ns"] = sum(totals)
+    meta = TraceMeta(
+        source=str(path),
+        format=profiler.value,
+        producer=_PRODUCERS[profiler],
+        framework=_FRAMEWORKS.get(profiler),
+        truncated=source.truncated,
+        bytes_read=source.bytes_read,
+        bytes_total=source.bytes_total,
+        events=sum(len(one.rows) + one.malformed for one in text.tables) + text.counters,
+        properties=properties,
+    )
+    devices = _devices(text.tables)
+    return Trace(
+        meta,
+        {
+            "summary": frame,
+            "names": names.frame(),
+            "devices": pl.DataFrame(
+                devices, {name: TABLES["devices"][name] for name in _DEVICE}, orient="row"
+            ),
+            "ledger": ledger.frame(),
+        },
+    )
+
+
+_DEVICE: Final = ("device", "name", "vendor")
+
+
+def _devices(found: Iterable[Table]) -> list[tuple[int, str, str]]:
+    known = dict(one.device for one in found if one.device is not None)
+    return [(number, name, "NVIDIA") for number, name in sorted(known.items())]
+
+
+def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
+    """Return the rows of work and of calls; the ledger counts the others."""
+    rows: list[_Row] = []
+    whole = any(
+        one.rows and not one.repeats and one.of == "kernels" and not one.sizes
+        for one in text.tables
+    )
+    for number, table in enumerate(text.tables):
+        ledger.add("malformed", table.malformed, table="summary", detail="rows that are cut")
+        if table.repeats and whole:
+            ledger.add(
+                "repeated", len(table.rows), table="summary", detail="rows by device or kind"
+            )
+            continue
+        if table.sizes:
+            _add_sizes(table, rows, ledger)
+            continue
+        own = []
+        for kind, cells in zip(kinds(table), table.rows, strict=True):
+            if kind in _LEFT_OUT:
+                reason, detail = _LEFT_OUT[kind]
+                ledger.add(reason, 1, table="summary", detail=detail)
+            else:
+                own.append(_row(path, cells, kind, table, number))
+        _count_once(own, table)
+        _note_cut(own, table, ledger)
+        rows += own
+    ledger.add("counter", text.counters, table="-", detail="unified memory: faults and migrations")
+    return rows
+
+
+def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:
+    """Return the columns of one row of ``table``."""
+    units = dict(zip(table.titles, table.units, strict=True))
+    # nvprof's row of units has one for each column; the times of Nsight Systems are nanoseconds.
+    default = None if table.profiler is Profiler.NVPROF else "ns"
+    total = _time(cells.get("total"), units.get("total") or default)
+    if total is None and cells.get("total", "-") != "-":
+        raise CorruptError(f"{path} has times without a unit: the line behind the header has it")
+    calls = count(cells["calls"]) if "calls" in cells else None
+    share = percent(cells["share"]) if "share" in cells else None
+    others = {
+        f"{figure}_ns": found and found.value
+        for figure in _TIMES
+        for found in [_time(cells.get(figure), units.get(figure) or default)]
+    }
+    name = cells["name"]
+    direction = copy_of(name) if kind == "memcpy" else None
+    known = direction if direction in CopyKind.categories else "unknown"
+    return {
+        "name": name,
+        "kind": kind,
+        "counted": kind in _WORK,
+        "copy_kind": known if direction else None,
+        **memories(name, kind),
+        "process": table.process,
+        "device": CPU_DEVICE if table.on_cpu else table.device and table.device[0],
+        "calls": calls and calls.value,
+        "calls_step": calls and calls.step,
+        "total_ns": total and total.value,
+        "precision_ns": total and total.step,
+        **others,
+        "bytes": None,
+        "bytes_step": None,
+        "share_percent": share and share[0],
+        "share_step": share and share[1],
+        "table": number,
+    }
+
+
+def _time(text: str | None, unit: str | None) -> Quantity | None:
+    found = None if text is None else quantity(text, TIME, unit, whole=True)
+    return found if found is None or found.value >= 0 else None
+
+
+def _add_sizes(table: Table, rows: list[_Row], ledger: Ledger) -> None:
+    """Add the sizes of ``table`` to the rows of its copies: those that were read last."""
+    unit = table.units[table.titles.index("bytes")]
+    if unit is None and (match := _SECTION_UNIT.search(table.section)):
+        unit = match[1]
+    for cells in table.rows:
+        size, calls = quantity(cells["bytes"], SIZE, unit), count(cells["calls"])
+        same = (
+            row
+            for row in reversed(rows)
+            if row["name"] == cells["name"]
+            and row["bytes"] is None
+            and row["kind"] in ("memcpy", "memset")
+        )
+        row = next(same, None)
+        if size is None or size.value < 0:
+            ledger.add("lost_field", 1, table="summary", detail="sizes without a known unit")
+        elif row is None or calls is None or row["calls"] != calls.value:
+            ledger.add("unmatched", 1, table="summary", detail="sizes of copies without times")
+        else:
+            # 0.000 MB are less than the last digit, not none.
+            known = None if size.value == 0 < calls.value and size.step > 1 else size.value
+            row["bytes"], row["bytes_step"] = known, size.step
+            ledger.add(
+                "repeated", 1, table="summary", detail="copies by size: columns of their rows"
+            )
+
+
+def _count_once(rows: list[_Row], table: Table) -> None:
+    """Leave out of sums what other rows of a table of torch count again.
+
+    A kernel's time is in its own row and in that of the operator that launched it. A table of some
+    rows has more of the one or of the other: that is counted which adds up to more, and kernels
+    where both do.
+    """
+    if table.profiler is not Profiler.TORCH or table.on_cpu:
+        return
+
+    def time_of(*wanted: str) -> int:
+        return sum(row["total_ns"] or 0 for row in rows if row["kind"] in wanted)
+
+    by_operator, by_kernel = time_of("op"), time_of("kernel", "memcpy", "memset")
+    most = None if table.total is None else table.total.value + table.total.step * len(rows)
+    operators = by_operator > by_kernel and (most is None or by_operator <= most)
+    for row in rows:
+        row["counted"] = row["kind"] in _WORK and (row["kind"] == "op") == operators
+
+
+def _note_cut(rows: list[_Row], table: Table, ledger: Ledger) -> None:
+    """Count ``table`` in ``ledger`` if its counted rows are not all the time it is of."""
+    counted = [row for row in rows if row["counted"]]
+    printed = sum(row["total_ns"] or 0 for row in counted)
+    lost = 0.0
+    if table.total is not None and table.total.value > 0:
+        rounding = sum(row["precision_ns"] or 0 for row in counted) + table.total.step
+        missing = table.total.value - printed
+        lost = 100 * missing / table.total.value if missing > rounding / 2 else 0.0
+    elif counted and table.profiler is not Profiler.TORCH:
+        shares = [row["share_percent"] for row in counted]
+        if None not in shares:
+            rounding = sum(row["share_step"] for row in counted) / 2
+            missing = 100.0 - sum(shares)
+            lost = missing if missing > rounding + 0.05 else 0.0
+    if lost:
+        detail = f"rows with {lost:.1f} % of the GPU time not printed"
+        ledger.add("cut_table", 1, table="summary", kept=True, detail=detail)
+    elif table.cuts:
+        ledger.add("cut_table", 1, table="summary", kept=True, detail="rows left out")
+
+
+def _summary(rows: list[_Row], names: NameTable, ledger: Ledger) -> pl.DataFrame:
+    """Return ``rows`` as the table ``summary``."""
+    numbers = {
+        **{name: TABLES["summary"][name] for name in _KEPT},
+        **dict.fromkeys(_STEPS[1:], pl.Int64),
+    }
+    frame = pl.DataFrame(rows, schema=numbers) if rows else pl.DataFrame(schema=numbers)
+    frame = _summable(frame, ledger)
+    kind = pl.col("kind").cast(pl.String)
+    texts = frame.select(
+        pl.when(kind == "memcpy").then(copy_name()).when(kind == "memset").then(set_name())
+        .otherwise("name")
+    ).to_series()  # fmt: skip
+    work = kind.is_in(_WORK)
+    ids = pl.Series("name_id", [None] * frame.height, dtype=pl.UInt32)
+    chosen = frame.select(work).to_series()
+    if chosen.any():
+        found = names.ids(texts.filter(chosen))
+        ids = ids.scatter(chosen.arg_true(), found)
+    counted = frame.filter("counted")
+    for column, step, unit in (
+        ("total_ns", "precision_ns", "ns"),
+        ("calls", "calls_step", "calls"),
+        ("bytes", "bytes_step", "bytes"),
+    ):
+        steps = counted.filter(pl.col(column) > 0)[step]
+        count_few_digits(ledger, "summary", column.removesuffix("_ns"), unit, steps)
+    return frame.with_columns(ids).select(*_KEPT, "name_id")
+
+
+def _summable(frame: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
+    """Return ``frame`` without numbers whose sums would exceed int64."""
+    for column in ("calls", "total_ns", "bytes"):
+        large = pl.col(column) > LARGEST_SUM // max(frame.height, 1)
+        lost = int(frame.select(large.sum()).item())
+        if lost:
+            ledger.add("lost_field", lost, table="summary", kept=True, detail=column)
+            frame = frame.with_columns(pl.when(~large).then(column).alias(column))
+    return frame

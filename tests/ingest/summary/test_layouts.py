@@ -1,0 +1,311 @@
+"""Summaries as every profiler prints them: what is written is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ingest.summary import writing
+from tests.ingest.summary.writing import ROWS, Row
+from traceana.errors import CorruptError, NotATraceError
+from traceana.ingest import read
+from traceana.ingest.source import silent
+from traceana.trace import Trace
+
+Write = Callable[[Sequence[Row]], str]
+
+LAYOUTS: dict[str, Write] = {
+    "nvprof": writing.nvprof_text,
+    "nvprof before CUDA 9": writing.nvprof_old,
+    "nvprof CSV": writing.nvprof_csv,
+    "nsys 2019": writing.nsys_2019,
+    "nsys 2023": writing.nsys_2023,
+    "nsys in groups of four": lambda rows: writing.nsys_2023(rows, fours),
+    "nsys with points": lambda rows: writing.nsys_2023(rows, points),
+    "nsys CSV": writing.nsys_csv,
+    "rocprof": writing.rocprof_csv,
+    "rocpd": writing.rocpd_text,
+    "torch": writing.torch_table,
+}
+ONLY_KERNELS = ("rocpd",)
+PASTES: dict[str, Callable[[str], str]] = {
+    "indented": lambda text: "".join(f"    {line}\n" for line in text.splitlines()),
+    "comment": lambda text: "".join(f"# {line}\n" for line in text.splitlines()),
+    "quoted": lambda text: "".join(f"> {line}\n" for line in text.splitlines()),
+    "coloured": lambda text: "".join(f"\x1b[32m{line}\x1b[0m\n" for line in text.splitlines()),
+    "bold": lambda text: "".join(f"**{line}**\n" if line else "\n" for line in text.splitlines()),
+    "windows": lambda text: text.replace("\n", "\r\n"),
+    "issue": lambda text: (
+        f"Training is slow, about 12.5% of peak:\n```\n{text}```\n"
+        "The 2 kernels take 91.2ms, 4.27ms of it GEMM.\n"
+    ),
+    "log": lambda text: text.replace("\n", "\nstep 12  loss 0.25  1.2ms  4  per image\n"),
+}
+
+
+def fours(number: int) -> str:
+    """Return ``number`` in groups of four digits, as in some locales."""
+    text = str(number)
+    first = len(text) % 4
+    groups = [text[:first], *(text[at : at + 4] for at in range(first, len(text), 4))]
+    return ",".join(group for group in groups if group)
+
+
+def points(number: int) -> str:
+    """Return ``number`` in groups of three digits with points between them."""
+    return f"{number:,}".replace(",", ".")
+
+
+def written(path: Path, text: str) -> Trace:
+    path.write_text(text)
+    return read(path, silent)
+
+
+def found(trace: Trace, *kinds: str) -> list[tuple[str, int, int, int]]:
+    rows = trace.summary.filter(pl.col("kind").cast(pl.String).is_in(kinds))
+    return rows.select("name", "calls", "total_ns", "precision_ns").rows()
+
+
+def problems(trace: Trace) -> list[tuple[str, int]]:
+    bad = trace.ledger.filter(pl.col("severity") == "problem")
+    return bad.select("reason", "count").rows()
+
+
+def expect(trace: Trace, rows: Sequence[Row], name: str) -> None:
+    """Check that ``trace`` has ``rows``, their times within half of the last digit."""
+    for kind in ("kernel", "memcpy", "memset", "call"):
+        own = [row for row in rows if row.kind == kind]
+        if (name in ONLY_KERNELS and kind != "kernel") or (name == "torch" and kind == "call"):
+            continue
+        read_back = found(trace, kind)
+        assert [one[1] for one in read_back] == [row.calls for row in own]
+        for row, (label, _, total, step) in zip(own, read_back, strict=True):
+            assert abs(row.total_ns - total) <= (step + 1) / 2
+            if kind == "kernel":
+                assert label == row.name
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_is_printed_is_read(tmp_path: Path, name: str) -> None:
+    trace = written(tmp_path / "a.txt", LAYOUTS[name](ROWS))
+    expect(trace, ROWS, name)
+    assert problems(trace) == []
+    counted = trace.summary.filter("counted")["kind"].unique().cast(pl.String)
+    assert "call" not in counted
+    assert trace.activities.is_empty()
+    assert trace.is_summary
+
+
+@pytest.mark.parametrize("paste", PASTES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_a_log_or_a_paste_puts_around_changes_nothing(
+    tmp_path: Path, name: str, paste: str
+) -> None:
+    plain = written(tmp_path / "plain.txt", LAYOUTS[name](ROWS))
+    pasted = written(tmp_path / "pasted.txt", PASTES[paste](LAYOUTS[name](ROWS)))
+    assert pasted.summary.equals(plain.summary)
+    assert problems(pasted) == []
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "torch"])
+def test_several_reports_of_one_file_are_all_read(tmp_path: Path, name: str) -> None:
+    text = LAYOUTS[name](ROWS)
+    trace = written(tmp_path / "a.txt", f"## batch 1\n{text}\n## batch 2\n{text}")
+    once = written(tmp_path / "b.txt", text)
+    assert trace.summary.height == 2 * once.summary.height
+    assert trace.summary["total_ns"].sum() == 2 * once.summary["total_ns"].sum()
+    assert problems(trace) == []
+
+
+# Two spaces separate columns, and a name of letters and digits alone may be a call.
+NAMES = st.from_regex(
+    r"(?:void )?[a-z]{2,8}(?:::[a-z_]{1,9}){0,2}<(?:[a-z]{1,6}, ){0,3}int=[0-9]{1,3}>"
+    r"\((?:float const \*(?:, int)?)?\)",
+    fullmatch=True,
+)
+KERNELS = st.builds(Row, NAMES, st.integers(1, 10**9), st.integers(1, 10**13))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@given(rows=st.lists(KERNELS, min_size=1, max_size=12, unique_by=lambda row: row.name))
+def test_any_kernels_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[Row]
+) -> None:
+    trace = written(tmp_path_factory.mktemp("any") / "a.txt", LAYOUTS[name](rows))
+    expect(trace, rows, name)
+    assert "malformed" not in trace.ledger["reason"]
+
+
+def test_mxnet_prints_operators_and_memory(tmp_path: Path) -> None:
+    trace = written(tmp_path / "a.txt", writing.mxnet_table([Row("Convolution", 4, 52_000)]))
+    assert trace.meta.format == "mxnet"
+    assert trace.summary.select("name", "kind", "calls", "total_ns").rows() == [
+        ("Convolution", "op", 4, 52_000)
+    ]
+
+
+def test_torch_counts_each_kernel_once(tmp_path: Path) -> None:
+    whole = written(tmp_path / "a.txt", writing.torch_table(ROWS))
+    kinds = whole.summary.filter("counted")["kind"].unique().cast(pl.String).sort()
+    assert kinds.to_list() == ["kernel", "memcpy", "memset"]
+    assert whole.meta.properties["printed_total_ns"] == 102_464_000
+    assert problems(whole) == []
+    # Of the rows that are shown, operators have more of the time.
+    cut = written(tmp_path / "b.txt", writing.torch_table(ROWS, limit=1))
+    assert cut.summary.select("name", "counted").rows() == [("aten::operator_0", True)]
+    (detail,) = cut.ledger.filter(pl.col("reason") == "cut_table")["detail"]
+    assert detail == "rows with 11.0 % of the GPU time not printed"
+
+
+def test_a_table_of_the_cpu_is_of_the_cpu(tmp_path: Path) -> None:
+    text = """\
+Name                Self CPU %      Self CPU    # of Calls
+aten::mkldnn_convolution  73.72%       19.054s            20
+aten::add_           0.52%     135.182ms            28
+Self CPU time total: 25.848s
+"""
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.on_cpu
+    assert trace.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "lost"), [("volta_sgemm", "4.2 %"), ("void cudnn", "89.0 %"), ("memcpy", "6.8 %")]
+)
+@pytest.mark.parametrize("name", ["nvprof", "nvprof CSV", "nsys 2023", "torch"])
+def test_a_cut_table_is_read_and_the_loss_is_said(
+    tmp_path: Path, name: str, left_out: str, lost: str
+) -> None:
+    lines = LAYOUTS[name](ROWS).splitlines()
+    kept = [
+        line if left_out not in line and "operator" not in line else "..."
+        for line in lines
+        if "GPU activities:" not in line or left_out not in line
+    ]
+    trace = written(tmp_path / "a.txt", "\n".join(kept))
+    cut = trace.ledger.filter(pl.col("reason") == "cut_table")
+    assert cut["severity"].to_list() == ["problem"]
+    if not name.startswith("nsys"):
+        assert cut["detail"].to_list() == [f"rows with {lost} of the GPU time not printed"]
+
+
+def test_a_row_that_breaks_off_is_a_problem(tmp_path: Path) -> None:
+    text = writing.nvprof_csv(ROWS)
+    trace = written(tmp_path / "a.csv", text[: text.index('"[CUDA memset]"') - 3])
+    assert ("malformed", 1) in problems(trace)
+    text = writing.nvprof_old(ROWS[:3])
+    trace = written(tmp_path / "b.txt", text[: text.rindex("volta") - 12])
+    assert ("malformed", 1) in problems(trace)
+
+
+def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
+    rows = [Row("k<int=1>()", 427_000_000, 45_028_000_000)]
+    text = writing.nvprof_old(rows).replace("427000000", "4.27e+08")
+    trace = written(tmp_path / "a.txt", text)
+    notes = trace.ledger.filter(pl.col("reason") == "few_digits")
+    assert notes.select("severity", "count", "detail").rows() == [
+        ("note", 1, "total to 100,000 ns at worst, their sum to 50,000 ns"),
+        ("note", 1, "calls to 1,000,000 calls at worst"),
+    ]
+    assert trace.summary["calls"].to_list() == [427_000_000]
+
+
+def test_what_is_not_printed_is_null(tmp_path: Path) -> None:
+    trace = written(tmp_path / "a.txt", writing.rocprof_csv(ROWS))
+    for column in ("min_ns", "max_ns", "median_ns", "deviation_ns", "bytes", "device", "process"):
+        assert trace.summary[column].null_count() == trace.summary.height, column
+
+
+def test_sizes_of_copies_are_those_of_their_rows(tmp_path: Path) -> None:
+    sizes = """\
+CUDA Memory Operation Statistics (KiB)
+
+   Total  Operations   Average   Minimum   Maximum  Name
+--------  ----------  --------  --------  --------  ------------------
+  1024.0          13      78.8     0.004     500.0  [CUDA memcpy HtoD]
+"""
+    trace = written(tmp_path / "a.txt", writing.nsys_2019(ROWS) + sizes)
+    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    assert copies["bytes"].to_list() == [1024 * 1024]
+    megabytes = """\
+ Total (MB)  Count  Avg (MB)  Operation
+      0.846     13     0.009  [CUDA memcpy HtoD]
+"""
+    trace = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + megabytes)
+    copies = trace.summary.filter(pl.col("kind") == "memcpy")
+    assert copies["bytes"].to_list() == [846_000]
+    assert ("bytes to 1,000 bytes at worst, their sum to 500 bytes",) in trace.ledger.select(
+        "detail"
+    ).rows()
+    # 0.000 MB is less than its last digit.
+    trace = written(tmp_path / "c.txt", writing.nsys_2023(ROWS) + megabytes.replace("846", "000"))
+    assert trace.summary.filter(pl.col("kind") == "memcpy")["bytes"].to_list() == [None]
+
+
+def test_ranges_and_calls_of_the_system_are_no_work(tmp_path: Path) -> None:
+    text = """\
+[3/8] Executing 'nvtx_sum' stats report
+ Time (%)  Total Time (ns)  Instances  Avg (ns)  Style    Range
+     95.0        3,481,709          1  3,481.0   PushPop  forward
+[4/8] Executing 'osrt_sum' stats report
+ Time (%)  Total Time (ns)  Num Calls  Avg (ns)  Name
+     67.3      335,987,431          2  167,993   sem_wait
+"""
+    trace = written(tmp_path / "a.txt", text + writing.nsys_2023(ROWS))
+    expect(trace, ROWS, "nsys 2023")
+    left_out = trace.ledger.filter(pl.col("severity") == "note")
+    assert {"repeated", "system_call"} <= {*left_out["reason"]}
+
+
+def test_ranges_of_nvprof_repeat_kernels(tmp_path: Path) -> None:
+    text = writing.nvprof_text(ROWS)
+    ranges = text.split("Profiling result:\n")[1]
+    whole = f'{text}\n==308== NVTX result:\n==308==   Thread "x" (id = 3)\n{ranges}'
+    trace = written(tmp_path / "a.txt", whole)
+    expect(trace, ROWS, "nvprof")
+
+
+def test_summaries_per_device_have_it(tmp_path: Path) -> None:
+    text = writing.nvprof_old(ROWS[:2])
+    both = "".join(
+        text.replace("Profiling result:\n", f'Profiling result:\n==308== Device "{name}"\n')
+        for name in ("Tesla K80 (0)", "Tesla K80 (1)")
+    )
+    trace = written(tmp_path / "a.txt", both)
+    assert trace.summary["device"].to_list() == [0, 0, 1, 1]
+    assert trace.devices.select("device", "name").rows() == [(0, "Tesla K80"), (1, "Tesla K80")]
+
+
+def test_times_without_a_unit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="without a unit"):
+        written(tmp_path / "a.csv", writing.nvprof_csv(ROWS).replace(",%,ms,,us,us,us,\n", ""))
+
+
+def test_mangled_and_cut_names_are_kept(tmp_path: Path) -> None:
+    rows = [
+        Row("_ZN2at6native13reduce_kernelILi512ELi1EEEvi", 3, 1000),
+        Row("void at::native::elementwise_kernel<128, 2, at::nati...", 5, 900),
+        Row("void", 1, 800),
+    ]
+    trace = written(tmp_path / "a.txt", writing.nsys_2023(rows))
+    assert [one[0] for one in found(trace, "kernel")] == [row.name for row in rows]
+    names = trace.names["name"].gather(trace.summary["name_id"].to_list()).to_list()
+    assert names == ["void at::native::reduce_kernel<512, 1>(int)", rows[1].name, "void"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("==7== Profiling result:\nNo kernels were profiled.\n", "No kernels were profiled"),
+        ("==7== NVPROF is profiling\n======== Error: Application received signal 9\n", "signal 9"),
+        ("Time(%)      Time     Calls       Avg       Min       Max  Name\n", "no rows"),
+    ],
+)
+def test_without_rows_the_reason_is_said(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(NotATraceError, match=why):
+        written(tmp_path / "a.txt", text)
