@@ -29,7 +29,8 @@ from traceana.trace.bundle import is_bundle
 
 CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.screen,
-    integrity.rebase,
+    integrity.of_one_time,
+    integrity.bounded,
     sqlite_check.first_problem,
     arrow_lengths.check_lengths,
     rows.complete_rows,

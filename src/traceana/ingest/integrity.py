@@ -6,7 +6,7 @@ conservation law holds. What is kept fits the tables' types, and its sums fit in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,8 @@ _MOST_BYTES: Final = 1 << 50
 
 _LONGEST_NAME: Final = 1 << 16
 """Bytes of a name that are kept; C++ templates have a few thousand."""
+_MANY: Final = 1 << 13
+"""Categories whose lengths are counted within 0.1 ms."""
 
 
 def screen(
@@ -111,22 +113,34 @@ def _without(frame: pl.DataFrame, reason: pl.Expr, table: str, ledger: Ledger) -
 
 
 def _without_duplicates(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
-    # Equal rows start together: only rows that share a start are compared in full, and sorting
-    # one column finds those several times faster than hashing it. Stable sorting is fast where
-    # the starts of each thread or stream are in order.
-    starts = np.sort(frame["start"].to_numpy(), kind="stable")
-    shared = pl.Series(starts[1:][starts[1:] == starts[:-1]]).unique()
-    if shared.is_empty():
+    # Sorting one column finds the starts that rows share several times faster than hashing it; it
+    # is stable because that is fast where the starts of each thread or stream are in order.
+    start = frame["start"].to_numpy()
+    ordered = np.sort(start, kind="stable")
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(shared):
         return frame
-    numbered = frame.with_row_index("_row")
-    suspects = numbered.filter(pl.col("start").is_in(shared.implode()))
-    repeated = suspects.filter(~pl.struct(frame.columns).is_first_distinct())
-    if repeated.is_empty():
+    # Only rows that share start and duration are compared in full.
+    suspects = np.flatnonzero(
+        shared[np.searchsorted(shared, start).clip(max=len(shared) - 1)] == start
+    )
+    duration = frame["duration"].to_numpy()[suspects]
+    order = np.lexsort((duration, start[suspects]))
+    same = (np.diff(start[suspects][order]) == 0) & (np.diff(duration[order]) == 0)
+    if not same.any():
         return frame
-    _count("duplicate", repeated, table, ledger)
-    return numbered.join(
-        repeated.select("_row"), on="_row", how="anti", maintain_order="left"
-    ).drop("_row")
+    twin = np.zeros(len(order), np.bool_)
+    twin[1:] |= same
+    twin[:-1] |= same
+    suspects = np.sort(suspects[order[twin]])
+    rows = frame[suspects]
+    repeated = rows.select(~pl.struct(pl.all()).is_first_distinct()).to_series()
+    if not repeated.any():
+        return frame
+    _count("duplicate", rows.filter(repeated), table, ledger)
+    kept = np.ones(frame.height, np.bool_)
+    kept[suspects[repeated.to_numpy()]] = False
+    return frame.filter(kept)
 
 
 def _count(reason: str, dropped: pl.DataFrame, table: str, ledger: Ledger) -> None:
@@ -143,20 +157,27 @@ def rebase(
     """Return ``frames`` (canonical tables by name) with times since the first event, and its time.
 
     The first event's time is in nanoseconds on the file's own clock, 0 where no frame has a row.
-    Rows whose time lies more than :data:`LONGEST_TRACE_NS` from the median event of all tables, and
-    the longest rows of a table whose durations add up to more than int64 holds, are dropped as
-    ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``; names
-    of more than 64 KiB are cut, as ``oversized``.
+    Rows and numbers that :func:`of_one_time` and :func:`bounded` find impossible are left out.
     """
-    near = _of_one_time(frames, ledger)
+    near = of_one_time(frames, ledger)
     origin, _ = _extent(near)
     shifted = {
         name: frame.with_columns(pl.col(column) - origin for column in TIME_COLUMNS.get(name, ()))
-        for name, frame in near.items()
+        for name, frame in bounded(near, ledger).items()
     }
-    summable = {name: _summable(frame, name, ledger) for name, frame in shifted.items()}
+    return shifted, origin
+
+
+def bounded(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+    """Return ``frames`` (canonical tables by name) without impossible sums, numbers and names.
+
+    The longest rows of a table whose durations add up to more than int64 holds are dropped as
+    ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``; names
+    of more than 64 KiB are cut, as ``oversized``.
+    """
+    summable = {name: _summable(frame, name, ledger) for name, frame in frames.items()}
     fitting = {name: _fitting(frame, name, ledger) for name, frame in summable.items()}
-    return {name: _short_names(frame, name, ledger) for name, frame in fitting.items()}, origin
+    return _short_names(fitting, ledger)
 
 
 def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
@@ -171,8 +192,9 @@ def _extent(frames: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
     return min(ends, default=0), max(ends, default=0)
 
 
-def _of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
-    """Return ``frames`` without the rows that lie too far from the median event."""
+def of_one_time(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+    """Return ``frames`` without the rows that lie too far from the median event of all tables:
+    more than :data:`LONGEST_TRACE_NS`, counted as ``impossible_time``."""
     first, last = _extent(frames)
     if last - first <= LONGEST_TRACE_NS:
         return dict(frames)
@@ -251,16 +273,32 @@ def _bounds(
     return (0, (1 << 32) - 1) if column.dtype == pl.UInt32 else (-(1 << 31), (1 << 31) - 1)
 
 
-def _short_names(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
-    """Return ``frame`` with the names that are too long cut; the ledger counts them by column."""
-    labels = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
-    if not labels or not frame.height:
-        return frame
-    text = _distinct(pl.concat([frame[name] for name in labels])).cast(pl.String)
-    if text.estimated_size() <= _LONGEST_NAME:
-        return frame
-    long = text.filter(text.str.len_bytes() > _LONGEST_NAME).cast(pl.Categorical)
-    for name in labels if len(long) else ():
+def _short_names(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.DataFrame]:
+    """Return ``frames`` with the names that are too long cut; the ledger counts them by column."""
+    labels = {
+        name: [column for column, dtype in frame.schema.items() if dtype == pl.Categorical]
+        for name, frame in frames.items()
+        if frame.height
+    }
+    columns = [frames[name][column] for name, listed in labels.items() for column in listed]
+    if not columns:
+        return dict(frames)
+    text = pl.concat([column.alias("text") for column in columns]).to_frame()
+    if _longest(text) <= _LONGEST_NAME:
+        return dict(frames)
+    distinct = text.select(pl.col("text").unique().cast(pl.String)).to_series()
+    long = distinct.filter(distinct.str.len_bytes() > _LONGEST_NAME).cast(pl.Categorical)
+    return {
+        name: _cut_names(frame, name, labels.get(name, []), long, ledger)
+        for name, frame in frames.items()
+    }
+
+
+def _cut_names(
+    frame: pl.DataFrame, table: str, labels: Sequence[str], long: pl.Series, ledger: Ledger
+) -> pl.DataFrame:
+    """Return ``frame`` with the ``long`` names in its columns ``labels`` cut."""
+    for name in labels:
         is_long = pl.col(name).is_in(long.implode())
         count = frame.filter(is_long).height
         ledger.add("oversized", count, table=table, kept=True, detail=name)
@@ -270,13 +308,11 @@ def _short_names(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFram
     return frame
 
 
-def _distinct(labels: pl.Series) -> pl.Series:
-    """Return the distinct values of a categorical, without null."""
-    known = labels.drop_nulls()
-    codes = known.to_physical().to_numpy()
-    # Codes count all labels of the process.
-    if not len(codes) or codes.max() > 2 * len(codes):
-        return known.unique()
-    row = np.full(int(codes.max()) + 1, -1, np.int64)
-    row[codes] = np.arange(len(codes))
-    return known.gather(row[row >= 0])
+def _longest(labels: pl.DataFrame) -> int:
+    """Return the bytes of the longest value of the only column, a categorical."""
+    most = labels.select(pl.all().to_physical().max()).item()
+    # Categories are those of all traces of the process: where they are many more than the labels,
+    # only the distinct labels are looked up.
+    few = most is not None and most <= _MANY + labels.height
+    text = pl.all().cat if few else pl.all().unique().cast(pl.String).str
+    return int(labels.select(text.len_bytes().max()).item() or 0)

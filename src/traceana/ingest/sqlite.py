@@ -109,7 +109,9 @@ class Database:
         """
         pages = self.size_bytes // _page_bytes(self._header)
         try:
-            return first_problem(self._connection, pages)
+            return first_problem(self._connection, self.path, pages)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self.path, error) from error
 
@@ -219,9 +221,7 @@ def _whole_file(path: Path) -> tuple[bytes, int]:
         with path.open("rb") as file:
             header = file.read(_HEADER)
     except OSError as error:
-        raise UnreadableError(
-            f"{path} cannot be read ({error.strerror}): check the file and its permissions"
-        ) from error
+        raise _unreadable(path, error) from error
     page = _page_bytes(header)
     pages = int.from_bytes(header[28:32], "big")
     # The header's page count is valid only where the same version of SQLite wrote both.
@@ -231,6 +231,12 @@ def _whole_file(path: Path) -> tuple[bytes, int]:
             f"{path} is truncated ({size:,} of {whole:,} bytes): copy or export it again"
         )
     return header, size
+
+
+def _unreadable(path: Path, error: OSError) -> UnreadableError:
+    return UnreadableError(
+        f"{path} cannot be read ({error.strerror}): check the file and its permissions"
+    )
 
 
 def identifier(name: str) -> str:

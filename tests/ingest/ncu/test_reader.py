@@ -230,6 +230,15 @@ def test_lines_of_the_program_behind_the_table_are_counted(tmp_path: Path) -> No
     assert trace.ledger["reason"].unique().to_list() == ["malformed"]
 
 
+@pytest.mark.parametrize("write", [raw, details])
+def test_rows_before_the_header_are_counted(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path / "a.csv", UNITS, LAUNCHES)
+    before, header, rows = path.read_text().partition(line(["ID"])[:-1])
+    first, newline, rest = rows.partition("\n")
+    path.write_text(before + rest + "\n" + header + first + newline)
+    assert "malformed" in problems(read(path))
+
+
 def test_the_header_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(BEFORE + line([*FACTS, TIME]))

@@ -208,6 +208,63 @@ def test_a_panic_of_the_decoder_is_an_error_of_one_line(
     assert capfd.readouterr().err == ""
 
 
+def _messages(stream: bytes) -> list[int]:
+    """Return where each message of an Arrow stream ends."""
+    pa = pytest.importorskip("pyarrow")
+    ends = [0]
+    while (length := int.from_bytes(stream[ends[-1] + 4 : ends[-1] + 8], "little")) > 0:
+        body = pa.ipc.read_message(pa.py_buffer(stream[ends[-1] :])).body
+        ends.append(ends[-1] + 8 + length + (body.size if body is not None else 0))
+    return ends
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_stream_cut_between_two_messages_is_in_the_ledger(tmp_path: Path, lost: int) -> None:
+    folder = small(tmp_path, arrow)
+    file = folder / f"{KERNEL}.arrow"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: _messages(whole)[-1 - lost]])
+    (entry,) = read(folder).ledger.filter(severity="problem", reason="damaged").to_dicts()
+    assert entry["detail"].startswith(file.name)
+
+
+def test_a_stream_behind_a_stream_is_in_the_ledger(tmp_path: Path) -> None:
+    folder = small(tmp_path, arrow)
+    file = folder / f"{KERNEL}.arrow"
+    assert read(folder).ledger.filter(severity="problem").is_empty()
+    file.write_bytes(2 * file.read_bytes())
+    (entry,) = read(folder).ledger.filter(severity="problem").to_dicts()
+    assert entry["reason"] == "damaged"
+    assert entry["detail"].startswith(file.name)
+
+
+def test_streams_that_all_end_without_a_mark_are_whole(tmp_path: Path) -> None:
+    folder = small(tmp_path, arrow)
+    for file in folder.iterdir():
+        whole = file.read_bytes()
+        file.write_bytes(whole[: _messages(whole)[-1]])
+    assert read(folder).ledger.filter(severity="problem").is_empty()
+
+
+@pytest.mark.parametrize("column", ["start", "demangledName"])
+def test_a_column_of_lists_is_an_error_of_one_line(tmp_path: Path, column: str) -> None:
+    folder = small(tmp_path)
+    file = folder / f"{KERNEL}.parquet"
+    pl.read_parquet(file).with_columns(pl.concat_list(column)).write_parquet(file)
+    with pytest.raises(CorruptError) as caught:
+        read(folder)
+    assert file.name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_of_lists_is_an_error_of_one_line(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    file = folder / "StringIds.parquet"
+    pl.read_parquet(file).with_columns(pl.concat_list("value")).write_parquet(file)
+    with pytest.raises(CorruptError, match=file.name):
+        read(folder)
+
+
 def test_what_is_printed_while_tables_are_decoded_appears(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

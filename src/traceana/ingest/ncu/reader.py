@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.errors import CorruptError
@@ -40,6 +42,8 @@ _MOST_UNREAD: Final = 50
 _INCOMPLETE: Final = "rows without all cells, or with zero bytes"
 _BROKEN_HEADER: Final = "zero bytes in the header"
 _NOT_UTF8: Final = "rows with text that is not UTF-8"
+_SEPARATOR: Final = b'","'
+_ROW: Final = re.compile(rb'"\d+","')
 _ID: Final = "ID"
 _NAME: Final = "Kernel Name"
 _METRIC: Final = ("Metric Name", "Metric Unit", "Metric Value")
@@ -137,15 +141,27 @@ def _three(what: str, present: list[str]) -> list[pl.Expr]:
 def table_rows(path: Path, content: bytes) -> Rows:
     """Return the rows of the table in ``content``; lines before and after it are left out.
 
-    Raises ``CorruptError`` where there is no table.
+    Rows before the header are malformed. Raises ``CorruptError`` where there is no table.
     """
     start = NCU_HEADER.search(content)
     try:
         # With the end of its last line, which a truncated table lacks.
         end = end_of_table(content) + 1
-        return complete_rows(content[start.start() : end] if start else b"")
+        rows = complete_rows(content[start.start() : end] if start else b"")
     except (csv.Error, StopIteration) as error:
         raise _without_table(path, error) from error
+    lost = _rows_before(content[: start.start()], rows.table) if start else 0
+    return msgspec.structs.replace(rows, malformed=rows.malformed + lost)
+
+
+def _rows_before(content: bytes, table: bytes) -> int:
+    """Return how many rows of a launch are in ``content``, which comes before ``table``.
+
+    The program may print other tables there.
+    """
+    cells = table[: table.find(b"\n")].count(_SEPARATOR)
+    lines = (line for line in content.splitlines() if _ROW.match(line))
+    return sum(line.count(_SEPARATOR) > cells // 2 for line in lines)
 
 
 def parsed(path: Path, table: bytes) -> pl.DataFrame:

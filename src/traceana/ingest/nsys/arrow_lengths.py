@@ -8,9 +8,14 @@ flatbuffer, the flatbuffer, and a body, whose length is in the flatbuffer.
 from __future__ import annotations
 
 import struct
+from enum import Enum
+from operator import add
+from os import SEEK_END
 from pathlib import Path
 from typing import Final
 
+_AHEAD: Final = 4096
+"""Bytes of a message that are read at once."""
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 """Fields of a Message."""
@@ -24,27 +29,40 @@ _MOST_BITS: Final = 8
 """Rows for each byte of a body: a bit each."""
 
 
-def check_lengths(file: Path) -> None:
-    """Raise ``ValueError`` where a length in the Arrow stream ``file`` is beyond the file."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
+class End(Enum):
+    """What follows the last message of a stream."""
+
+    MARK = "the mark of its end"
+    NOTHING = "cut before the mark of its end"
+    DATA = "data behind the mark of its end"
+
+
+def check_lengths(file: Path) -> End:
+    """Return what follows the last message of the Arrow stream ``file``.
+
+    Raises ``ValueError`` where a length in it is beyond the file.
+    """
+    with file.open("rb", buffering=0) as stream:
+        size = stream.seek(0, SEEK_END)
         at = 0
         while at < size:
             stream.seek(at)
-            head = stream.read(8)
-            marked = head[:4] == _CONTINUATION
-            begin = 8 if marked else 4
-            (length,) = struct.unpack("<i", head[begin - 4 : begin].ljust(4, b"\0"))
+            # Enough for the message of most tables.
+            some = stream.read(_AHEAD)
+            begin = 8 if some[:4] == _CONTINUATION else 4
+            (length,) = struct.unpack("<i", some[begin - 4 : begin].ljust(4, b"\0"))
             if length == 0:
-                return
+                return End.MARK if at + begin >= size else End.DATA
             if not 0 < length <= size - at - begin:
                 raise ValueError("a message is longer than the file")
-            stream.seek(at + begin)
+            if len(some) < begin + length:
+                some += stream.read(begin + length - len(some))
             try:
-                body = _body_length(stream.read(length), size - at - begin - length)
+                body = _body_length(some[begin : begin + length], size - at - begin - length)
             except struct.error as error:
                 raise ValueError("a message cannot be decoded") from error
             at += begin + length + body
+    return End.NOTHING
 
 
 def _body_length(message: bytes, left: int) -> int:
@@ -68,25 +86,26 @@ def _body_length(message: bytes, left: int) -> int:
 def _check_batch(message: bytes, batch: int, body: int) -> None:
     place = _field(message, batch, _LENGTH)
     lengths = [_i64(message, place)] if place else []
-    lengths += [length for length, _ in _pairs(message, batch, _NODES)]
+    lengths += _pairs(message, batch, _NODES)[::2]
     buffers = _pairs(message, batch, _BUFFERS)
     # Columns of nulls have rows without a byte.
     if body and any(not 0 <= length <= _MOST_BITS * body for length in lengths):
         raise ValueError("a batch has more rows than bits")
-    if any(offset < 0 or not 0 <= length <= body - offset for offset, length in buffers):
+    offsets, sizes = buffers[::2], buffers[1::2]
+    if min((*offsets, *sizes), default=0) < 0 or max(map(add, offsets, sizes), default=0) > body:
         raise ValueError("a buffer is outside its body")
 
 
-def _pairs(message: bytes, table: int, number: int) -> list[tuple[int, int]]:
-    """Return a vector of structs of two integers."""
+def _pairs(message: bytes, table: int, number: int) -> tuple[int, ...]:
+    """Return a vector of structs of two integers, one after the other."""
     place = _field(message, table, number)
     if not place:
-        return []
+        return ()
     vector = place + _u32(message, place)
     count = _u32(message, vector)
     if 16 * count > len(message):
         raise ValueError("a list is longer than its message")
-    return [struct.unpack_from("<qq", message, vector + 4 + 16 * i) for i in range(count)]
+    return struct.unpack_from(f"<{2 * count}q", message, vector + 4)
 
 
 def _field(message: bytes, table: int, number: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from traceana.errors import CorruptError
-from traceana.ingest.nsys.arrow_lengths import check_lengths
+from traceana.ingest.nsys.arrow_lengths import End, check_lengths
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.panics import quiet_panics
 from traceana.ingest.source import Progress
@@ -27,14 +27,14 @@ def _parquet(file: Path, columns: list[str] | None, rows: int | None) -> pl.Data
 
 
 def _arrow(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
-    check_lengths(file)
     with file.open("rb") as opened:
         return pl.read_ipc_stream(opened, columns=columns, n_rows=rows)
 
 
+_ARROW: Final = ".arrow"
 _READERS: Final[dict[str, Callable[[Path, list[str] | None, int | None], pl.DataFrame]]] = {
     ".parquet": _parquet,
-    ".arrow": _arrow,
+    _ARROW: _arrow,
 }
 
 
@@ -46,6 +46,7 @@ class TableDirectory:
         self.path = path
         found = [file for file in sorted(path.iterdir()) if file.suffix in _READERS]
         self._files = {file.stem: file for file in found if file.is_file()}
+        self._ends: dict[str, End] = {}
         self._not_files = [file.name for file in found if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
@@ -66,7 +67,15 @@ class TableDirectory:
         )
 
     def count_damage(self, ledger: Ledger) -> None:
-        """Count in ``ledger`` the tables whose place in the folder no file has."""
+        """Count in ``ledger`` the tables that are cut, and those whose place no file has.
+
+        A stream may end without a mark, but a program writes all its streams alike.
+        """
+        marked = End.MARK in self._ends.values()
+        for table, end in self._ends.items():
+            if end is End.DATA or (end is End.NOTHING and marked):
+                detail = f"{self._files[table].name}: {end.value}"
+                ledger.add("damaged", 1, table="-", kept=True, detail=detail)
         for name in self._not_files:
             detail = f"{name} is not a file"
             ledger.add("missing_table", 1, table="-", kept=True, detail=detail)
@@ -92,7 +101,11 @@ class TableDirectory:
         # Where the query has no column in the file, one is read for the number of rows.
         raw = self._frame(query.table, known or list(present[:1]))
         listed = [_expression(c, raw.schema).alias(name) for name, c in query.columns.items()]
-        pages = [query.shape(page.select(listed)) for page in raw.iter_slices(PAGE_ROWS)]
+        pages = []
+        for page in raw.iter_slices(PAGE_ROWS):
+            with _damage(self._files[query.table]):
+                selected = page.select(listed)
+            pages.append(query.shape(selected))
         return pl.concat(pages) if pages else query.nothing()
 
     def _frame(
@@ -100,6 +113,8 @@ class TableDirectory:
     ) -> pl.DataFrame:
         file = self._files[table]
         with _damage(file):
+            if file.suffix == _ARROW and table not in self._ends:
+                self._ends[table] = check_lengths(file)
             return _READERS[file.suffix](file, columns, rows)
 
 
