@@ -132,6 +132,7 @@ def activity_page(page: pl.DataFrame) -> pl.DataFrame:
         (pl.col("end") - pl.col("start")).alias("duration"),
         nonzero("correlation").alias("correlation"),
         pl.when((stream != NO_STREAM) & (stream >= 0)).then(stream).alias("stream"),
+        pl.when(pl.col("device") >= 0).then("device").alias("device"),
     ).drop("end")
     if "static_memory" in frame.columns:
         static, dynamic = pl.col("static_memory"), pl.col("dynamic_memory")

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceana.trace.ledger import Ledger
-from traceana.trace.schema import SCHEMA, TIME_COLUMNS, Column
+from traceana.trace.schema import DEVICE_WORK, SCHEMA, TIME_COLUMNS, Column
 
 FARTHEST_NS: Final = 1 << 62
 """Times this far from 0 (146 years) are impossible; below it differences fit int64."""
@@ -173,10 +173,13 @@ def bounded(frames: Mapping[str, pl.DataFrame], ledger: Ledger) -> dict[str, pl.
 
     The longest rows of a table whose durations add up to more than int64 holds are dropped as
     ``impossible_time``. Numbers that do not fit their column become null, as ``lost_field``; names
-    of more than 64 KiB are cut, as ``oversized``.
+    of more than 64 KiB are cut, as ``oversized``. Device work without a device is counted as
+    ``no_device``.
     """
     summable = {name: _summable(frame, name, ledger) for name, frame in frames.items()}
     fitting = {name: _fitting(frame, name, ledger) for name, frame in summable.items()}
+    if "activities" in fitting:
+        _count_without_device(fitting["activities"], ledger)
     return _short_names(fitting, ledger)
 
 
@@ -260,6 +263,15 @@ def _fitting(frame: pl.DataFrame, table: str, ledger: Ledger) -> pl.DataFrame:
             ledger.add("lost_field", lost, table=table, kept=True, detail=name)
             frame = frame.with_columns(pl.when(~outside).then(name).alias(name))
     return frame
+
+
+def _count_without_device(activities: pl.DataFrame, ledger: Ledger) -> None:
+    """Count the device work without a device, which is in no device's utilization."""
+    if "device" not in activities.columns or not activities["device"].null_count():
+        return
+    lost = activities.filter(pl.col("device").is_null() & pl.col("kind").is_in(DEVICE_WORK))
+    time_ns = int(lost["duration"].sum())
+    ledger.add("no_device", lost.height, table="activities", kept=True, time_ns=time_ns)
 
 
 def _bounds(

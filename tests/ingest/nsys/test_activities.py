@@ -265,3 +265,16 @@ def test_the_first_of_two_texts_of_one_number_counts(tmp_path: Path) -> None:
     trace = trace_of(export(tmp_path / "a.sqlite", tables))
     assert names_of(trace) == ["void conv<float>(int)"]
     assert trace.activities.height == 1
+
+
+@pytest.mark.parametrize("device", [None, -1, 5_000_000_000])
+def test_kernels_whose_device_is_unknown_are_in_the_ledger(
+    tmp_path: Path, device: int | None
+) -> None:
+    work = [kernel(10, 20, deviceId=device), kernel(30, 35), copy(40, 47, 1, deviceId=device)]
+    path = export(tmp_path / "a.sqlite", {KERNEL: work[:2], MEMCPY: work[2:]})
+    trace = trace_of(path)
+    assert trace.activities["device"].to_list() == [None, 0, None]
+    (entry,) = trace.ledger.filter(reason="no_device").to_dicts()
+    assert (entry["count"], entry["time_ns"], entry["severity"]) == (2, 17, "problem")
+    assert entry["kept"]

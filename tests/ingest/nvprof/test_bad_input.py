@@ -83,7 +83,13 @@ def test_impossible_values(tmp_path: Path) -> None:
     assert trace.activities.height == 2
     assert trace.activities["grid_x"].to_list() == [2, None]
     reasons = {reason: count for (reason, _), count in ledger_of(trace).items()}
-    assert reasons == {"negative_duration": 1, "zero_timestamp": 2, "duplicate": 1, "unnamed": 1}
+    assert reasons == {
+        "negative_duration": 1,
+        "zero_timestamp": 2,
+        "duplicate": 1,
+        "unnamed": 1,
+        "no_device": 1,
+    }
 
 
 def test_damage_in_the_middle(tmp_path: Path) -> None:
