@@ -109,15 +109,15 @@ def _read_folder(
     source: Path, files: Sequence[Path], read_one: Open, timeline: Open, progress: Progress
 ) -> Trace:
     """Return the Trace of the ranks ``files``, or of the run or the ranks in ``source``."""
-    from traceana.ingest.ranks import find, read_ranks
+    from traceana.ingest.ranks import read_folder, read_ranks
 
     if len(files) > 1:
-        return read_ranks(str(source.parent), files, timeline, progress, found_in_folder=False)
+        return read_ranks(str(source.parent), files, timeline, progress)
     if of_run := _traces_of_run(source):
         if len(of_run) == 1:
             return read_one(of_run[0], progress)
-        return read_ranks(str(source), of_run, timeline, progress, found_in_folder=False)
-    return read_ranks(str(source), find(source), timeline, progress, found_in_folder=True)
+        return read_ranks(str(source), of_run, timeline, progress)
+    return read_folder(source, timeline, progress)
 
 
 def _traces_of_run(source: Path) -> list[Path]:

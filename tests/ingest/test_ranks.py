@@ -242,3 +242,68 @@ def test_a_rank_that_is_no_trace_is_in_the_ledger_and_other_json_is_not(tmp_path
     trace = traceana.open(tmp_path)
     (entry,) = trace.ledger.filter(reason="skipped_file").to_dicts()
     assert "rank2.json" in entry["detail"]
+
+
+def skipped(trace: Trace) -> list[str]:
+    return trace.ledger.filter(reason="skipped_file")["detail"].to_list()
+
+
+def test_a_linked_folder_is_read_once(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    for folder in (run, elsewhere):
+        folder.mkdir()
+    rank_file(run / "rank0.json", 0)
+    rank_file(elsewhere / "rank1.json", 1)
+    (run / "linked").symlink_to(elsewhere)
+    (run / "again").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(run)
+    trace = traceana.open(run)
+    assert sorted(trace.activities["rank"]) == [0, 1]
+    assert skipped(trace) == []
+
+
+def test_a_link_to_nothing_is_in_the_ledger(tmp_path: Path) -> None:
+    rank_file(tmp_path / "rank0.json", 0)
+    (tmp_path / "rank1.json").symlink_to(tmp_path / "moved.json")
+    (detail,) = skipped(traceana.open(tmp_path))
+    assert "rank1.json" in detail
+
+
+@pytest.mark.parametrize("name", ["rank1.json.zst", "rank1.pt.trace.json.zip", "rank1.JSON"])
+def test_a_rank_in_a_file_that_cannot_be_read_is_in_the_ledger(tmp_path: Path, name: str) -> None:
+    rank_file(tmp_path / "rank0.json", 0)
+    (tmp_path / name).write_bytes(b"\x28\xb5\x2f\xfd" + bytes(range(200)))
+    (tmp_path / "rank0.png").write_bytes(b"\x89PNG")
+    (detail,) = skipped(traceana.open(tmp_path))
+    assert name in detail
+
+
+def test_a_damaged_file_with_the_name_of_a_rank_is_in_the_ledger(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        rank_file(tmp_path / f"rank{rank}", rank)
+    (tmp_path / "rank2").write_bytes(bytes(500))
+    (tmp_path / "notes").write_bytes(bytes(500))
+    (detail,) = skipped(traceana.open(tmp_path))
+    assert "rank2" in detail
+
+
+def test_a_second_recording_of_a_rank_is_noted(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        rank_file(tmp_path / f"rank{rank}.json", rank)
+    rank_file(tmp_path / "rank1.pt.trace.json", 7)
+    trace = traceana.open(tmp_path)
+    (entry,) = trace.ledger.filter(reason="other_recording").to_dicts()
+    assert entry["severity"] == "note"
+    assert "rank1.json" in entry["detail"]
+    assert "rank1.pt.trace.json" in entry["detail"]
+
+
+def test_ranks_of_the_run_that_are_not_in_the_folder_are_noted(tmp_path: Path) -> None:
+    for rank in (0, 3):
+        events = [kernel("k", 5, 2)]
+        path = tmp_path / f"rank{rank}.json"
+        write(path, events, distributedInfo={"rank": rank, "world_size": 6})
+    trace = traceana.open(tmp_path)
+    (entry,) = trace.ledger.filter(reason="missing_rank").to_dicts()
+    assert (entry["count"], entry["severity"]) == (4, "note")
+    assert entry["detail"] == "1-2, 4-5"

@@ -6,9 +6,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from traceana.errors import (
@@ -16,6 +18,7 @@ from traceana.errors import (
     EmptyFileError,
     IsDirectoryError,
     NotATraceError,
+    NotFoundError,
     TraceanaError,
     UnknownFormatError,
     UnreadableError,
@@ -49,11 +52,40 @@ _ENDINGS: Final = (
     ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
 )  # fmt: skip
 
+_COMPRESSED: Final = (".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".tar.gz")
+"""Endings behind :data:`_ENDINGS` of files that no reader opens."""
+
 _IN_NAME: Final = re.compile(r"(?i)(?:rank|worker|gpu|proc|process|node)[-_.]?(\d{1,6})(?!\d)")
 _NUMBERS: Final = re.compile(r"\d+")
+_MOST_RANKS: Final = 1 << 20
+"""Larger worlds are damaged numbers."""
+_MOST_SPANS: Final = 8
 _TOO_LARGE: Final = "times or bytes whose sum with those of the other ranks exceeds 64 bits"
 Open = Callable[[Path, Progress], Trace]
 """Function that reads and attributes one file."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The traces and bundles of a folder: ``files``, and those beside one of the same name and
+    format, as pairs (not read, read)."""
+
+    files: list[Path]
+    beside: list[tuple[Path, Path]]
+
+
+def read_folder(folder: Path, open_one: Open, progress: Progress) -> Trace:
+    """Return one Trace of the files below ``folder``.
+
+    Raises the errors of :func:`find` and :func:`read_ranks`. A second recording of the same name
+    and format is counted in the ledger as ``other_recording``.
+    """
+    found = find(folder)
+    trace = read_ranks(str(folder), found.files, open_one, progress, found_in_folder=True)
+    notes = Ledger()
+    for other, read in found.beside:
+        detail = f"{other.name} beside {read.name}"
+        notes.add("other_recording", 1, table="-", kept=True, detail=detail)
+    return trace.with_tables(ledger=pl.concat([trace.ledger, notes.frame()])) if notes else trace
 
 
 def read_ranks(
@@ -62,7 +94,7 @@ def read_ranks(
     open_one: Open,
     progress: Progress,
     *,
-    found_in_folder: bool,
+    found_in_folder: bool = False,
 ) -> Trace:
     """Return one Trace of ``files``; ``source`` is the path that the user gave.
 
@@ -97,9 +129,9 @@ def read_ranks(
         raise first_error
     # A folder may hold other JSON files, but not beside a trace with the same name but for numbers;
     # every file of a list should be a trace.
-    named = {_NUMBERS.sub("#", file.name) for file in read}
+    named = {_numberless(file) for file in read}
     for file, why in others:
-        if not found_in_folder or _NUMBERS.sub("#", file.name) in named:
+        if not found_in_folder or _numberless(file) in named:
             ledger.add("skipped_file", 1, table="-", kept=True, detail=str(why))
     if len(traces) == 1 and not ledger:
         return traces[0]
@@ -115,12 +147,15 @@ def read_ranks(
         ledger.add(
             "no_epoch", unaligned, table="-", kept=True, detail="aligned to the earliest file"
         )
-    merged = merge(traces, numbers, _meta(source, read, traces, numbers, how))
+    meta = _meta(source, read, traces, numbers, how)
+    missing = set(range(min(meta.world_size or 0, _MOST_RANKS))) - set(numbers)
+    ledger.add("missing_rank", len(missing), table="-", kept=True, detail=_spans(sorted(missing)))
+    merged = merge(traces, numbers, meta)
     added = ledger.frame()
     return merged.with_tables(ledger=pl.concat([merged.ledger, added]))
 
 
-def find(folder: Path) -> list[Path]:
+def find(folder: Path) -> Found:
     """Return the traces and bundles below ``folder``, in order of their paths.
 
     Other files (layer lists, logs, pictures) are skipped. Damaged traces are returned: their reader
@@ -129,26 +164,39 @@ def find(folder: Path) -> list[Path]:
     folder cannot be listed.
     """
     if is_nsys_export(folder):
-        return [folder]
-    best: dict[tuple[Path, str], tuple[int, Path]] = {}
+        return Found([folder], [])
+    known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+    unknown: list[Path] = []
     for path in _walk(folder):
         rank = 0 if is_bundle(path) else _preference(path)
-        if rank is None:
-            continue
-        key = path.parent, _stem(path.name)
-        best[key] = min(best.get(key, (rank, path)), (rank, path))
-    if not best:
+        if rank is not None:
+            known.setdefault((path.parent, _stem(path.name)), []).append((rank, path))
+        elif path.is_file():
+            unknown.append(path)
+    if not known:
         raise IsDirectoryError(
             f"{folder} is a directory without traces: pass a trace, or its folder"
         )
-    found = sorted(path for _, path in best.values())
-    runs = sorted({path.parent for path in found if path.parent.parent.parts[-2:] == _RUNS})
+    for recordings in known.values():
+        recordings.sort()
+    first = [recordings[0] for recordings in known.values()]
+    alike = {(path.parent, _numberless(path)) for _, path in first}
+    damaged = [path for path in unknown if (path.parent, _numberless(path)) in alike]
+    runs = sorted({path.parent for _, path in first if path.parent.parent.parts[-2:] == _RUNS})
     if len(runs) > 1:
         raise AmbiguousRanksError(
             f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
             f"the last is {runs[-1]}"
         )
-    return found
+    return Found(
+        sorted([*(path for _, path in first), *damaged]),
+        [
+            (other, path)
+            for (rank, path), *others in known.values()
+            for its_rank, other in others
+            if its_rank == rank
+        ],
+    )
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -157,8 +205,14 @@ def _walk(folder: Path) -> Iterator[Path]:
             f"{folder} cannot be listed ({error.strerror}): check its permissions"
         ) from error
 
-    for root, folders, files in os.walk(folder, onerror=fail):
+    listed: set[Path] = set()
+    for root, folders, files in os.walk(folder, onerror=fail, followlinks=True):
         here = Path(root)
+        # Links to folders may form a cycle.
+        if (real := here.resolve()) in listed:
+            folders.clear()
+            continue
+        listed.add(real)
         for name in list(folders):
             if name.startswith(".") or is_bundle(here / name) or is_nsys_export(here / name):
                 folders.remove(name)
@@ -177,14 +231,34 @@ def _preference(path: Path) -> int | None:
         return None
     except (EmptyFileError, UnknownFormatError):
         # Named as a trace and not readable as one: the damaged file of a rank.
-        return len(_PREFERRED) if path.name.endswith(_ENDINGS) else None
-    except UnreadableError:
+        return len(_PREFERRED) if _is_named_as_trace(path) else None
+    except (NotFoundError, UnreadableError):
         return len(_PREFERRED)
+
+
+def _is_named_as_trace(path: Path) -> bool:
+    name = path.name.lower()
+    ending = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+    return name.removesuffix(ending).endswith(_ENDINGS)
+
+
+def _numberless(path: Path) -> str:
+    return _NUMBERS.sub("#", path.name)
 
 
 def _stem(name: str) -> str:
     ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
     return name[: len(name) - len(ending)]
+
+
+def _spans(numbers: Sequence[int]) -> str | None:
+    """Return e.g. ``1, 4-7``, None without numbers."""
+    breaks = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
+    edges = [0, *breaks, len(numbers)]
+    spans = [numbers[begin:end] for begin, end in pairwise(edges) if begin < end]
+    texts = [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
+    more = [f"and {len(texts) - _MOST_SPANS} more"] if len(texts) > _MOST_SPANS else []
+    return ", ".join([*texts[:_MOST_SPANS], *more]) or None
 
 
 def ranks(files: Sequence[Path], recorded: Sequence[int | None]) -> tuple[list[int], str]:
