@@ -227,3 +227,18 @@ def umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+_SHOWN: dict[str, str] = {}
+
+
+def show_as(path: Path, name: str) -> None:
+    """Have ``path`` shown as ``name`` in messages and as the source of traces."""
+    _SHOWN[str(path)] = name
+
+
+def shown(text: str) -> str:
+    """Return ``text`` with the names of :func:`show_as` in place of their paths."""
+    for path, name in _SHOWN.items():
+        text = text.replace(path, name)
+    return text

@@ -104,11 +104,14 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
 
 def _notes(trace: Trace, frame: pl.DataFrame) -> tuple[str, ...]:
     notes = (*measured_notes(trace), *summaries.notes(trace))
-    other = trace.activities.filter(pl.col("kind").is_in(["memcpy", "memset"]))
-    if not other.height:
+    copies = pl.col("kind").cast(pl.String).is_in(["memcpy", "memset"])
+    other = int(trace.activities.filter(copies).height)
+    if trace.is_summary:
+        other = int(trace.summary.filter("counted", copies)["calls"].sum())
+    if not other:
         return (why_no_work(trace),) if frame.is_empty() else notes
     return (
-        f"copies and memsets excluded: {other.height:,}; share: of the {processor(trace)} time, "
+        f"copies and memsets excluded: {other:,}; share: of the {processor(trace)} time, "
         "copies and memsets included",
         *notes,
     )

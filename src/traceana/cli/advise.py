@@ -17,7 +17,8 @@ Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks.",
+        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks; "
+        "- reads standard input.",
         show_default=False,
     ),
 ]

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, get_type_hints
 import typer
 
 from traceana.cli import interrupt
+from traceana.cli.standard_input import replaced
 from traceana.cli.streams import message
 from traceana.errors import ExitCode, TraceanaError
 
@@ -66,7 +67,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
     try:
-        code = function(**arguments)
+        code = function(**replaced(arguments))
     except TraceanaError as error:
         if debug:
             raise

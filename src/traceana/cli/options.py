@@ -15,7 +15,8 @@ TraceFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks.",
+        help="A trace, recorded run, saved bundle, or the files (or folder) of one run's ranks; "
+        "- reads standard input.",
         show_default=False,
     ),
 ]

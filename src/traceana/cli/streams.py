@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from traceana.errors import ExitCode, UnreadableError
+from traceana.files import shown
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes of the longest line that is read from standard input."""
@@ -94,7 +95,7 @@ def message(text: str) -> None:
     from traceana.report.text import plain
 
     if sys.stderr is not None:
-        sys.stderr.write(f"traceana: {plain(text)}\n")
+        sys.stderr.write(f"traceana: {plain(shown(text))}\n")
         sys.stderr.flush()
 
 

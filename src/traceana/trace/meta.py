@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from traceana.files import as_unicode
+from traceana.files import as_unicode, shown
 
 
 class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
@@ -35,4 +35,4 @@ class TraceMeta(msgspec.Struct, kw_only=True, frozen=True):
 
     def __post_init__(self) -> None:
         """Make the path valid text; a file name may have bytes that are not UTF-8."""
-        msgspec.structs.force_setattr(self, "source", as_unicode(self.source))
+        msgspec.structs.force_setattr(self, "source", shown(as_unicode(self.source)))
