@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import traceback
 import warnings
@@ -23,14 +24,14 @@ from traceana import choices
 from traceana.analyze.work import any_work
 from traceana.cli.opening import exit_code
 from traceana.cli.options import Reading
-from traceana.errors import ExitCode, ManifestWarning, TraceanaError
+from traceana.errors import ExitCode, ManifestWarning, NoTimelineError, TraceanaError
 from traceana.ingest.chrome.event_decoder import EventDecoder, UndecodableError
 from traceana.report.render import Format, render
 from traceana.result import HasResult, Result
 from traceana.trace import Trace
 from traceana.trace.schema import TABLES
 
-COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters")
+COUNTED: Final = ("activities", "calls", "ops", "ranges", "links", "memory", "counters", "summary")
 SUMMED: Final = ("activities", "calls", "ops", "ranges")
 
 
@@ -192,7 +193,9 @@ def _analyzed(trace: Trace, number: int, out: Path, at: list[str]) -> None:
     """Run every command; ``at`` holds the one that is running."""
     for command, run in _commands(trace, number, out):
         at[0] = command
-        run()
+        # What needs a timeline refuses a printed summary; the next commands may not.
+        with contextlib.suppress(NoTimelineError):
+            run()
 
 
 def _refused(error: TraceanaError, command: str, facts: Facts) -> Outcome:

@@ -327,6 +327,35 @@ def _printed(folder: Path) -> Iterator[Seed]:
         yield Seed(name, "nvprof-printed", {"run.log": text.encode()}, "run.log", content="csv")
 
 
+def _summaries(folder: Path) -> Iterator[Seed]:
+    from tests.ingest.summary import writing
+
+    rows = [
+        writing.Row(row.name.replace("128x64", f"{number}x64"), row.calls, row.total_ns, row.kind)
+        for number in range(1, 5)
+        for row in writing.ROWS
+    ]
+    sizes = """
+CUDA Memory Operation Statistics (KiB)
+
+   Total  Operations   Average   Minimum   Maximum  Name
+  1024.0          13      78.8     0.004     500.0  [CUDA memcpy HtoD]
+"""
+    for name, text in (
+        ("nvprof", writing.nvprof_text(rows)),
+        ("nvprof-old", writing.nvprof_old(rows)),
+        ("nvprof-csv", writing.nvprof_csv(rows)),
+        ("nsys-2019", writing.nsys_2019(rows) + sizes),
+        ("nsys-2023", writing.nsys_2023(rows)),
+        ("nsys-csv", writing.nsys_csv(rows)),
+        ("rocprof", writing.rocprof_csv(rows)),
+        ("rocpd", writing.rocpd_text(rows)),
+        ("torch", writing.torch_table(rows)),
+        ("mxnet", writing.mxnet_table(rows)),
+    ):
+        yield Seed(name, "summary", {"run.txt": text.encode()}, "run.txt", content="csv")
+
+
 def _ncu(folder: Path) -> Iterator[Seed]:
     from tests.ingest.ncu import writing as ncu
 
@@ -441,6 +470,6 @@ def _options(folder: Path) -> Iterator[Seed]:
 
 
 _MAKERS: Final[tuple[Callable[[Path], Iterator[Seed]], ...]] = (
-    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _printed, _ncu, _bundle, _run,
-    _ranks, _options,
+    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _printed, _summaries, _ncu,
+    _bundle, _run, _ranks, _options,
 )  # fmt: skip

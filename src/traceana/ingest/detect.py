@@ -55,7 +55,7 @@ takes ``========`` for a formula, and saves Err:510."""
 SUMMARY_TITLES: Final = "|".join(
     (
         # nvprof's, of both layouts, and those of Nsight Systems.
-        r'(?:["\w ]{0,12}[",;| \t]+)?"?Time ?\(%\).{1,30}\bTime\b.{1,30}'
+        r'(?:"?(?:Device|Type|Name)"?[",;| \t]+){0,2}"?Time ?\(%\).{1,30}\bTime\b.{1,30}'
         r"\b(?:Calls|Instances|Operations|Count)\b",
         r'"?Total(?: \(\w+\))?"?[ \t,|]+"?(?:Operations|Count)\b',
         # torch's key_averages(), rocprof's and rocpd's, MXNet's.

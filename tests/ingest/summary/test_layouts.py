@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -309,3 +310,18 @@ def test_mangled_and_cut_names_are_kept(tmp_path: Path) -> None:
 def test_without_rows_the_reason_is_said(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(NotATraceError, match=why):
         written(tmp_path / "a.txt", text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [" " * 120_000, "." * 120_000 + "x", "1" * 120_000, "Time(%)  Time  Calls " + "x " * 60_000,
+     '"' * 120_000, "12.5% 1ms " * 12_000, "Type " * 24_000, "(" * 120_000, "A " * 60_000,
+     "==" * 60_000, "1," * 60_000, "Total " * 20_000, "Name  " * 20_000],
+    ids=lambda line: line[:12],
+)  # fmt: skip
+def test_long_lines_take_no_long_time(tmp_path: Path, line: str) -> None:
+    text = writing.nvprof_text(ROWS)
+    begin = time.process_time()
+    trace = written(tmp_path / "a.txt", f"{text}{line}\n{text}{line}\n")
+    assert time.process_time() - begin < 5
+    assert trace.summary.height == 2 * len(ROWS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -157,6 +158,10 @@ _FORMS: Final = ((",", 3), (";", 3), ("|", 2), ("\t", 3))
 """Separators, and how many a header has at least."""
 _UNITS: Final = {"": 1, **TIME, **SIZE}
 _MOST_TITLES: Final = 64
+_LONGEST_TITLE: Final = 5
+"""Words of the longest title."""
+_SHORT: Final = 300
+"""Bytes of the longest line that is a mark or a section."""
 _LONGEST_LINE: Final = 1 << 17
 
 
@@ -194,18 +199,18 @@ def tables(content: bytes) -> Text:
             table, other = None, True
         elif table is not None and (cells := _row(line, table)) is not None:
             table.rows.append(cells)
-        elif _SECTION.match(line):
+        elif len(line) < _SHORT and _SECTION.match(line):
             if (match := _DEVICE.fullmatch(line)) and 'evice "' in line:
                 device = (int(match[2]), match[1])
             else:
                 section, device = line, None
                 if match := _PROCESS.match(line):
                     process = int(match[1])
-        elif table is not None and _CUT.fullmatch(line):
+        elif table is not None and len(line) < _SHORT and _CUT.fullmatch(line):
             table.cuts += 1
         elif table is not None and _begins_as_row(line, table):
             table.malformed += 1
-        elif other and table is None and _is_counter(line):
+        elif other and table is None and len(line) < _SHORT and _is_counter(line):
             counters += 1
     return Text(found, counters)
 
@@ -243,7 +248,8 @@ def _header(
     separator = next((mark for mark, least in _FORMS if line.count(mark) >= least), " ")
     texts = _split(line, separator)
     if separator == " ":
-        texts = [title for text in texts for title in _known(text)]
+        titled = (title for text in texts for title in _known(text))
+        texts = list(islice(titled, _MOST_TITLES + 1))
     if not 2 <= len(texts) <= _MOST_TITLES:
         return None
     titles, units = [], []
@@ -314,7 +320,7 @@ def _known(text: str) -> Iterator[str]:
     words = text.split(" ")
     at = 0
     while at < len(words):
-        for end in range(len(words), at, -1):
+        for end in range(min(len(words), at + _LONGEST_TITLE), at, -1):
             title = " ".join(words[at:end])
             if end == at + 1 or _is_title(title):
                 yield title
@@ -443,7 +449,8 @@ def _begins_as_row(line: str, table: Table) -> bool:
     if table.titles[0] not in ("share", "type"):
         return False
     if table.separator == " ":
-        words = _TYPE.sub("", line, count=1).split(None, 4)
+        match = _TYPE.match(line)
+        words = line[match.end() if match else 0 :].split(None, 4)
     else:
         words = [cell.strip() for cell in _split(line, table.separator)]
         words = words[1:] if table.titles[0] == "type" else words
