@@ -92,14 +92,17 @@ def test_any_names_leave_one_answer_each(names: list[str]) -> None:
     assert all("\n" not in plain for plain in found.values())
 
 
+# Names that no other test has: those once demangled need no process.
+
+
 def test_without_the_library_names_stay_and_the_ledger_has_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(names, "find_spec", lambda name: None)
     ledger = Ledger()
     table = NameTable(ledger)
-    table.ids(pl.Series(["_Z1fv", "plain"]))
-    assert table.frame()["name"].to_list() == ["_Z1fv", "plain"]
+    table.ids(pl.Series(["_Z6alone1v", "plain"]))
+    assert table.frame()["name"].to_list() == ["_Z6alone1v", "plain"]
     assert ledger.frame().select("reason", "severity", "kept", "count", "detail").rows() == [
         ("not_demangled", "note", True, 1, "pycxxfilt is not installed")
     ]
@@ -107,7 +110,7 @@ def test_without_the_library_names_stay_and_the_ledger_has_the_reason(
 
 def test_without_an_interpreter_to_run_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path(sys.executable).with_name("nosuch")))
-    found = demangle(["_Z1fv"])
+    found = demangle(["_Z6alone1v"])
     assert (found.names, found.failed) == ({}, 1)
     assert "cannot be run: No such file" in str(found.error)
 
@@ -118,9 +121,15 @@ def test_what_a_broken_helper_process_printed_is_the_error(
     helper = tmp_path / "helper.py"
     helper.write_text("raise ImportError('no symbol xyz')")
     monkeypatch.setattr(names, "_WORKER", helper)
-    found = demangle(["_Z1fv", "_Z1gv"])
+    found = demangle(["_Z6alone1v", "_Z6alone2v"])
     assert (found.names, found.failed) == ({}, 2)
     assert "no symbol xyz" in str(found.error)
+
+
+def test_a_name_is_demangled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = demangle(["_Z5againv", "_Z5againv"])
+    monkeypatch.setattr(subprocess, "run", None)
+    assert demangle(["_Z5againv"]).names == first.names == {"_Z5againv": "again()"}
 
 
 def test_two_spellings_of_a_kernel_are_one_name() -> None:

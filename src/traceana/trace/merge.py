@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from traceana.trace.meta import TraceMeta
 from traceana.trace.schema import ROW, SCHEMA, TABLES, TIME_COLUMNS, conform
 from traceana.trace.trace import Trace
+
+Ints = npt.NDArray[np.integer]
 
 _SHARED: Final = ("names", "layers")
 """Tables whose rows have the same meaning in every rank; equal rows are merged."""
@@ -25,48 +29,65 @@ def merge(traces: Sequence[Trace], ranks: Sequence[int], meta: TraceMeta) -> Tra
     earliest, and the caller records that in the ledger. Layers with the same path and role, and
     equal names, share a row.
     """
-    names, name_rows = _united([trace.names.select("name") for trace in traces], ["name"])
-    layers, layer_rows = _layers([trace.layers for trace in traces])
-    shifts = _shifts(traces)
-    parts: dict[str, list[pl.DataFrame]] = {
-        name: [] for name in TABLES if name not in (*_SHARED, *_OF_CONTEXT)
+    merged = [name for name in TABLES if name not in _OF_CONTEXT]
+    # Tables are joined whole and renumbered at once: the cost of a rank is that of its rows.
+    parts = {name: _Parts([trace.table(name) for trace in traces]) for name in merged}
+    names, name_rows = _united(parts["names"].whole.select("name"), ["name"])
+    layers, layer_rows = _layers(parts["layers"])
+    shared = {"names": name_rows, "layers": layer_rows}
+    shifts = np.asarray(_shifts(traces), dtype=np.int64)
+    numbers = np.asarray(ranks, dtype=np.int32)
+    tables = {
+        name: _renumbered(name, parts, shared, shifts, numbers)
+        for name in merged
+        if name not in _SHARED
     }
-    offsets = dict.fromkeys(parts, 0)
-    for i, (trace, rank) in enumerate(zip(traces, ranks, strict=True)):
-        shared = {"names": name_rows[i], "layers": layer_rows[i]}
-        for table in parts:
-            frame = _renumbered(trace.table(table), table, shifts[i], offsets, shared)
-            if "rank" in TABLES[table]:
-                frame = frame.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
-            parts[table].append(frame)
-        for table in parts:
-            offsets[table] += trace.table(table).height
-    tables: Mapping[str, pl.DataFrame] = {table: pl.concat(part) for table, part in parts.items()}
     return Trace(meta, {**tables, "names": conform("names", names), "layers": layers})
 
 
+class _Parts:
+    """A table of all traces: ``whole``, and by trace where its rows ``start``."""
+
+    def __init__(self, frames: Sequence[pl.DataFrame]) -> None:
+        heights = np.fromiter((frame.height for frame in frames), np.int64, len(frames))
+        filled = [frame for frame in frames if frame.height]
+        self.whole = pl.concat(filled) if filled else frames[0]
+        self.start = np.cumsum(heights) - heights
+        self._heights = heights
+
+    def each(self, values: Ints) -> pl.Series:
+        """Return ``values``, one a trace, repeated for each row of the trace."""
+        return pl.Series(np.repeat(values, self._heights))
+
+
 def _renumbered(
-    frame: pl.DataFrame,
     table: str,
-    shift: int,
-    offsets: Mapping[str, int],
+    parts: Mapping[str, _Parts],
     shared: Mapping[str, pl.Series],
+    shifts: Ints,
+    ranks: Ints,
 ) -> pl.DataFrame:
-    """Return ``frame`` with shifted times and with the row numbers of the merged tables."""
-    changed: dict[str, pl.Expr | pl.Series] = {
-        column: pl.col(column) + shift for column in TIME_COLUMNS.get(table, ())
-    }
+    """Return ``table`` with shifted times and with the row numbers of the merged tables."""
+    own = parts[table]
+    whole = own.whole
+    if whole.is_empty():
+        return whole
+    changed: dict[str, pl.Expr | pl.Series] = {}
+    if times := TIME_COLUMNS.get(table, ()):
+        shift = own.each(shifts)
+        changed |= {column: whole[column] + shift for column in times}
     for column, described in SCHEMA[table].columns.items():
         target = described.row_of
         if target is None:
             continue
-        if target in shared:
-            changed[column] = shared[target].gather(frame[column])
-        elif target in _OF_CONTEXT:
+        if target in _OF_CONTEXT:
             changed[column] = pl.lit(None, ROW)
-        else:
-            changed[column] = (pl.col(column) + offsets[target]).cast(ROW)
-    return frame.with_columns(**changed)
+            continue
+        rows = whole[column].cast(pl.Int64) + own.each(parts[target].start)
+        changed[column] = shared[target].gather(rows) if target in shared else rows.cast(ROW)
+    if "rank" in TABLES[table]:
+        changed["rank"] = own.each(ranks)
+    return whole.with_columns(**changed)
 
 
 def _shifts(traces: Sequence[Trace]) -> list[int]:
@@ -76,22 +97,22 @@ def _shifts(traces: Sequence[Trace]) -> list[int]:
     return [0 if epoch is None else epoch - earliest for epoch in epochs]
 
 
-def _united(frames: Sequence[pl.DataFrame], key: list[str]) -> tuple[pl.DataFrame, list[pl.Series]]:
-    """Return the distinct rows by ``key`` in order of appearance, and the row of each input."""
-    distinct = pl.concat(frames).unique(key, keep="first", maintain_order=True)
+def _united(whole: pl.DataFrame, key: list[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the distinct rows by ``key`` in order of appearance, and the row of each input row."""
+    distinct = whole.unique(key, keep="first", maintain_order=True)
     numbered = distinct.select(key).with_row_index("row")
-    rows = [
-        frame.select(key).join(numbered, on=key, how="left", maintain_order="left")["row"]
-        for frame in frames
+    return distinct, whole.select(key).join(numbered, on=key, how="left", maintain_order="left")[
+        "row"
     ]
-    return distinct, rows
 
 
-def _layers(frames: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, list[pl.Series]]:
-    named = [
-        frame.with_columns(frame["path"].gather(frame["parent"]).alias("above")) for frame in frames
-    ]
-    distinct, rows = _united(named, ["path", "role"])
+def _layers(parts: _Parts) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the layers of all traces, each path and role once, and the row of each input row."""
+    whole = parts.whole
+    parents = whole["parent"].cast(pl.Int64) + parts.each(parts.start)
+    distinct, rows = _united(
+        whole.with_columns(whole["path"].gather(parents).alias("above")), ["path", "role"]
+    )
     numbered = distinct.select("path", "role").with_row_index("parent")
     layers = (
         distinct.drop("parent")
