@@ -27,6 +27,15 @@ Folders = Annotated[
 Published = Annotated[
     bool, typer.Option("--published", help="Add the values that the paper published.")
 ]
+SweepFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Read traces as trials, by part of their names: 'l{layer}_bs{batch}_{trial}'. For "
+        "algorithms and batch.",
+        show_default=False,
+    ),
+]
 
 
 def study(
@@ -35,6 +44,7 @@ def study(
     writing: Drawing,
     folders: Folders = None,
     published: Published = False,
+    sweep_from: SweepFrom = None,
     step_marker: StepMarker = None,
     device_model: DeviceModel = None,
 ) -> ExitCode:
@@ -50,13 +60,20 @@ def study(
             "give folders of recorded runs, or --published", param_hint="FOLDER"
         )
     output = Output(tabling, writing, reads=folders or ())
-    from traceana.cli.study_input import studied
+    from traceana.cli.study_input import OF_TRIALS, of_trials, studied
     from traceana.report.pages.study import study as page
     from traceana.study.study import with_published
 
-    found, left_out = studied(
-        name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
-    )
+    if sweep_from is not None and (name not in OF_TRIALS or not folders):
+        raise typer.BadParameter(
+            f"reads traces for {' and '.join(OF_TRIALS)}", param_hint="--sweep-from"
+        )
+    if sweep_from is not None:
+        found, left_out = of_trials(name, folders or [], sweep_from)
+    else:
+        found, left_out = studied(
+            name, folders or [], Reading(step_marker=step_marker, device_model=device_model)
+        )
     for why in left_out:
         message(f"skipped: {why}")
     if published:

@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 
 OF_STEPS: Final = (Name.BATCH, Name.RATIO, Name.SCALING)
 OF_ALGORITHMS: Final = (Name.ALGORITHMS, Name.LAYERWISE)
+OF_TRIALS: Final = (Name.ALGORITHMS, Name.BATCH)
+
+
+def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, list[str]]:
+    """Return the study ``name`` of the traces named by ``pattern``, and what was skipped.
+
+    Raises the errors of :mod:`traceana.errors`.
+    """
+    from traceana.study.convolution_algorithms import algorithms_study
+    from traceana.study.throughput import batch_study
+    from traceana.study.trials import as_runs, find_trials, kernel_times, read_trials
+
+    found, others = find_trials(paths, pattern)
+    left_out = [f"{others:,} files whose names do not contain {pattern}"] if others else []
+    trials = read_trials(found, left_out.append)
+    if name is Name.ALGORITHMS:
+        return algorithms_study((), (), trials), left_out
+    return batch_study(as_runs(trials, kernel_times(trials))), left_out
 
 
 def studied(name: Name, paths: Sequence[Path], reading: Reading) -> tuple[Study, list[str]]:

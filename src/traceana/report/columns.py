@@ -60,11 +60,12 @@ _NAMES: Final[Mapping[Kind, str]] = {
     Kind.PATH: "layer a b",
     Kind.CATEGORY: "category class",
     Kind.PART: "part direction pass cause precision",
-    Kind.PARTS: "algorithm algorithms",
+    Kind.PARTS: "algorithm algorithms algorithm_before algorithm_after",
     Kind.COUNT: (
         "calls count devices multiprocessors short_calls in_runs longest tried "
         "steps_count copies_count launches_count launches launch_bound ranks "
-        "synchronous staged asynchronous measured allocations steps layers of_layers"
+        "synchronous staged asynchronous measured allocations steps layers of_layers "
+        "trials of_trials batch_before batch_after"
     ),
     Kind.MEAN: (
         "blocks step_launches step_count images_per_s step_calls step_kernels "

@@ -20,6 +20,7 @@ from traceana.study.recorded_runs import Traced, conditions, labels
 from traceana.study.study import Study
 from traceana.study.timed_algorithms import AlgorithmStudy
 from traceana.study.trace_tables import conformed, of_basis
+from traceana.study.trials import Trials, as_runs, by_algorithm, kernel_times, switches
 
 HAVE_COLUMNS: Final = frozenset({"network", "batch"})
 DIRECTIONS: Final = ("fprop", "forward", "dgrad", "wgrad", "backward")
@@ -39,11 +40,17 @@ BY_BATCH_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "fastest_ns": pl.Int64,
     "workspace_bytes": pl.Int64,
     "calls": pl.Float64,
+    "trials": pl.Int64,
+    "of_trials": pl.Int64,
+    "low_ns": pl.Int64,
+    "high_ns": pl.Int64,
 }
 """One row per source (``run``), direction, batch and algorithm. Timed algorithms have the figures
 of :func:`traceana.study.algorithm_tables.by_batch`, with rounded medians. Recorded runs have
 ``time_ns`` and ``calls`` of the chosen convolution kernels, per step, or per capture without
-steps; the other columns are null."""
+steps. Trials have the median of these per trial, with its 95 % interval (``low_ns``, ``high_ns``;
+null for fewer than six), of the ``trials`` that ran the algorithm, of ``of_trials``. The other
+columns are null."""
 BY_LAYER_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "network": pl.String,
     "run": pl.String,
@@ -131,8 +138,15 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
-    """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
+def algorithms_study(
+    measured: Sequence[AlgorithmStudy], traced: Sequence[Traced], trials: Trials | None = None
+) -> Study:
+    """Return time and workspace of each algorithm over the layers that it ran on, by batch.
+
+    With ``trials`` the section ``switches`` has the batch sizes at which the algorithm changes.
+    """
+    if trials is not None:
+        return _of_trials(trials)
     sources = names(measured, traced)
     frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
     frames += [_timed_by_batch(one, name) for one, name in zip(measured, sources, strict=False)]
@@ -153,6 +167,23 @@ def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced
         source_conditions(measured, traced),
         Result(frame, {}, (*notes(measured, traced), *_partial(frame))),
         missing=to_measure(measured, traced),
+    )
+
+
+def _of_trials(trials: Trials) -> Study:
+    times = kernel_times(trials)
+    frame = by_algorithm(times).rename({"series": "run"})
+    without = (
+        len(trials.trials) - times.filter(pl.col("algorithm").is_not_null())["trial"].n_unique()
+    )
+    said = ["time: convolution kernels of a trial, the median of the trials that ran the algorithm"]
+    said += [f"trials without convolution kernels: {without:,}"] if without else []
+    return Study(
+        Name.ALGORITHMS,
+        "Time of convolution algorithms by batch size",
+        conditions(as_runs(trials, times)),
+        Result(conformed(frame, BY_BATCH_SCHEMA), {}, tuple(said)),
+        sections={"switches": Result(switches(times), {}, ())},
     )
 
 

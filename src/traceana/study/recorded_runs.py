@@ -23,6 +23,8 @@ _DISTRIBUTIONS: Final = {
 _GPU_OPTIONS: Final = ("cuda", "gpu", "rocm")
 WITHOUT: Final = "without profiler"
 WITH: Final = "with profiler"
+KERNELS: Final = "kernels"
+"""The time of a step is that of its kernels: a trace without a step time."""
 
 TIMED: Final = frozenset({"network", "batch", "processes"})
 """The options with columns of their own in a table of whole steps."""
@@ -261,6 +263,8 @@ def _timing(runs: Sequence[Recorded]) -> str:
         return ""
     least, most = (pick(len(run.steps_ns) for run in timed) for pick in (min, max))
     steps = f"{least}" if least == most else f"{least} to {most}"
+    if all(run.timed == KERNELS for run in timed):
+        return f"median of {steps} {'trial' if most == 1 else 'trials'}, kernels only"
     kinds = {"median" if run.exact else "mean" for run in timed}
     profiled = {run.timed == WITH for run in timed}
     how = "with profiler" if profiled == {True} else "without profiler"

@@ -69,8 +69,9 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
         figures=("count", "bytes", "bytes_per_s", "time_ns", "host_memory"),
     ),
     Name.ALGORITHMS: Layout(
-        ("network", "run", "direction", "batch", "algorithm", "time_ns", "fastest_ns",
-         "workspace_bytes", "layers", "of_layers", "calls", "source"),
+        ("network", "run", "direction", "batch", "algorithm", "time_ns", "low_ns", "high_ns",
+         "fastest_ns", "workspace_bytes", "layers", "of_layers", "trials", "of_trials", "calls",
+         "source"),
         ("calls", "fastest_ns", "source"),
     ),
     Name.LAYERWISE: Layout(
@@ -80,7 +81,10 @@ LAYOUTS: Final[Mapping[Name, Layout]] = {
     ),
 }  # fmt: skip
 
-SECTIONS: Final[Mapping[str, str]] = {"models": "Models of the step time, fitted by least squares"}
+SECTIONS: Final[Mapping[str, str]] = {
+    "models": "Models of the step time, fitted by least squares",
+    "switches": "Batch sizes at which the algorithm changes",
+}
 """The titles of the further tables of studies."""
 
 RUN: Final = "run"
