@@ -34,7 +34,10 @@ def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, l
     from traceana.study.trials import as_runs, find_trials, kernel_times, read_trials
 
     found, others = find_trials(paths, pattern)
-    left_out = [f"{others:,} files whose names do not contain {pattern}"] if others else []
+    left_out = []
+    if others:
+        named = "file without {} in its name" if others == 1 else "files without {} in their names"
+        left_out.append(f"{others:,} {named.replace('{}', pattern)}")
     trials = read_trials(found, left_out.append)
     if name is Name.ALGORITHMS:
         return algorithms_study((), (), trials), left_out
