@@ -124,7 +124,7 @@ def idle_time(trace: Trace) -> IdleTime:
     captured = capture(whole)
     steps = device_steps(trace)
     windows = analyzed_windows(trace, captured, steps)
-    devices = dict.fromkeys(windows.select(PER_DEVICE).iter_rows())
+    devices = dict.fromkeys(windows.select(PER_DEVICE).unique(maintain_order=True).iter_rows())
     work = device_work(whole, devices)
     limits = {rank: (start, end) for rank, start, end in captured.iter_rows()}
     parts = []

@@ -138,6 +138,9 @@ def _manual_updates(
     ranges: pl.DataFrame,
 ) -> Flags:
     is_forward = (ops["direction"] == "forward").fill_null(False).to_numpy()
+    updates: Flags = op_names.matching(_UPDATE) & is_forward
+    if not updates.any():
+        return updates
     rows, root = np.arange(ops.height), roots(nesting)
     opens = np.zeros(ops.height, dtype=np.bool_)
     opens[root[op_names.matching(WEIGHTED) & is_forward]] = True
@@ -156,7 +159,7 @@ def _manual_updates(
             pl.Series("step", step),
             pl.Series("forward", is_forward),
             pl.Series("opens", opens),
-            pl.Series("updates", op_names.matching(_UPDATE) & is_forward),
+            pl.Series("updates", updates),
         )
         .with_row_index("row")
         .with_columns(pl.col("process").fill_null(NONE))
