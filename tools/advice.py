@@ -24,8 +24,8 @@ ordered by their estimated saving.
 ## Savings
 
 - A saving is **per measured step and device**: the time of all devices, divided by the steps times
-  the devices that they used. Without steps it is per device, over the capture, the start of the
-  program included.
+  the devices that they used. Without steps it is per device, over the capture, the
+  warm-up included.
 - *upper bound* (≤) is the time that could be saved at most. *estimate* (≈) depends on the
   assumptions listed with the rule. *measurement validity* and *no saving* save nothing.
 - **Savings overlap, do not add them**: a pageable copy is often a synchronous one too, and two
@@ -67,9 +67,11 @@ def section(rule: Rule) -> str:
         ("PyTorch", rule.change.pytorch),
         ("TensorFlow", rule.change.tensorflow),
         ("JAX", rule.change.jax),
+        ("PyTorch, inference", rule.change.inference),
+        ("without a framework", rule.change.native),
     )
     title = rule.title[0].upper() + rule.title[1:]
-    lines = "".join(f"- **{name}**: {_plain(text)}\n" for name, text in entries)
+    lines = "".join(f"- **{name}**: {_plain(text)}\n" for name, text in entries if text)
     return f"### `{rule.id}`\n\n{_plain(title)}.\n\n{lines}"
 
 

@@ -170,11 +170,13 @@ def test_a_device_of_amd_without_a_name() -> None:
     assert peaks.bandwidth is None
 
 
-def test_the_traces_bandwidth_where_the_documents_give_none() -> None:
-    peaks = known(row("Tesla V100-DGXS-32GB", bandwidth_bytes_per_s=897_000_000_000))
-    assert peaks.bandwidth == 897_000_000_000
-    assert peaks.source.endswith("bandwidth from the trace")
+def test_the_bandwidth_of_the_documents_comes_before_that_of_the_trace() -> None:
     assert known(row("Tesla V100-SXM2-32GB", bandwidth_bytes_per_s=1)).bandwidth == 900e9
+
+
+def test_a_roofline_needs_a_bandwidth_of_every_listed_device() -> None:
+    assert known(row("Tesla V100-DGXS-32GB")).bandwidth == 900e9
+    assert all("bandwidth" in device for device in LISTED)
 
 
 @pytest.mark.parametrize("device", LISTED, ids=lambda device: device["name"])

@@ -54,7 +54,7 @@ def advised(figures: Figures) -> Advice:
         return Advice((), ("no device activity: no findings",))
     found = [
         Finding(
-            rule,
+            figures.program.adapted(rule),
             figures.each(one.saving_ns),
             one.saving_ns / figures.paced_ns if figures.paced_ns else 0.0,
             one.figures,

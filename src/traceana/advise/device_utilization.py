@@ -108,6 +108,8 @@ def tensor_cores_unused(figures: Figures) -> Found | None:
         "kernels; several streams or processes (MPS) where the batch is fixed",
         tensorflow="a larger batch; jit_compile=True to fuse small kernels",
         jax="a larger batch, or jax.vmap over more examples; the whole step under jax.jit",
+        native="more work per launch: larger grids; several streams or processes (MPS)",
+        inference="a larger batch; torch.compile to fuse small kernels; several requests together",
     ),
 )
 def small_batch(figures: Figures) -> Found | None:
@@ -184,6 +186,7 @@ def _few_blocks(figures: Figures) -> Found | None:
         tensorflow="do not tune these kernels; jit_compile=True fuses them, mixed precision halves "
         "their bytes",
         jax="do not tune these kernels; jax.jit fuses them, bfloat16 halves their bytes",
+        native="fuse kernels over the same arrays; smaller data types",
     ),
 )
 def memory_bound_at_peak(figures: Figures) -> Found | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceana.advise.program import Program, program
 from traceana.advise.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.breakdown import breakdown
 from traceana.analyze.communication import by_message
@@ -260,10 +261,14 @@ class Figures:
         return min((one for one in known if one is not None), default=None)
 
     @cached_property
+    def program(self) -> Program:
+        """What kind of program it is: :func:`traceana.advise.program.program`."""
+        return program(self._trace)
+
+    @property
     def vendor(self) -> str | None:
         """The vendor of the devices with activity; None if unknown or mixed."""
-        vendors = self._working["vendor"].unique()
-        return vendors.item() if len(vendors) == 1 else None
+        return self.program.vendor
 
     def each(self, total_ns: int) -> int:
         """Return the time per unit, rounded down."""

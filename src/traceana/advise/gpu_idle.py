@@ -27,6 +27,7 @@ _STEP_RANGE: Final = r"^ProfilerStep"
         tensorflow="dataset.map(..., num_parallel_calls=AUTOTUNE), cache, and prefetch(AUTOTUNE) "
         "as the last stage",
         jax="load batches in worker processes (grain, tf.data) and put them on the device ahead",
+        native="read and prepare the next input on another thread while the device works",
     ),
 )
 def data_loading(figures: Figures) -> Found | None:
@@ -37,26 +38,32 @@ def data_loading(figures: Figures) -> Found | None:
 @rule(
     title="host bound",
     kind="upper bound",
-    sentence="GPU idle {idle_ns} in {count} gaps: the host had not launched the next work"
-    "[, mostly in {culprit}]",
-    estimate="all the idle time in which the host had not begun to launch and was not blocked.",
+    sentence="{processor} idle {idle_ns} in {count} gaps: {reason}[, mostly in {culprit}]",
+    estimate="all the idle time in which the host had not begun to launch and was not blocked; of "
+    "a CPU, in which no operator ran.",
     caveat="A profiler that records stacks or shapes slows the host: compare with an unprofiled "
-    "run. A trace without steps includes the start of the program.",
+    "run. A trace without steps includes the warm-up.",
     change=Change(
         pytorch="move Python work out of the step (logging, metrics, schedulers every N steps), "
         "optimizers with foreach or fused=True, torch.compile",
         tensorflow="the whole step in one tf.function, steps_per_execution of Keras",
         jax="the whole step in one jax.jit, lax.scan over several steps",
+        native="launch the next kernels before host work, CUDA graphs, host work on another thread",
+        inference="torch.compile or CUDA graphs; tokenization, sampling and scheduling of the "
+        "next batch on another thread or process",
     ),
 )
 def host_bound(figures: Figures) -> Found | None:
-    """GPU idle time while the host does other things than launch."""
+    """Idle time while the host does other things than launch, or run operators."""
     if figures.on_cpu:
-        return None
+        return idle_for(
+            figures, "host", by="range", processor="CPU", reason="no operator ran on any thread"
+        )
     # If kernels are launch-bound, the time of dispatching belongs to the rule launch_bound.
     long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
     condition = long if _is_launch_bound(figures) else None
-    return idle_for(figures, "host", "operator", by="range", condition=condition)
+    given = {"processor": "GPU", "reason": "the host had not launched the next work"}
+    return idle_for(figures, "host", "operator", by="range", condition=condition, **given)
 
 
 @rule(
@@ -74,6 +81,9 @@ def host_bound(figures: Figures) -> Found | None:
         "larger batch",
         tensorflow="tf.function(jit_compile=True), steps_per_execution; a larger batch",
         jax="one jax.jit around the whole step; --xla_gpu_enable_command_buffer; a larger batch",
+        native="CUDA graphs; fewer, larger kernels",
+        inference="CUDA graphs (vLLM: without enforce_eager), "
+        "torch.compile(mode='reduce-overhead'); a larger batch",
     ),
 )
 def launch_bound(figures: Figures) -> Found | None:
@@ -102,6 +112,8 @@ def launch_bound(figures: Figures) -> Found | None:
         "synchronize() for timings alone; non_blocking=True",
         tensorflow="fetch losses and metrics every N steps; no .numpy() inside the step",
         jax="block_until_ready and float(loss) every N steps only",
+        native="cudaStreamSynchronize and cudaDeviceSynchronize only where the host needs a "
+        "result; asynchronous copies, and events between streams",
     ),
 )
 def host_synchronization(figures: Figures) -> Found | None:
@@ -122,6 +134,7 @@ def host_synchronization(figures: Figures) -> Found | None:
         "torch.cuda.empty_cache() inside the step",
         tensorflow="fixed shapes; TF_GPU_ALLOCATOR=cuda_malloc_async",
         jax="leave XLA_PYTHON_CLIENT_PREALLOCATE on; donate buffers (donate_argnums)",
+        native="allocate once before the loop, or cudaMallocAsync with a memory pool",
     ),
 )
 def allocation(figures: Figures) -> Found | None:
@@ -135,7 +148,7 @@ def allocation(figures: Figures) -> Found | None:
     sentence="exposed {exposed_ns} of {time_ns} collective time[; GPU idle {idle_ns} before "
     "collectives]",
     estimate="the exposed time of collectives, and the idle time with the cause collective. "
-    "Gradients sent during the backward pass cost neither.",
+    "Collectives that overlap with compute cost neither.",
     caveat="The duration of a collective includes the wait for the slowest rank: compare the "
     "ranks first.",
     change=Change(
@@ -143,6 +156,10 @@ def allocation(figures: Figures) -> Found | None:
         "gradient_as_bucket_view=True; no_sync() for accumulated steps; FSDP with prefetch",
         tensorflow="tf.distribute with gradients packed (experimental_hints); NCCL for all-reduce",
         jax="--xla_gpu_enable_latency_hiding_scheduler=true; shardings with fewer gathers",
+        native="non-blocking collectives or halo exchanges on a stream of their own, "
+        "overlapped with independent computation; CUDA-aware MPI",
+        inference="tensor parallelism over fewer GPUs, within one node; fused or custom "
+        "all-reduce kernels; pipeline or data parallelism across nodes",
     ),
 )
 def exposed_communication(figures: Figures) -> Found | None:

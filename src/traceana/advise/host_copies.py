@@ -36,6 +36,7 @@ _NOT_SMALL: Final = (pl.col("mean_bytes") >= SMALL_COPY_BYTES).fill_null(value=T
         tensorflow="keep operations on one device (tf.debugging.set_log_device_placement), batch "
         "the input before the copy, fetch metrics every N steps",
         jax="device_put one pytree of stacked arrays; no float(loss) in every step",
+        native="pack small arrays into one buffer and copy it once; keep scalars on the device",
     ),
 )
 def small_copies(figures: Figures) -> Found | None:
@@ -70,6 +71,7 @@ def small_copies(figures: Figures) -> Found | None:
         tensorflow="tf.data's prefetch_to_device, or dataset.prefetch(AUTOTUNE) as the last stage",
         jax="put the next batch on the device before the step (flax.jax_utils."
         "prefetch_to_device, or jax.device_put)",
+        native="cudaMallocHost or cudaHostRegister for the buffers, and cudaMemcpyAsync",
     ),
 )
 def pageable_copies(figures: Figures) -> Found | None:
@@ -94,6 +96,7 @@ def pageable_copies(figures: Figures) -> Found | None:
         "separate stream, an iteration later",
         tensorflow="prefetch to the device; fetch results every N steps",
         jax="jax.device_put before the step; copy_to_host_async() for results",
+        native="cudaMemcpyAsync from and to pinned memory on a separate stream",
     ),
 )
 def synchronous_copies(figures: Figures) -> Found | None:
@@ -135,6 +138,7 @@ def synchronous_copies(figures: Figures) -> Found | None:
         "a separate stream",
         tensorflow="bind each process to the NUMA node of its GPU, and prefetch to the device",
         jax="bind each process to the NUMA node of its GPU, and copy the next batch ahead",
+        native="pinned buffers, one process per GPU bound to its NUMA node (numactl)",
     ),
 )
 def slow_copies(figures: Figures) -> Found | None:
@@ -165,6 +169,8 @@ def slow_copies(figures: Figures) -> Found | None:
         "the device, not under tf.device('CPU')",
         jax="keep parameters on the device between steps (donate_argnums), and jax.device_put "
         "the next batch during the current step",
+        native="keep arrays on the device between iterations; copy on a separate stream "
+        "during compute",
     ),
 )
 def exposed_copies(figures: Figures) -> Found | None:

@@ -19,11 +19,17 @@ validity, or shows work that is already at its peak."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The change for each framework."""
+    """The change for each framework.
+
+    ``native`` is that of a program without a framework, ``inference`` that of PyTorch where there
+    is no backward pass, if another; both may be empty.
+    """
 
     pytorch: str
     tensorflow: str
     jax: str
+    native: str = ""
+    inference: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):

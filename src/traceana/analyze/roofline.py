@@ -43,7 +43,9 @@ def roofline(
     kernels of its operator, or instruction of a compiled program, that compute products (of a
     gradient: to its kernels, where known); those of other operators to their other kernels. Of
     several classes the one with most time has them. ``flops_per_s`` is over the time of only these
-    kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``flops``,
+    kernels. Columns: ``category``, ``part``, ``calls``, ``time_ns``, ``share``, ``counted_share``
+    (the part of the time that has FLOP counts, over which rates are; null without a rate),
+    ``flops``,
     ``executed_flops``, ``flops_per_s``, ``of_peak``, ``over_peak``, ``bytes``,
     ``arithmetic_intensity``, ``bound``, ``of_attainable`` as of ``layers``. Most time first.
     ``computed`` are the :func:`units` of ``trace``, if already computed; ``model`` is the layer
@@ -59,6 +61,11 @@ def roofline(
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("time_ns"))
         .join(of_class, on=_CLASS, how="left", nulls_equal=True)
         .join(over, on=_CLASS, how="left", nulls_equal=True)
+    )
+    frame = frame.with_columns(
+        pl.when(pl.col("time_ns") > 0)
+        .then((pl.col("_over") / pl.col("time_ns")).clip(0, 1))
+        .alias("counted_share")
     )
     located = rows.rename({"duration": "time_ns"})
     frame = rate_columns(frame, located, list(_CLASS), of_trace or peaks)
@@ -131,6 +138,7 @@ _SCHEMA: Final[dict[str, type[pl.DataType]]] = {
     "share": pl.Float64,
     "flops": pl.Int64,
     "executed_flops": pl.Int64,
+    "counted_share": pl.Float64,
     "flops_per_s": pl.Float64,
     "of_peak": pl.Float64,
     "over_peak": pl.String,

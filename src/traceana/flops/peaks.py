@@ -87,21 +87,16 @@ def peaks_of(device: Mapping[str, Any]) -> Peaks | Refusal:
 
     Peaks are from the vendors' documents, by the name that drivers print; devices of that name with
     another number of multiprocessors (slices, partitions) do not match. Else they are computed from
-    multiprocessors, clock and the rates of the compute capability. A bandwidth that is not in the
-    documents is that of the trace.
+    multiprocessors, clock and the rates of the compute capability; the bandwidth is then that of
+    the trace.
     """
     name = device.get("name")
     multiprocessors = device.get("multiprocessors")
-    bandwidth = _bandwidth(device)
     named = [one for one in devices() if one.pattern.fullmatch(normalized(name))]
     for one in named:
         if None in (multiprocessors, one.multiprocessors) or multiprocessors == one.multiprocessors:
-            peaks = one.peaks
-            if peaks.bandwidth is None and bandwidth is not None:
-                source = f"{peaks.source}; bandwidth from the trace"
-                return Peaks(peaks.name, peaks.how, source, peaks.flops, bandwidth)
-            return peaks
-    return _computed(device, bandwidth)
+            return one.peaks
+    return _computed(device, _bandwidth(device))
 
 
 def normalized(name: str | None) -> str:

@@ -75,7 +75,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
         "unused_share share of_peak of_attainable tensor_active confidence relative "
         "of_step efficiency communication_share exposed_share of_parameters "
-        "residual_share"
+        "residual_share counted_share"
     ),
     Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
     Kind.BINARY: "size",
@@ -109,6 +109,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "tensor_active": "tensor active",
     "host_memory": "memory",
     "mean_bytes": "mean size",
+    "counted_share": "counted time",
     "peak_share": "of peak",
     "step_share": "of step",
     "step_count": "per step",

@@ -31,7 +31,7 @@ VIEWS = {
     "layers --by type": {"Time by layer", "Conv2d", "time (ms)"},
     "kernels": {"time (ms)", "aten::mm", "convolution"},
     "idle": {"Idle time by cause", "idle time (ms)", "host"},
-    "critical": {"Critical path by class", "time on the critical path (ms)"},
+    "critical": {"Critical path by kernel, operator and wait", "time on the critical path (ms)"},
     "flops": {"Operators with most FLOPs", "FLOPs (GFLOP)", "aten::mm"},
     "flops --by class": {"rate (FLOP/s)", "arithmetic intensity (FLOP/B)", "convolution"},
 }
@@ -57,7 +57,11 @@ def test_two_runs_are_drawn(run: Run, tmp_path: Path, command: str) -> None:
     file = tmp_path / "runs.svg"
     assert run(command, FIXTURE, OTHER, "--plot", file).exit_code == 0
     wanted = {
-        "diff": {"Steps of both runs", "candidate", "wall time (ms)"},
+        "diff": {
+            "Steps of both runs, median and interval of the change",
+            "candidate",
+            "wall time (ms)",
+        },
         "compare": {"Step time", "Time by class", "alexnet-cpu-stack"},
     }
     assert wanted[command] <= texts(file.read_bytes())

@@ -28,8 +28,9 @@ FRAMEWORKS: Final[dict[str, str]] = {
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
     "jax": "JAX",
+    "native": "change",
 }
-"""The columns with the change for each framework."""
+"""The columns with the change for each framework, and for programs without one."""
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "rule": pl.String,
@@ -214,12 +215,13 @@ def broken_gate(gate: Broken) -> str:
 
 def _how_to(finding: Found, framework: str | None) -> tuple[tuple[str, str], ...]:
     """Return frameworks and changes; only the trace's framework if it is known."""
-    every = tuple(zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True))
-    return tuple(one for one in every if one[0] == framework) or every
+    every = zip(FRAMEWORKS.values(), _changes(finding.rule), strict=True)
+    known = tuple(one for one in every if one[1])
+    return tuple(one for one in known if one[0] == framework) or known
 
 
-def _changes(rule: Rule) -> tuple[str, str, str]:
-    return rule.change.pytorch, rule.change.tensorflow, rule.change.jax
+def _changes(rule: Rule) -> tuple[str, ...]:
+    return tuple(getattr(rule.change, one) for one in FRAMEWORKS)
 
 
 def _evidence(finding: Found, folded: str) -> Table | None:

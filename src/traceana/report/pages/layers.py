@@ -49,7 +49,7 @@ OPERATORS: Final = (
 OPERATORS_DROPPED: Final = ("executed_flops", "bytes", "kind", "formula", "bar", "calls", "share")
 CLASSES: Final = (
     *("category", "part", "calls", "time_ns", "share", "flops", "executed_flops"),
-    *("flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
+    *("counted_share", "flops_per_s", "of_peak", "arithmetic_intensity", "bound", "of_attainable"),
 )
 CLASSES_DROPPED: Final = (
     *(
@@ -59,6 +59,7 @@ CLASSES_DROPPED: Final = (
         "share",
         "of_attainable",
         "flops",
+        "counted_share",
         "bound",
     ),
 )
@@ -147,7 +148,8 @@ def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:
     from traceana.analyze.rates import machine
 
     peaks, _ = machine(trace)
-    return roofline_chart(rows, "part", peaks, "Roofline by class of kernels")
+    of = "" if peaks is None else f", peaks of {peaks.name}"
+    return roofline_chart(rows, "part", peaks, f"Roofline by class of kernels{of}")
 
 
 def _by_class(trace: Trace, shown: Arranged) -> Page:

@@ -210,6 +210,8 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
     for name, rate in peaks.flops.items():
         ridge = rate / bandwidth
         precision, _, unit = name.partition("_")
+        if peaks.name.startswith(("Instinct", "Radeon")):
+            unit = unit.replace("tensor", "matrix")
         label = f"{names.part(precision)} {unit.replace('_', ' ')}".strip()
         for intensity in sorted({left, ridge or low, right}):
             rows.append((label, intensity, min(rate, intensity * bandwidth)))
@@ -294,10 +296,10 @@ def memory_over_time(slices: pl.DataFrame) -> list[Chart]:
     )
     return [
         Chart(
-            "Allocated memory over time",
+            "Allocated memory over time, the maximum of each of 40 slices",
             "Allocated memory of each device, the largest value of each slice of time.",
             Axis("time since the first event", Kind.TIME),
-            Axis("allocated", Kind.BYTES),
+            Axis("allocated, maximum of the slice", Kind.BYTES),
             (
                 Marks(
                     labelled,
