@@ -10,15 +10,19 @@ import msgspec
 from markupsafe import Markup
 
 from traceana.report.cells import BAR, Cells, cells_of
+from traceana.report.columns import Kind
 from traceana.report.html.panels import charts
 from traceana.report.page import Block, Table
-from traceana.report.text import plain
+from traceana.report.text import cut_distinct, cut_end, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_CHARACTERS: Final = 2_000
 """Characters of a text; a longer one is cut with an ellipsis."""
+
+LONGEST_KERNEL: Final = 64
+"""Characters of a kernel's name, about two lines; its exact value is shown on demand."""
 
 LONGEST_UNBROKEN: Final = 30
 """Characters of text that no table breaks into lines for lack of width."""
@@ -90,7 +94,7 @@ def grid(table: Table) -> Grid:
     """Return the cells of ``table``, without the column of bars, whose lengths are numbers here."""
     columns = [column for column in cells_of(table) if column.name != BAR]
     exact = [list(_exact(table, column)) for column in columns]
-    cells = zip(*(column.cells for column in columns), strict=True)
+    cells = zip(*(_distinct(column) for column in columns), strict=True)
     rows = [
         [Cell(text, "" if value == text else value) for text, value in zip(*pair, strict=True)]
         for pair in zip(cells, zip(*exact, strict=True), strict=True)
@@ -104,6 +108,13 @@ def grid(table: Table) -> Grid:
         for column in columns
     ]
     return Grid(columns, rows, totals, list(_lengths(table)), wide)
+
+
+def _distinct(column: Cells) -> list[str]:
+    """Return the cells of ``column``, long names of kernels cut so that they stay different."""
+    if column.kind is not Kind.KERNEL:
+        return column.cells
+    return cut_distinct(column.cells, LONGEST_KERNEL, cut_end)
 
 
 def _exact(table: Table, column: Cells) -> Iterable[str]:

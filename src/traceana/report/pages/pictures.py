@@ -53,13 +53,13 @@ def above(make: Callable[[], Sequence[Block]]) -> Callable[[Page, int | None], P
 
 
 def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
-    """Return the wall time of each step, warm-up apart; empty with fewer than two steps.
+    """Return the wall time of each step, warm-up apart; empty where they are all about equal.
 
     ``ranks`` has the ``rank`` of each ``process`` that is of one rank.
     """
-    if steps.height < 2:
-        return []
     several = steps["process"].n_unique() > 1
+    if steps.height < 2 or not (several or steps["warm_up"].any() or _uneven(steps["wall_ns"])):
+        return []
     number = pl.col("step").cast(pl.String)
     if several:
         # Bars of one label would be stacked.
@@ -83,6 +83,12 @@ def step_times(steps: pl.DataFrame, ranks: pl.DataFrame) -> list[Chart]:
             height=180,
         )
     ]
+
+
+def _uneven(walls: pl.Series) -> bool:
+    """Return whether the longest of ``walls`` exceeds the shortest by a tenth or more."""
+    least, most = int(walls.min()), int(walls.max())  # type: ignore[arg-type]
+    return most >= 1.1 * least
 
 
 def layer_icicle(tree: pl.DataFrame) -> list[Icicle]:

@@ -64,7 +64,15 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
         section("trace", "Trace and integrity", info(trace)),
     )
     shown = tuple(one for one in sections if one.blocks)
-    return replace(page, blocks=_ordered(page.blocks, [*steps, *classes]), sections=shown)
+    blocks = _ordered(page.blocks, [*steps, *classes])
+    return replace(page, blocks=tuple(_folded(one, classes) for one in blocks), sections=shown)
+
+
+def _folded(block: Block, classes: Sequence[Block]) -> Block:
+    """Return ``block``, the table of the classes folded where the ``classes`` have a chart."""
+    if isinstance(block, Table) and classes and block.columns[0].name == "class":
+        return replace(block, folded=f"{block.columns[0].title}: algorithms, calls, shares")
+    return block
 
 
 def _ordered(blocks: tuple[Block, ...], pictures: Sequence[Block]) -> tuple[Block, ...]:

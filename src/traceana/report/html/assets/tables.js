@@ -80,9 +80,14 @@ traceana.tables = () => {
     tools.append(button);
     if (table.querySelector("td.long")) {
       const whole = traceana.element("button", { type: "button", "aria-pressed": false }, "whole names");
-      whole.addEventListener("click", () =>
-        whole.setAttribute("aria-pressed", table.classList.toggle("whole")),
-      );
+      whole.addEventListener("click", () => {
+        const shown = table.classList.toggle("whole");
+        whole.setAttribute("aria-pressed", shown);
+        for (const cell of table.querySelectorAll("td.long[data-v]")) {
+          cell.brief ??= cell.textContent;
+          cell.firstElementChild.textContent = shown ? cell.dataset.v : cell.brief;
+        }
+      });
       tools.append(whole);
     }
     const scroll = table.parentElement;
