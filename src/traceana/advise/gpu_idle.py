@@ -62,8 +62,15 @@ def host_bound(figures: Figures) -> Found | None:
     # If kernels are launch-bound, the time of dispatching belongs to the rule launch_bound.
     long = (pl.col("cause").cast(pl.String) == "host") | (pl.col("time_ns") > LONGEST_DISPATCH_NS)
     condition = long if _is_launch_bound(figures) else None
-    given = {"processor": "GPU", "reason": "the host had not launched the next work"}
-    return idle_for(figures, "host", "operator", by="range", condition=condition, **given)
+    return idle_for(
+        figures,
+        "host",
+        "operator",
+        by="range",
+        condition=condition,
+        processor="GPU",
+        reason="the host had not launched the next work",
+    )
 
 
 @rule(

@@ -15,6 +15,7 @@ from traceana.advise import Advice, advise
 from traceana.analyze.breakdown import Line, breakdown, condensed
 from traceana.analyze.devices import busy
 from traceana.analyze.facts import facts
+from traceana.analyze.kernels import kernels
 from traceana.analyze.layer_rows import DIRECTIONS
 from traceana.analyze.layers import layers
 from traceana.analyze.steps import steps
@@ -132,7 +133,7 @@ def _page(trace: Trace, whole: Overview, rows: Arranged) -> Page:
     sections = {**data.sections, "findings": Rows(*finding_rows(findings))}
     blocks: list[Block] = [_title(whole), Facts(tuple(_head(whole)))]
     if whole.breakdown.frame.height:
-        blocks += [_classes(whole), *_layers(whole), *_transfers(whole), *_findings(whole)]
+        blocks += [_classes(whole), *_layers(trace, whole), *_transfers(whole), *_findings(whole)]
     blocks += _notes(whole)
     return Page(
         "report",
@@ -304,12 +305,15 @@ def _class_name(line: Line) -> str:
     return names.class_of(line.category, line.part)
 
 
-def _layers(whole: Overview) -> list[Block]:
-    """Return the layers with the most time, or a note without layers; nothing for a summary."""
+def _layers(trace: Trace, whole: Overview) -> list[Block]:
+    """Return the layers with the most time; without layers the kernels, and a note.
+
+    Nothing for a summary, which has neither.
+    """
     if whole.facts["summary"] is not None:
         return []
     if not (whole.layers.frame["role"] == "layer").any():
-        return [Notes(tuple(("", note) for note in whole.layers.notes))]
+        return [*_kernels(trace), Notes(tuple(("", note) for note in whole.layers.notes))]
     top = arrange(whole.layers, sort="time_ns", limit=MOST_LAYERS)
     frame = without_unknown(top.frame)
     wanted = ("layer", *DIRECTIONS, "time_ns", "share", "algorithm")
@@ -321,6 +325,24 @@ def _layers(whole: Overview) -> list[Block]:
             dropped=without_zeros(frame, ("other_ns", "optimizer_ns", "algorithm")),
             layout="compact",
             hidden=hidden_of(top, "layers"),
+        )
+    ]
+
+
+def _kernels(trace: Trace) -> list[Block]:
+    """Return the kernels with the most time."""
+    top = arrange(kernels(trace), limit=MOST_LAYERS)
+    if top.frame.is_empty():
+        return []
+    of = "operators" if trace.on_cpu else "kernels"
+    titles = {"name": f"Slowest {of}", "time_ns": "total"}
+    return [
+        Table(
+            top.frame,
+            columns_of(top.frame, ("name", "calls", "time_ns", "share"), titles=titles),
+            dropped=("calls",),
+            layout="compact",
+            hidden=hidden_of(top, "kernels"),
         )
     ]
 
