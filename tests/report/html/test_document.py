@@ -188,6 +188,13 @@ def test_recommendations_are_above_the_tables_and_link_to_their_evidence() -> No
     assert '<section id="transfers">' in text
 
 
+def test_recommendations_are_above_the_tables_also_if_there_are_none() -> None:
+    b = TraceBuilder()
+    b.kernel("k", 0, 100)
+    text = page(b.build())
+    assert text.index("no findings above 1 %") < text.index("GPU time by class")
+
+
 def test_the_critical_path_has_the_names_of_its_table() -> None:
     categories = drawn(advised(), "Timeline")["windows"][0]["categories"]
     # Device work has the class and the colour of its stream, so the legend has it once.

@@ -26,7 +26,7 @@ FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
 OTHER = FIXTURES / "alexnet-cpu-stack.json.gz"
 
 VIEWS = {
-    "report": {"Step time", "Timeline of step 4", "wall time (ms)", "convolution"},
+    "report": {"CPU time by class, mean per step", "Timeline of step 4", "convolution"},
     "layers": {"time (ms)", "fc6", "GEMM"},
     "layers --by type": {"Time by layer", "Conv2d", "time (ms)"},
     "kernels": {"time (ms)", "aten::mm", "convolution"},

@@ -102,7 +102,10 @@ def _meanings(causes: pl.DataFrame) -> Iterator[Table]:
     rows = [(cause, MEANINGS[cause]) for cause in causes["cause"].unique(maintain_order=True)]
     if rows:
         frame = pl.DataFrame(rows, schema=["cause", "meaning"], orient="row")
-        columns = (Column("cause", "cause", Kind.PART), Column("meaning", "meaning", Kind.LONG))
+        columns = (
+            Column("cause", "idle cause", Kind.PART),
+            Column("meaning", "meaning", Kind.LONG),
+        )
         yield Table(frame, columns, layout="compact")
 
 

@@ -36,6 +36,7 @@ from traceana.report.pages.single_table import (
     without_zeros,
 )
 from traceana.result import Arranged, Result, arrange
+from traceana.settings import FEWEST_STEPS
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ def _steps(whole: Overview) -> str:
         return f"{marked}, warm-up excluded: {', '.join(map(str, warm_up))}"
     if known["steps"] == 1:
         return f"{marked}, possibly warm-up"
+    if known["steps"] < FEWEST_STEPS:
+        return f"{marked}, too few to detect warm-up"
     return f"{marked}, no warm-up detected"
 
 
@@ -308,7 +311,7 @@ def _class_name(line: Line) -> str:
 def _layers(trace: Trace, whole: Overview) -> list[Block]:
     """Return the layers with the most time; without layers the kernels, and a note.
 
-    Nothing for a summary, which has neither.
+    Empty for a printed summary, whose times by class come from its kernels.
     """
     if whole.facts["summary"] is not None:
         return []

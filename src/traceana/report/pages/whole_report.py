@@ -65,13 +65,13 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
     )
     shown = tuple(one for one in sections if one.blocks)
     blocks = _ordered(page.blocks, [*steps, *classes])
-    return replace(page, blocks=tuple(_folded(one, classes) for one in blocks), sections=shown)
+    return replace(page, blocks=tuple(_plain(one, classes) for one in blocks), sections=shown)
 
 
-def _folded(block: Block, classes: Sequence[Block]) -> Block:
-    """Return ``block``, the table of the classes folded where the ``classes`` have a chart."""
+def _plain(block: Block, classes: Sequence[Block]) -> Block:
+    """Return ``block``, the table of the classes without bars where the ``classes`` have a chart."""
     if isinstance(block, Table) and classes and block.columns[0].name == "class":
-        return replace(block, folded=f"{block.columns[0].title}: algorithms, calls, shares")
+        return replace(block, bars=None)
     return block
 
 
