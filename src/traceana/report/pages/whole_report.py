@@ -69,7 +69,7 @@ def with_sections(trace: Trace, whole: Overview, page: Page, limit: int | None) 
 
 
 def _plain(block: Block, classes: Sequence[Block]) -> Block:
-    """Return ``block``, the table of the classes without bars where the ``classes`` have a chart."""
+    """Return ``block``; the table of the classes has no bars where the ``classes`` have a chart."""
     if isinstance(block, Table) and classes and block.columns[0].name == "class":
         return replace(block, bars=None)
     return block
