@@ -49,6 +49,7 @@ format, its version and its producer.
 | nvprof's output | `--print-gpu-trace`, `--print-api-trace`, text and CSV | `nvprof/printed.py` |
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
 rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
+| nvprof's counters | `--metrics`, `--events`, text and CSV | `nvprof/metrics.py` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 

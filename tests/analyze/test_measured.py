@@ -60,6 +60,8 @@ def test_figures_of_a_kernel() -> None:
         "dram_bytes": 2_000,
         "dram_bytes_per_s": pytest.approx(2_000 / 3_000e-9),
         "tensor_active": pytest.approx((0.2 * 1_000 + 0.5 * 2_000) / 3_000),
+        "occupancy": None,
+        "sm_efficiency": None,
     }
     assert convolution["calls"] == 6
 

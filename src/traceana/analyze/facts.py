@@ -92,7 +92,7 @@ def _counters(trace: Trace) -> dict[str, Any] | None:
         return None
     measured = [name for name in _MEASURED if counters[name].null_count() < counters.height]
     return {
-        "launches": counters.height,
+        "launches": int(counters["launches"].fill_null(1).sum()),
         "joined": counters.height - counters["activity"].null_count(),
         "distinct_kernel_names": counters["name"].n_unique(),
         "measured": measured,

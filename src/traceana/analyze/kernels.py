@@ -88,7 +88,9 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
     """Return the rows of counters without a timeline."""
     counters = trace.counters
     launches = counters.select("name").hstack(figures(counters, over=counters["duration"]))
-    by_name = launches.group_by("name").agg(pl.len().cast(pl.Int64).alias("calls"), *added())
+    by_name = (
+        launches.group_by("name").agg(*added()).with_columns(pl.col("measured").alias("calls"))
+    )
     unknown = ("time_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
     return (
         with_rates(by_name, trace)
@@ -98,7 +100,11 @@ def _measured_alone(trace: Trace) -> pl.DataFrame:
             pl.lit(None, pl.Float64).alias("share"),
             pl.lit(None, pl.String).alias("context_rule"),
         )
-        .sort("ncu_ns", "measured_flops", "name", descending=[True, True, False], nulls_last=True)
+        .sort(
+            *("ncu_ns", "measured_flops", "calls", "name"),
+            descending=[True, True, True, False],
+            nulls_last=True,
+        )
     )
 
 

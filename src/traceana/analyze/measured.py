@@ -1,4 +1,4 @@
-"""Measurements of Nsight Compute, summed over their activities."""
+"""Measurements of Nsight Compute and of nvprof's metrics, summed over their activities."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ KINDS: Final = ("fp64", "fp32", "fp16", "tensor")
 FLOPS: Final = tuple(f"{kind}_flops" for kind in KINDS)
 _SUMS: Final = (
     *("measured", "ncu_ns", "measured_flops", *FLOPS, "dram_bytes"),
-    # Denominators of the rates and the mean: the time of the launches with a value.
+    # Denominators of the rates and the means: the time, or number, of the launches with a value.
     *("flops_over", "dram_over", "tensor_over", "tensor_weighted"),
+    *("occupancy_over", "occupancy_weighted", "efficiency_over", "efficiency_weighted"),
 )
+_MEANS: Final = {
+    "occupancy": "achieved_occupancy_percent",
+    "efficiency": "sm_efficiency_percent",
+}
+_COUNTS: Final = (
+    *("duration", "dram_bytes", "tensor_ops"),
+    *(f"{kind}_{what}" for kind in ("fp64", "fp32", "fp16") for what in ("add", "mul", "fma")),
+    *(f"{kind}_flops" for kind in ("fp64", "fp32", "fp16")),
+)
+"""Columns of counters that add up: those of a mean count for each of its launches."""
 COLUMNS: Final = (
     *("measured", "ncu_ns", "measured_flops", *FLOPS, "measured_flops_per_s"),
-    *("dram_bytes", "dram_bytes_per_s", "tensor_active"),
+    *("dram_bytes", "dram_bytes_per_s", "tensor_active", "occupancy", "sm_efficiency"),
 )
 """Columns of a result with measurements.
 
@@ -28,7 +39,9 @@ COLUMNS: Final = (
 locks; ``measured_flops``: floating-point operations, a multiply-add being two, and their parts by
 type (``tensor_flops``: of the tensor cores, all types); ``measured_flops_per_s``,
 ``dram_bytes_per_s``: over the timeline's durations of the measured launches; ``tensor_active``:
-mean share of cycles with active tensor cores, weighted by duration. Null: not measured.
+mean share of cycles with active tensor cores, weighted by duration; ``occupancy`` and
+``sm_efficiency``: achieved occupancy and efficiency of the multiprocessors that nvprof measured,
+means over launches. Null: not measured.
 """
 
 
@@ -48,7 +61,14 @@ def measured_sums(trace: Trace, *keys: str) -> pl.DataFrame:
 
 
 def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
-    """Return the columns to be summed, a row per launch; ``over`` holds their durations (ns)."""
+    """Return the columns to be summed, a row per launch or per mean of several.
+
+    ``over`` holds their durations (ns).
+    """
+    launches = pl.col("launches").fill_null(1)
+    counters = counters.with_columns(
+        (pl.col(column) * launches).alias(column) for column in _COUNTS
+    )
     by_type = flops(counters).select(
         *(pl.col(kind).alias(f"{kind}_flops") for kind in KINDS if kind != "tensor")
     )
@@ -56,7 +76,15 @@ def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
     share = pl.col("tensor_active_percent") / 100
     return (
         counters.select(
-            pl.lit(1, pl.Int64).alias("measured"),
+            launches.alias("measured"),
+            *(
+                value
+                for what, column in _MEANS.items()
+                for value in (
+                    pl.when(pl.col(column).is_not_null()).then(launches).alias(f"{what}_over"),
+                    (pl.col(column) / 100 * launches).alias(f"{what}_weighted"),
+                )
+            ),
             pl.col("duration").alias("ncu_ns"),
             pl.col("tensor_ops").alias("tensor_flops"),
             "dram_bytes",
@@ -95,7 +123,9 @@ def with_rates(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         per("measured_flops", "flops_over", 1e9).alias("measured_flops_per_s"),
         per("dram_bytes", "dram_over", 1e9).alias("dram_bytes_per_s"),
         per("tensor_weighted", "tensor_over", 1.0).alias("tensor_active"),
-    ).drop("flops_over", "dram_over", "tensor_over", "tensor_weighted")
+        per("occupancy_weighted", "occupancy_over", 1.0).alias("occupancy"),
+        per("efficiency_weighted", "efficiency_over", 1.0).alias("sm_efficiency"),
+    ).drop(column for column in _SUMS if column.endswith(("_over", "_weighted")))
 
 
 def measured_notes(trace: Trace) -> tuple[str, ...]:
@@ -127,6 +157,12 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
 
 def _where(trace: Trace) -> str:
     counters = trace.counters
+    means = counters["launches"].null_count() < counters.height
+    if means and trace.activities.is_empty():
+        return (
+            f"nvprof's metrics without a timeline: {int(counters['launches'].sum()):,} launches, "
+            "means of all launches of a kernel, no durations"
+        )
     if trace.activities.is_empty():
         return (
             f"Nsight Compute without a timeline: {counters.height:,} launches, rates over its own "
@@ -134,4 +170,8 @@ def _where(trace: Trace) -> str:
         )
     joined = counters.height - counters["activity"].null_count()
     kernels = trace.activities.filter(pl.col("kind") == "kernel").height
+    if means:
+        return (
+            f"measured by nvprof: {joined:,} of {kernels:,} kernels, each with the mean of its name"
+        )
     return f"measured by Nsight Compute: {joined:,} of {kernels:,} kernels"

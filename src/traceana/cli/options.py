@@ -83,7 +83,7 @@ class Reading:
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Nsight Compute metrics of the same program: ncu --csv --page raw.",
+            help="Metrics of the same program: ncu --csv --page raw, or nvprof --metrics.",
         ),
     ] = None
     model: Annotated[

@@ -42,11 +42,12 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
             f"{trace.meta.source}: has {len(ranks)} ranks, and counters are of one process; give "
             "the trace of that rank"
         )
-    measured = counters.drop("activity", strict=False).with_row_index("_row")
+    measured = counters.drop("activity", strict=False)
     # `ncu --print-kernel-base function` prints the function name only.
     bare = not measured["name"].str.contains_any(["<", "("]).any()
     spell = functions if bare else signatures
     kernels = _launched(trace, spell(trace.names["name"]))
+    measured = _each(measured, spell(measured["name"]), kernels["_name"]).with_row_index("_row")
     sized = not any(frame[size].has_nulls() for frame in (measured, kernels) for size in _SIZES)
     keys = ["_name", *(_SIZES if sized else [])]
     kernels = (
@@ -62,21 +63,52 @@ def with_counters(trace: Trace, counters: pl.DataFrame) -> Trace:
     found = launches.join(kernels, on=[*keys, "_nth"], how="left", maintain_order="left")
     joined = found.sort("_row").select(counters.columns)
     of_measured = kernels.filter(pl.col("_name").is_in(launches["_name"].unique().implode()))
-    lacking = joined["activity"].null_count()
+    lacking = int(joined.filter(pl.col("activity").is_null())["launches"].fill_null(1).sum())
+    matched = joined.height - joined["activity"].null_count()
     order = found["_order"].drop_nulls().cast(pl.Int64)
     ledger = Ledger()
     ledger.add("unmatched", lacking, table="counters", kept=True, detail=ABSENT)
-    left = of_measured.height - (joined.height - lacking)
+    left = of_measured.height - matched
     ledger.add("unmatched", left, table="activities", kept=True, detail=UNMEASURED)
     ledger.add(
         "unmatched",
-        int((order.diff() < 0).sum()),
+        int((order.diff() < 0).sum()) if joined["launches"].null_count() else 0,
         table="counters",
         kept=True,
         detail=OTHER_ORDER,
     )
     kept = trace.ledger.filter(pl.col("reason") != "unmatched")
     return trace.with_tables(counters=joined, ledger=pl.concat([kept, ledger.frame()]))
+
+
+def _each(measured: pl.DataFrame, names: pl.Series, kernels: pl.Series) -> pl.DataFrame:
+    """Return ``measured`` with a row for each launch of rows that have the mean of several.
+
+    ``names`` are those of its rows, ``kernels`` those of the timeline's kernels. Launches that the
+    timeline does not have stay one row.
+    """
+    if measured["launches"].null_count() == measured.height:
+        return measured
+    counts = kernels.value_counts().rename({kernels.name: "_name", "count": "_ran"})
+    each = (
+        measured.with_columns(names.alias("_name"))
+        .join(counts, on="_name", how="left", maintain_order="left")
+        .with_columns(
+            pl.min_horizontal("launches", pl.col("_ran").fill_null(0).cast(pl.Int64)).alias("_own")
+        )
+    )
+    apart = pl.concat(
+        [
+            each.select(pl.all().repeat_by(pl.col("_own").fill_null(1)).explode()).with_columns(
+                pl.when(pl.col("launches").is_not_null()).then(1).alias("launches")
+            ),
+            each.filter(pl.col("launches") > pl.col("_own")).with_columns(
+                pl.col("launches") - pl.col("_own")
+            ),
+        ],
+        how="vertical_relaxed",
+    )
+    return apart.filter(pl.col("name").is_not_null()).select(measured.columns)
 
 
 def _launched(trace: Trace, names: pl.Series) -> pl.DataFrame:
@@ -98,16 +130,19 @@ def flops(counters: pl.DataFrame) -> pl.DataFrame:
     """Return the FLOPs of each launch on CUDA cores: columns fp64, fp32, fp16 (Int64).
 
     The operations of tensor cores are ``counters.tensor_ops``. One multiply-add is two operations.
-    Null if one of the three counters of a type was not measured. The weights are those of Nsight
-    Compute's roofline sections (``…op_hfma_pred_on_x4``).
+    Null if one of the three counters of a type was not measured, nor their sum. The weights are
+    those of Nsight Compute's roofline sections (``…op_hfma_pred_on_x4``).
     """
     return counters.select(
-        pl.sum_horizontal(
-            *(
-                weight * pl.col(f"{kind}_{operation}")
-                for operation, weight in zip(("add", "mul", "fma"), weights, strict=True)
+        pl.coalesce(
+            f"{kind}_flops",
+            pl.sum_horizontal(
+                *(
+                    weight * pl.col(f"{kind}_{operation}")
+                    for operation, weight in zip(("add", "mul", "fma"), weights, strict=True)
+                ),
+                ignore_nulls=False,
             ),
-            ignore_nulls=False,
         ).alias(kind)
         for kind, weights in _FLOPS.items()
     )

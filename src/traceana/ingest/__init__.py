@@ -51,6 +51,10 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nvprof.printed import read as read_printed
 
             return read_printed(path, progress)
+        case Format.NVPROF_METRICS:
+            from traceana.ingest.nvprof.metrics import read as read_metrics
+
+            return read_metrics(path, progress)
         case Format.SUMMARY:
             from traceana.ingest.summary.reader import read as read_summary
 
@@ -86,10 +90,10 @@ def _read_sqlite(path: Path, progress: Progress) -> Trace:
 
 
 def read_counters(path: Path, progress: Progress = silent) -> Trace:
-    """Return the counters of a Nsight Compute table; raises the errors of :func:`read`.
+    """Return the counters of a table of Nsight Compute or of nvprof's metrics.
 
-    Also raises :class:`~traceana.errors.CountersError` for any other file, and for a table
-    without kernel launches.
+    Raises the errors of :func:`read`, and :class:`~traceana.errors.CountersError` for any other
+    file, and for a table without kernel launches.
     """
     try:
         found = detect(path)
@@ -97,10 +101,10 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
         raise CountersError(
             f"{path} has no Nsight Compute table: write one with 'ncu --csv --page raw'"
         ) from error
-    if found is not Format.NCU_CSV:
+    if found not in (Format.NCU_CSV, Format.NVPROF_METRICS):
         raise CountersError(
             f"{path} is a {found.value} file, not a Nsight Compute table: write one with "
-            "'ncu --csv --page raw'"
+            "'ncu --csv --page raw' or 'nvprof --metrics ... --csv'"
         )
     trace = read(path, progress)
     if trace.counters.is_empty():

@@ -66,6 +66,13 @@ SUMMARY_TITLES: Final = "|".join(
     )
 )
 """The beginning of a table of a summary: names with calls and times."""
+NVPROF_METRICS_TITLES: Final = (
+    r'"?Device"?,"?Kernel"?,"?Invocations|Invocations {2,}(?:Metric|Event) Name'
+)
+"""The beginning of a table of ``nvprof --metrics`` or ``--events``: CSV, columns."""
+_NVPROF_METRICS: Final = re.compile(
+    rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*(?:" + NVPROF_METRICS_TITLES.encode() + rb")", re.MULTILINE
+)
 _SUMMARY: Final = re.compile(
     rb"^(?:[ \t#>|*`]|\x1b\[[\d;]*m)*(?:"
     + SUMMARY_TITLES.encode()
@@ -106,6 +113,7 @@ class Format(Enum):
     NSYS_TABLES = "nsys-tables"
     NCU_CSV = "ncu-csv"
     NVPROF_PRINTED = "nvprof-printed"
+    NVPROF_METRICS = "nvprof-metrics"
     SUMMARY = "summary"
 
 
@@ -141,6 +149,8 @@ def detect(path: Path) -> Format:
         return Format.NVPROF_PRINTED
     if _SUMMARY.search(head):
         return Format.SUMMARY
+    if _NVPROF_METRICS.search(head):
+        return Format.NVPROF_METRICS
     if _JSON_START.match(head):
         return _chrome(head)
     if _JSON_SCALAR.match(head) and head.isascii():
@@ -166,6 +176,7 @@ def _table_behind(path: Path) -> Format | None:
         for found, pattern in (
             (Format.NVPROF_PRINTED, _NVPROF_HEADER),
             (Format.SUMMARY, _SUMMARY),
+            (Format.NVPROF_METRICS, _NVPROF_METRICS),
         ):
             if pattern.search(text):
                 return found

@@ -75,7 +75,7 @@ _NAMES: Final[Mapping[Kind, str]] = {
         "launch_bound_share idle_share peak_share step_share saving_share flops_share "
         "unused_share share of_peak of_attainable tensor_active confidence relative "
         "of_step efficiency communication_share exposed_share of_parameters "
-        "residual_share counted_share"
+        "residual_share counted_share occupancy sm_efficiency"
     ),
     Kind.BYTES: "bytes mean_bytes step_bytes workspace_bytes dram_bytes bytes_a bytes_b",
     Kind.BINARY: "size",
@@ -107,6 +107,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "executed_flops": "executed FLOPs",
     "flops": "FLOPs",
     "tensor_active": "tensor active",
+    "sm_efficiency": "SM efficiency",
     "host_memory": "memory",
     "mean_bytes": "mean size",
     "counted_share": "counted time",

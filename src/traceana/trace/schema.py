@@ -385,10 +385,14 @@ _DEVICES: Final = Table(
 )
 
 _COUNTERS: Final = Table(
-    "one kernel launch that Nsight Compute measured",
+    "one kernel launch that Nsight Compute measured, or all launches of a kernel, of which nvprof "
+    "prints the mean",
     {
         "launch": _number("Nsight Compute's number, in order of launch"),
-        "name": _text("name as Nsight Compute prints it"),
+        "launches": _number(
+            "nvprof: launches whose mean the row has; null: one launch", "launches"
+        ),
+        "name": _text("name as the profiler prints it"),
         "process": _PROCESS,
         "device": _DEVICE,
         "context": _number("CUDA context"),
@@ -410,10 +414,22 @@ _COUNTERS: Final = Table(
                 ("fma", "fused multiply-adds"),
             )
         },
+        **{
+            f"{kind}_flops": _number(
+                f"{kind} operations, a multiply-add being two, as nvprof prints them", "FLOP"
+            )
+            for kind in ("fp64", "fp32", "fp16")
+        },
         "tensor_ops": _number("operations of the tensor cores, all types", "operations"),
         "tensor_instructions": _number("instructions of the tensor cores", "warp instructions"),
         "tensor_active_percent": Column(
             pl.Float64, "tensor cores active, of the multiprocessors' active cycles", "%"
+        ),
+        "achieved_occupancy_percent": Column(
+            pl.Float64, "active warps, of those that a multiprocessor can hold", "%"
+        ),
+        "sm_efficiency_percent": Column(
+            pl.Float64, "multiprocessors with an active warp, mean over them and the time", "%"
         ),
         "activity": _row("activities", "kernel of the timeline", enriched=True),
     },

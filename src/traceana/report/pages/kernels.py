@@ -21,7 +21,7 @@ COLUMNS: Final = (
     *("name", "category", "algorithm", "direction", "batched", "calls", "time_ns", "share"),
     *("mean_ns", "min_ns", "max_ns"),
     *("measured", "ncu_ns", "measured_flops", "measured_flops_per_s", "dram_bytes"),
-    "tensor_active",
+    *("tensor_active", "occupancy", "sm_efficiency"),
 )
 DROPPED: Final = ("max_ns", "batched", "min_ns", "mean_ns", "algorithm", "direction", "category")
 DROPPED_MEASURED: Final = (
