@@ -325,6 +325,19 @@ def _printed(folder: Path) -> Iterator[Seed]:
             rows += [one.replace(one[: len(first)], at, 1) for one in (copy, kernel, memset)]
         text = nvprof.BEGIN + "\n".join([*head, *rows, ""])
         yield Seed(name, "nvprof-printed", {"run.log": text.encode()}, "run.log", content="csv")
+    from tests.ingest.nvprof import test_metrics as metrics
+
+    trace = (nvprof.BEGIN + nvprof.CSV).encode()
+    for name, table in (("metrics-text", metrics.TEXT), ("metrics-csv", metrics.CSV)):
+        text = metrics.BEGIN + table
+        files = {"step.log": text.encode(), "run.log": trace}
+        yield Seed(
+            name, "nvprof-printed", files, "step.log", ("step.log",), role="counters",
+            beside="run.log", content="csv",
+        )  # fmt: skip
+        yield Seed(
+            f"{name}-alone", "nvprof-printed", {"run.log": text.encode()}, "run.log", content="csv"
+        )
 
 
 def _summaries(folder: Path) -> Iterator[Seed]:

@@ -28,6 +28,8 @@ _SQLITE = b"SQLite format 3\x00"
 _NSYS_REPORT = b"NVIDIA Tegra Profiler Report "
 _NSYS_STREAM = b"NVIDIA Nsight Systems Stream "
 _BOM = b"\xef\xbb\xbf"
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+"""The byte order marks of UTF-16."""
 # nsys's JSON and text exports: they begin with the report's strings, or with an event.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
@@ -138,6 +140,8 @@ def detect(path: Path) -> Format:
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE
+    if head.startswith(UTF_16):
+        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(_BOM)
     for kind, pattern in (("json", _NSYS_JSON), ("text", _NSYS_TEXT)):
         if pattern.match(head):

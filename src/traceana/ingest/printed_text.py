@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from traceana.ingest.detect import UTF_16
 from traceana.trace import Ledger
 
 _COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
@@ -20,8 +21,14 @@ NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 """Units of time as the profilers print them, in nanoseconds."""
 
 
-def without_colour(content: bytes) -> bytes:
-    """Return ``content`` without the escape sequences of a terminal."""
+def plain_text(content: bytes) -> bytes:
+    """Return ``content`` as UTF-8 without a byte order mark and a terminal's escape sequences.
+
+    PowerShell redirects the output of programs as UTF-16.
+    """
+    if content.startswith(UTF_16):
+        content = content.decode("utf-16", "replace").encode()
+    content = content.removeprefix(b"\xef\xbb\xbf")
     return _COLOUR.sub(b"", content) if b"\x1b" in content else content
 
 

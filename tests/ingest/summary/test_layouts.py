@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,6 +90,9 @@ def expect(trace: Trace, rows: Sequence[Row], name: str) -> None:
             assert abs(row.total_ns - total) <= (step + 1) / 2
             if kind == "kernel":
                 assert label == row.name
+        means = trace.summary.filter(pl.col("kind") == kind)["mean_ns"].to_list()
+        for row, mean in zip(own, means, strict=True):
+            assert mean is None or abs(mean - row.mean_ns) <= 1 + row.mean_ns // 1000
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -325,3 +329,78 @@ def test_long_lines_take_no_long_time(tmp_path: Path, line: str) -> None:
     trace = written(tmp_path / "a.txt", f"{text}{line}\n{text}{line}\n")
     assert time.process_time() - begin < 5
     assert trace.summary.height == 2 * len(ROWS)
+
+
+def columns_of(text: str) -> list[list[str]]:
+    """Return the cells of nvprof's or nsys's table without its rulers and sections."""
+    lines = [line for line in text.splitlines() if "  " in line.strip() and "---" not in line]
+    return [re.split(r" {2,}", line.strip()) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [" | ", "\t", " ", ";"],
+    ids=["markdown", "tabs", "single spaces", "semicolons"],
+)
+@pytest.mark.parametrize("name", ["nvprof before CUDA 9", "nsys 2023"])
+def test_other_separators_are_read(tmp_path: Path, name: str, between: str) -> None:
+    rows = [row for row in ROWS if row.kind != "call"]
+    lines = [between.join(cells) for cells in columns_of(LAYOUTS[name](rows))]
+    if between == " | ":
+        lines = [f"| {line} |" for line in lines]
+        lines.insert(1, "|---|---:|---:|")
+    trace = written(tmp_path / "a.md", "\n".join([*lines, ""]))
+    expect(trace, rows, name)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("name", ["nvprof", "nsys CSV", "torch"])
+def test_other_encodings_are_read(tmp_path: Path, name: str, encoding: str) -> None:
+    text = LAYOUTS[name](ROWS)
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    file = tmp_path / "a.txt"
+    file.write_bytes((mark + text).encode(encoding))
+    expect(read(file, silent), ROWS, name)
+
+
+def test_a_summary_of_rocprofv3_has_its_domains(tmp_path: Path) -> None:
+    text = """\
+ROCPROFV3 SUMMARY:
+
+|             NAME             |     DOMAIN      | CALLS | DURATION (nsec) | AVERAGE (nsec) | PERCENT (INC) |
+|------------------------------|-----------------|-------|-----------------|----------------|---------------|
+| hipLaunchKernel              | HIP_API         |     4 |            9000 |   2.250000e+03 |     60.000000 |
+| Cijk_Alik_Bljk_SB_MT64x64x32 | KERNEL_DISPATCH |     3 |            6000 |   2.000000e+03 |     40.000000 |
+| MEMORY_COPY_HOST_TO_DEVICE   | MEMORY_COPY     |     2 |            1000 |   5.000000e+02 |     10.000000 |
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.select("name", "kind", "calls", "total_ns", "mean_ns").rows() == [
+        ("hipLaunchKernel", "call", 4, 9000, 2250),
+        ("Cijk_Alik_Bljk_SB_MT64x64x32", "kernel", 3, 6000, 2000),
+        ("MEMORY_COPY_HOST_TO_DEVICE", "memcpy", 2, 1000, 500),
+    ]
+
+
+def test_kernels_and_copies_of_one_table_repeat_those_of_two(tmp_path: Path) -> None:
+    text = """\
+ Time (%)  Total Time (ns)  Instances  Avg (ns)   Category    Operation
+     93.0       91,234,567        104   877,255  CUDA_KERNEL  void k<int=2>(float *)
+      7.0        6,957,100         13   535,161  MEMORY_OPER  [CUDA memcpy HtoD]
+"""
+    alone = written(tmp_path / "a.txt", text)
+    assert alone.summary.select("kind", "calls").rows() == [("kernel", 104), ("memcpy", 13)]
+    both = written(tmp_path / "b.txt", writing.nsys_2023(ROWS) + text)
+    expect(both, ROWS, "nsys 2023")
+
+
+def test_old_tables_of_torch_have_no_time_of_operators_alone(tmp_path: Path) -> None:
+    text = """\
+-----------------------  ---------------  ---------------  ---------------  ---------------  ---------------
+Name                            CPU time        CUDA time            Calls        CPU total       CUDA total
+-----------------------  ---------------  ---------------  ---------------  ---------------  ---------------
+convolution                    120.355us        130.100us                4        481.420us        520.400us
+"""  # noqa: E501
+    trace = written(tmp_path / "a.txt", text)
+    assert trace.summary.select("name", "kind", "calls", "total_ns").rows() == [
+        ("convolution", "op", 4, None)
+    ]

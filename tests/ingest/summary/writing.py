@@ -170,7 +170,7 @@ def _nsys(rows: Sequence[Row], write: Callable[[int], str]) -> list[list[str]]:
         [
             f"{_share(row, rows):.1f}",
             *(write(one) for one in (row.total_ns, row.calls)),
-            f"{write(row.mean_ns)}.0",
+            write(row.mean_ns) + (",0" if "." in write(10**6) else ".0"),
             *(write(row.mean_ns),) * 2,
             row.name,
         ]

@@ -14,7 +14,7 @@ import polars as pl
 from traceana.errors import NotATraceError
 from traceana.ingest.detect import NVPROF_METRICS_TITLES
 from traceana.ingest.names import demangle
-from traceana.ingest.printed_text import joined, printed_lines, split_csv, without_colour
+from traceana.ingest.printed_text import joined, plain_text, printed_lines, split_csv
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -55,7 +55,7 @@ def read(path: Path, progress: Progress) -> Trace:
     Raises ``NotATraceError`` where none was measured, ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    content = without_colour(b"".join(source.blocks()))
+    content = plain_text(b"".join(source.blocks()))
     found = _Found()
     for line in _lines(content):
         found.take(line)

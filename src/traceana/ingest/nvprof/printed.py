@@ -17,7 +17,7 @@ from traceana.ingest.cupti import copy_name, devices_of_work, set_name
 from traceana.ingest.integrity import rebase, screen
 from traceana.ingest.names import NameTable
 from traceana.ingest.nvprof.printed_rows import Printed, Rows, printed_rows
-from traceana.ingest.printed_text import count_few_digits, without_colour
+from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import ACTIVITIES, ActivityKind, CopyKind, MemoryKind, empty
@@ -71,7 +71,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ``CorruptError`` where times have no unit, ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    content = without_colour(b"".join(source.blocks()))
+    content = plain_text(b"".join(source.blocks()))
     printed = printed_rows(content)
     if not printed.layouts:
         raise without_table(path, content)

@@ -59,7 +59,8 @@ def number(text: str, *, grouped: bool, whole: bool = False) -> tuple[Decimal, D
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
-    digits = _plain(match[1].rstrip("."), grouped=grouped, whole=whole)
+    plain = not match[2]  # a number with an exponent has no groups
+    digits = _plain(match[1].rstrip("."), grouped=grouped and plain, whole=whole and plain)
     try:
         value = Decimal(digits + (match[2] or ""))
     except InvalidOperation:
@@ -126,7 +127,7 @@ def _plain(digits: str, *, grouped: bool, whole: bool) -> str:
     if grouped and is_point:
         alone = len(marks) == 1
         groups = decimals >= 3 and last == "," and alone
-        is_point = not (groups or (whole and decimals >= 3))
+        is_point = not (groups or (whole and decimals == 3))
     if not is_point:
         return _MARKS.sub("", digits)
     head, tail = digits[: -decimals - 1], digits[len(digits) - decimals :]

@@ -18,7 +18,7 @@ from traceana.ingest.cupti import copy_name, set_name
 from traceana.ingest.integrity import LARGEST_SUM
 from traceana.ingest.names import NameTable
 from traceana.ingest.nvprof.printed import without_table
-from traceana.ingest.printed_text import count_few_digits, without_colour
+from traceana.ingest.printed_text import count_few_digits, plain_text
 from traceana.ingest.source import ByteSource, Progress
 from traceana.ingest.summary.kinds import copy_of, kinds, memories
 from traceana.ingest.summary.quantities import SIZE, TIME, Quantity, count, percent, quantity
@@ -35,6 +35,8 @@ _PRODUCERS: Final = {
 }
 _FRAMEWORKS: Final = {Profiler.TORCH: "PyTorch", Profiler.MXNET: "MXNet"}
 _TIMES: Final = ("mean", "median", "min", "max", "deviation")
+_WHOLE: Final = ("min", "max")
+"""Times that are whole nanoseconds where nanoseconds are printed."""
 _SECTION_UNIT: Final = re.compile(r"\((?:by size in )?(nanoseconds|[KMG]i?B|bytes)\)")
 _WORK: Final = ("kernel", "memcpy", "memset", "op")
 _LEFT_OUT: Final = {
@@ -55,7 +57,7 @@ def read(path: Path, progress: Progress) -> Trace:
     ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    content = without_colour(b"".join(source.blocks()))
+    content = plain_text(b"".join(source.blocks()))
     text = tables(content)
     if not any(one.rows or one.total for one in text.tables):
         if b"nvprof" in content or b"NVPROF" in content or b"==" in content:
@@ -152,7 +154,9 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     others = {
         f"{figure}_ns": found and found.value
         for figure in _TIMES
-        for found in [_time(cells.get(figure), units.get(figure) or default)]
+        for found in [
+            _time(cells.get(figure), units.get(figure) or default, whole=figure in _WHOLE)
+        ]
     }
     name = cells["name"]
     direction = copy_of(name) if kind == "memcpy" else None
@@ -178,8 +182,8 @@ def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row
     }
 
 
-def _time(text: str | None, unit: str | None) -> Quantity | None:
-    found = None if text is None else quantity(text, TIME, unit, whole=True)
+def _time(text: str | None, unit: str | None, *, whole: bool = True) -> Quantity | None:
+    found = None if text is None else quantity(text, TIME, unit, whole=whole)
     return found if found is None or found.value >= 0 else None
 
 

@@ -436,7 +436,7 @@ def _valid(cells: Cells, table: Table) -> bool:
         if text is not None and text != "-" and not check(text):
             return False
     if table.profiler is Profiler.TORCH:
-        return bool({"total", "self_cpu"} & cells.keys())
+        return bool({"total", "self_cpu", "cpu"} & cells.keys())
     return bool({"total", "bytes"} & cells.keys()) and "calls" in cells
 
 
