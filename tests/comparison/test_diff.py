@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import traceana
-from tests.support.traces import cnn_steps
+from tests.support.traces import TraceBuilder, cnn_steps
 from tests.support.training import KERNELS, LAYERS, Kernel, training
 from traceana.analyze.layer_operands import operands
 from traceana.comparison.diff import Diff, diff
@@ -159,6 +159,30 @@ def test_a_layer_whose_kernels_run_twice_is_the_only_one_that_differs() -> None:
     assert slower["relative"][0] == pytest.approx(1, abs=0.01)
     assert set(found.layers.filter(pl.col("a") != "conv2")["verdict"]) == {"same"}
     assert kinds(found) == {"launches"}
+
+
+def test_kernels_of_one_run_only_are_listed_by_class() -> None:
+    """Without layers, that have the change of an algorithm, by algorithm."""
+
+    def run(algorithm: str, time: int) -> Trace:
+        builder = TraceBuilder()
+        builder.name("common", category="elementwise")
+        builder.name(algorithm, category="conv", algorithm=algorithm)
+        builder.name(f"{algorithm} update", category="optimizer")
+        builder.kernel("common", 0, 1_000_000)
+        builder.kernel(algorithm, 1_000_000, time)
+        builder.kernel(f"{algorithm} update", 1_000_000 + time, 500_000)
+        return builder.build()
+
+    changes = diff(run("winograd", 2_000_000), run("fft", 5_000_000)).changes
+    kernels = changes.filter(pl.col("change") == "kernels")
+    columns = ("subject", "count_a", "count_b", "time_a_ns", "time_b_ns")
+    assert sorted(kernels.select(columns).rows()) == [
+        ("conv: fft", 0, 1, 0, 5_000_000),
+        ("conv: winograd", 1, 0, 2_000_000, 0),
+        ("optimizer", 1, 1, 500_000, 500_000),
+    ]
+    assert changes.row(0, named=True)["subject"] == "conv: fft"
 
 
 def test_a_changed_convolution_algorithm_is_listed() -> None:

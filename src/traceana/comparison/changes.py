@@ -58,7 +58,7 @@ def _of_run(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]
     yield from copies(a, b)
     yield from layouts(a, b)
     yield from launches(a, b)
-    yield from one_sided(a, b)
+    yield from one_sided(a, b, pairs)
     yield from compiled(a, b)
     yield from layers(a, b, pairs)
 
@@ -222,21 +222,37 @@ def batches(a: PairedRun, b: PairedRun) -> Iterator[Change]:
         )
 
 
-def one_sided(a: PairedRun, b: PairedRun) -> Iterator[Change]:
-    """Yield the kernels of only one run, by name: their time, and the number of names.
+def one_sided(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the kernels of only one run, by name: their time, and the number of names, by class.
 
-    Runs without a common kernel name (two vendors or frameworks) are not compared by names.
+    The class is the category; where no layers are paired, which would have the change of an
+    algorithm, also the part of it. Runs without a common kernel name (two vendors or frameworks)
+    are not compared by names.
     """
     kernel = pl.col("kind").is_in(["kernel", "op"])
     names = [set(run.cells.filter(kernel)["name"].drop_nulls()) for run in (a, b)]
-    only_a, only_b = names[0] - names[1], names[1] - names[0]
-    if names[0] & names[1] and (only_a or only_b):
+    if not names[0] & names[1]:
+        return
+    paired = pairs.filter(
+        pl.col("role") == "layer", pl.col("a").is_not_null(), pl.col("b").is_not_null()
+    )
+    keys = ["category"] if paired.height else ["category", "part"]
+    only = [
+        run.cells.filter(kernel, ~pl.col("name").is_in(list(other)))
+        for run, other in ((a, names[1]), (b, names[0]))
+    ]
+    for values in pl.concat(one.select(keys) for one in only).unique().sort(keys).iter_rows():
+        of_class = pl.all_horizontal(
+            pl.col(key).eq_missing(pl.lit(value)) for key, value in zip(keys, values, strict=True)
+        )
+        (own_a, own_b) = (one.filter(of_class)["name"].unique() for one in only)
         yield Change(
             "kernels",
-            time_of(a, kernel & pl.col("name").is_in(only_a)),
-            time_of(b, kernel & pl.col("name").is_in(only_b)),
-            count_a=float(len(only_a)),
-            count_b=float(len(only_b)),
+            time_of(a, kernel & of_class & pl.col("name").is_in(own_a.implode())),
+            time_of(b, kernel & of_class & pl.col("name").is_in(own_b.implode())),
+            ": ".join(str(value) for value in values if value is not None),
+            count_a=float(len(own_a)),
+            count_b=float(len(own_b)),
         )
 
 

@@ -370,8 +370,10 @@ def _memory(row: Row, _: str) -> tuple[str, str]:
 
 
 def _kernels(row: Row, _: str) -> tuple[str, str]:
-    a, b = (round(row[f"count_{side}"]) for side in ("a", "b"))
-    return "kernel names", f"{a} in the baseline only, {b} in the candidate only"
+    counts = {"baseline": round(row["count_a"]), "candidate": round(row["count_b"])}
+    said = ", ".join(f"{count} only in {run}" for run, count in counts.items() if count)
+    category, _colon, part = str(row["subject"]).partition(": ")
+    return "kernel names", f"{names.class_of(category, part or None)}: {said}"
 
 
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
