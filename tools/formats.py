@@ -50,7 +50,7 @@ format, its version and its producer.
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
 rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
 | nvprof's counters | `--metrics`, `--events`, text and CSV | `nvprof/metrics.py` |
-| Nsight Compute | `ncu --csv`, `--page raw` and `--page details` | `ncu` |
+| Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 
 The readers are in `src/traceana/ingest/`. Empty cells: not in the trace. Problems are integrity

@@ -391,6 +391,9 @@ def _ncu(folder: Path) -> Iterator[Seed]:
             beside="run.json", content="csv",
         )  # fmt: skip
         yield Seed(f"{page.__name__}-alone", "ncu", {"step.csv": text}, "step.csv", content="csv")
+    from tests.ingest.ncu import test_text
+
+    yield Seed("text", "ncu", {"step.txt": test_text.PAGE.encode()}, "step.txt", content="csv")
 
 
 def _bundle(folder: Path) -> Iterator[Seed]:

@@ -35,6 +35,11 @@ _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
 NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
 """The header of Nsight Compute's table; the output of the profiled program may come before it."""
+_NCU_TEXT: Final = re.compile(
+    rb"^ {2}\S.*, Context \d+, Stream \d+(?:, Device.*)?\s*\n(?:(?! {2}\S).*\n){0,9}? {4}Section: ",
+    re.MULTILINE,
+)
+"""A launch on the page that Nsight Compute prints as text."""
 NSYS_EXPORT_TABLES: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The table in which nsys describes its export: schema 3, schema 2."""
 _NSYS_TABLE_SUFFIXES: Final = (".parquet", ".arrow")
@@ -136,7 +141,7 @@ def detect(path: Path) -> Format:
         return Format.NSYS_STREAM
     if head.startswith(_GZIP):
         head = _inflate_head(head)
-    if NCU_HEADER.search(head):
+    if NCU_HEADER.search(head) or _NCU_TEXT.search(head):
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE

@@ -132,6 +132,13 @@ def test_a_row_that_is_cut_is_a_problem(tmp_path: Path, table: str) -> None:
     assert problems.select("reason", "count").rows() == [("malformed", 1)]
 
 
+def test_a_header_that_is_damaged_has_no_rows(tmp_path: Path) -> None:
+    broken = CSV.replace('"Invocations"', "Invocations  Metric Name").replace('"Kernel"', "Kern")
+    trace = written(tmp_path / "a.csv", BEGIN + broken + BEGIN + CSV)
+    assert trace.counters.height == 2
+    assert trace.meta.properties["metric_rows"] == 7
+
+
 def test_a_table_without_kernels_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotATraceError, match="without measured kernels"):
         written(tmp_path / "a.log", BEGIN + TEXT.splitlines()[0] + "\n")

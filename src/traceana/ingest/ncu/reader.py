@@ -23,6 +23,7 @@ from traceana.ingest.ncu.checks import (
 )
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
 from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table
+from traceana.ingest.ncu.text import cells as text_cells
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
 from traceana.trace.schema import COUNTERS
@@ -69,15 +70,21 @@ _FACTS: Final = frozenset(
 
 
 def read(path: Path, progress: Progress) -> Trace:
-    """Return the Trace of the output of ``ncu --csv``, page ``raw`` or ``details``.
+    """Return the Trace of the output of ``ncu --csv``, page ``raw`` or ``details``, or of its text.
 
     It holds counters only: Nsight Compute replays each kernel several times, serialized, without
     timestamps. ``meta.events`` counts launches. Values have the printed digits;
     ``--print-units base`` prints all of them. Raises ``CorruptError`` and ``UnreadableError``.
     """
     source = ByteSource(path, progress)
-    rows = table_rows(path, b"".join(source.blocks()))
-    cells = parsed(path, rows.table)
+    content = b"".join(source.blocks())
+    if NCU_HEADER.search(content):
+        rows = table_rows(path, content)
+        cells = parsed(path, rows.table)
+    else:
+        rows, cells = Rows(b"", 0, False, 0), text_cells(content)
+        if cells.is_empty():
+            raise _without_table(path, ValueError("no metrics"))
     ledger = Ledger()
     launches, found, unread = by_launch(
         cells, ledger, complete=not (rows.malformed or rows.truncated)

@@ -122,8 +122,8 @@ class _Found:
     def take(self, line: str) -> None:
         """Take the next line of the text."""
         if re.match(NVPROF_METRICS_TITLES, line):
-            self._in_table = True
             self._titles = split_csv(line) if "," in line else []
+            self._in_table = not self._titles or {"Kernel", "Invocations"} <= {*self._titles}
         elif not self._in_table or _END.match(line):
             self._in_table = self._in_table and not _END.match(line)
         elif self._titles:
