@@ -155,3 +155,13 @@ def test_a_cut_table_is_a_problem_when_strict(run: Run, tmp_path: Path) -> None:
     text = run("report", file).stdout
     assert "rows not printed: 11.0 % of the printed total" in text
     assert run("report", file, "--strict").exit_code == 17
+
+
+def test_a_total_without_rows_is_said(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "total.txt"
+    file.write_text(
+        "=== flash ===\n...\nSelf CPU time total: 52.389ms\nSelf CUDA time total: 52.545ms\n"
+    )
+    done = run("report", file)
+    assert done.exit_code == 20
+    assert "only the printed total of 52,545,000 ns" in done.stderr

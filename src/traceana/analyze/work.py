@@ -50,6 +50,9 @@ def why_no_work(trace: Trace) -> str:
     """Return the note on a trace without work, with the reason."""
     if trace.is_summary:
         return "no device activities in the summary, only calls of the host"
+    if "printed_total_ns" in trace.meta.properties:
+        total = trace.meta.properties["printed_total_ns"]
+        return f"no rows in the summary, only the printed total of {total:,} ns"
     if trace.activities.height:
         return f"no work: all {trace.activities.height} activities are synchronization events"
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():

@@ -137,7 +137,9 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _count_once(own, table)
         _note_cut(own, table, ledger)
         rows += own
-    ledger.add("counter", text.counters, table="-", detail="unified memory: faults and migrations")
+    ledger.add(
+        "counter", text.counters, table="-", detail="memory: faults, migrations, storage in use"
+    )
     return rows
 
 
