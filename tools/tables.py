@@ -25,8 +25,8 @@ PAGE = ROOT / "docs" / "tables.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
 PRINTED = OTHERS.parent / "printed"
-SUMMARIES = ("nsys-stats", "torch-table", "mxnet-table")
-"""Folders of summaries that all have rows."""
+KINDS = ("nsys-stats", "torch-table", "mxnet-table", "nvprof-metrics", "ncu")
+"""Folders of printed tables."""
 RECORDINGS = ("*.json.gz", "*.sqlite", "*.xplane.pb", "*.xplane.pb.gz")
 
 Filled = Mapping[tuple[str, str], str]
@@ -118,10 +118,12 @@ def recordings() -> list[Path]:
 
 
 def printed() -> list[Path]:
-    """Return the available printed summaries; those of nothing have no table."""
+    """Return the available printed tables; those of nothing have no rows."""
     with (PRINTED / "MANIFEST.tsv").open(newline="") as file:
-        files = [PRINTED / entry["file"] for entry in csv.DictReader(file, delimiter="\t")]
-    return [file for file in files if file.is_file() and file.parent.name in SUMMARIES]
+        entries = csv.DictReader(file, delimiter="\t")
+        files = [PRINTED / entry["file"] for entry in entries if entry["rows"] != "0"]
+    flops = sorted((OTHERS / "nvprof-printed").rglob("GPUFlopMet_*_bs1_1.csv"))
+    return [*(file for file in files if file.is_file() and file.parent.name in KINDS), *flops]
 
 
 def main() -> int:
