@@ -182,6 +182,7 @@ CASES: Final = (
     Case("registers beyond 32 bits", "kineto", "gpu", _events("kernel", **{"registers per thread": 2**40}), commands=True),
     Case("device beyond 32 bits", "kineto", "gpu", _events("kernel", pid=2**40, device=2**40), commands=True),
     Case("numbers of steps far apart", "kineto", "gpu", _text("ProfilerStep#1", "ProfilerStep#1000000000"), commands=True),
+    Case("names of 15,000 odd letters", "kineto", "gpu", _events("kernel", name="\x12\xe9\u0301" * 5_000), commands=True),
     Case("epoch that no clock shows", "kineto", "gpu", _kineto(lambda whole: whole.update(baseTimeNanoseconds=2**63)), commands=True),
     Case("nested event", "kineto", "gpu", _text('"args":{', f'"x":{_nested(20_000)},"args":{{"y":{_nested(20_000)},')),
     Case("nested head", "kineto", "gpu", lambda content: b'{"x": ' + _nested(50_000).encode() + b", " + content[1:]),

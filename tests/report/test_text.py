@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,3 +181,12 @@ def test_sizes_rates_shares_and_counts() -> None:
     ]
     assert numbers.counted(1, "copy", "copies") == "1 copy"
     assert numbers.counted(2000, "copy", "copies") == "2,000 copies"
+
+
+@pytest.mark.parametrize("cut", [cut_end, cut_start, cut_middle])
+@pytest.mark.parametrize("letters", ["ab", "e\u0301", "畳"])
+def test_a_long_text_is_cut_as_its_ends_are(cut: Callable[[str, int], str], letters: str) -> None:
+    """All of a megabyte was taken apart into graphemes, which took seconds a name."""
+    longer, long = (letters * times for times in (500_000, 500))
+    assert cut(longer, 20) == cut(long, 20)
+    assert cell_len(cut(longer, 20)) == 20

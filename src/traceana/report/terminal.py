@@ -28,7 +28,15 @@ from traceana.report.page import (
     Page,
     Table,
 )
-from traceana.report.text import brief_line, cut_distinct, cut_end, cut_middle, cut_path, plain
+from traceana.report.text import (
+    brief_line,
+    cut_distinct,
+    cut_end,
+    cut_middle,
+    cut_path,
+    plain,
+    terminal_width,
+)
 
 GAP: Final = 2
 BETWEEN: Final = " · "
@@ -345,13 +353,13 @@ def _header(columns: Sequence[Cells], widths: Sequence[int]) -> list[Text]:
 
 def _natural(column: Cells) -> int:
     title = column.title.split("\n")
-    return max(map(cell_len, (*title, column.unit, column.total, *column.cells)))
+    return max(map(terminal_width, (*title, column.unit, column.total, *column.cells)))
 
 
 def _two_lines_of(column: Cells) -> str:
     """Return the title, in two lines if it is wider than the cells below it."""
     words = plain(column.title).split()
-    wide = max(map(cell_len, (column.unit, column.total, *column.cells)))
+    wide = max(map(terminal_width, (column.unit, column.total, *column.cells)))
     if len(words) < 2 or len(" ".join(words)) <= wide:
         return " ".join(words)
     layouts = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]

@@ -10,6 +10,8 @@ from rich.cells import cell_len, set_cell_size
 
 from traceana.files import as_unicode
 
+_LETTERS: Final = 8
+"""Letters of a cell of the terminal, at most: marks above a letter have no cell of their own."""
 LONGEST_LINE: Final = 2_000
 """Characters of a heading, fact or note."""
 _HOSTILE: Final = re.compile(
@@ -46,34 +48,55 @@ def _written_out(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def terminal_width(text: str) -> int:
+    """Return the terminal cells of ``text``, of one longer than any line those of a line."""
+    return cell_len(text[:LONGEST_LINE])
+
+
 def cut_end(text: str, width: int) -> str:
     """Return ``text`` cut at its end, with an ellipsis, to at most ``width`` terminal cells."""
-    if cell_len(text) <= width:
+    if _fits(text, width):
         return text
-    return set_cell_size(text, width - 1).rstrip() + "…"
+    return _first(text, width - 1).rstrip() + "…"
 
 
 def cut_start(text: str, width: int) -> str:
     """Return ``text`` cut at its start, because paths differ at their ends."""
-    if cell_len(text) <= width:
+    if _fits(text, width):
         return text
-    return "…" + set_cell_size(text[::-1], width - 1).rstrip()[::-1]
+    return "…" + _last(text, width - 1).lstrip()
 
 
 def cut_middle(text: str, width: int) -> str:
     """Return ``text`` cut in its middle, because kernel names differ at either end."""
-    if cell_len(text) <= width:
+    if _fits(text, width):
         return text
     if width < 3:
         return cut_end(text, width)
     tail = (width - 1) // 2
-    end = set_cell_size(text[::-1], tail)[::-1]
-    return set_cell_size(text, width - 1 - tail) + "…" + end
+    return _first(text, width - 1 - tail) + "…" + _last(text, tail)
+
+
+def _fits(text: str, width: int) -> bool:
+    """Return whether ``text`` has at most ``width`` cells."""
+    return len(text) <= _LETTERS * width and cell_len(text) <= width
+
+
+def _first(text: str, width: int) -> str:
+    """Return the first ``width`` cells of ``text``, of which at most so many letters are looked at.
+
+    Graphemes are found in all of what is given: seconds for a name of a megabyte.
+    """
+    return set_cell_size(text[: _LETTERS * width], width)
+
+
+def _last(text: str, width: int) -> str:
+    return set_cell_size(text[: -_LETTERS * width - 1 : -1], width)[::-1]
 
 
 def cut_path(text: str, width: int) -> str:
     """Return a dotted path without its first parts, cut within the last one if that is too long."""
-    if cell_len(text) <= width:
+    if _fits(text, width):
         return text
     cut = cut_start(text, width)
     _, dot, rest = cut.partition(".")
