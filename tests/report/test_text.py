@@ -189,4 +189,5 @@ def test_a_long_text_is_cut_as_its_ends_are(cut: Callable[[str, int], str], lett
     """All of a megabyte was taken apart into graphemes, which took seconds a name."""
     longer, long = (letters * times for times in (500_000, 500))
     assert cut(longer, 20) == cut(long, 20)
-    assert cell_len(cut(longer, 20)) == 20
+    # A letter of two cells may leave one.
+    assert cell_len(cut(longer, 20)) in (19, 20)
