@@ -14,7 +14,6 @@ from typing import Any, Final
 import typer
 
 from traceana.errors import CannotWriteError, UnreadableError
-from traceana.files import show_as
 
 NAME: Final = "standard input"
 _DASH: Final = Path("-")
@@ -62,6 +61,8 @@ def spooled() -> Path:
         target = (folder / NAME).open("wb")
     except OSError as error:
         raise CannotWriteError(f"no room for standard input: {error.strerror}") from error
+    from traceana.files import show_as
+
     show_as(folder / NAME, NAME)
     with target:
         while block := _block():

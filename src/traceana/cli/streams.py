@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from traceana.errors import ExitCode, UnreadableError
-from traceana.files import shown
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes of the longest line that is read from standard input."""
@@ -95,6 +94,8 @@ def message(text: str) -> None:
     from traceana.report.text import plain
 
     if sys.stderr is not None:
+        from traceana.files import shown
+
         sys.stderr.write(f"traceana: {plain(shown(text))}\n")
         sys.stderr.flush()
 
