@@ -29,7 +29,7 @@ def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, l
 
     Raises the errors of :mod:`traceana.errors`.
     """
-    from traceana.study.convolution_algorithms import algorithms_study
+    from traceana.study.convolution_algorithms import trials_study
     from traceana.study.throughput import batch_study
     from traceana.study.trials import as_runs, find_trials, kernel_times, read_trials
 
@@ -40,7 +40,7 @@ def of_trials(name: Name, paths: Sequence[Path], pattern: str) -> tuple[Study, l
         left_out.append(f"{others:,} {named.replace('{}', pattern)}")
     trials = read_trials(found, left_out.append)
     if name is Name.ALGORITHMS:
-        return algorithms_study((), (), trials), left_out
+        return trials_study(trials), left_out
     return batch_study(as_runs(trials, kernel_times(trials))), left_out
 
 

@@ -138,15 +138,8 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def algorithms_study(
-    measured: Sequence[AlgorithmStudy], traced: Sequence[Traced], trials: Trials | None = None
-) -> Study:
-    """Return time and workspace of each algorithm over the layers that it ran on, by batch.
-
-    With ``trials`` the section ``switches`` has the batch sizes at which the algorithm changes.
-    """
-    if trials is not None:
-        return _of_trials(trials)
+def algorithms_study(measured: Sequence[AlgorithmStudy], traced: Sequence[Traced]) -> Study:
+    """Return time and workspace of each algorithm over the layers that it ran on, by batch."""
     sources = names(measured, traced)
     frames = [pl.DataFrame(schema=BY_BATCH_SCHEMA)]
     frames += [_timed_by_batch(one, name) for one, name in zip(measured, sources, strict=False)]
@@ -170,7 +163,11 @@ def algorithms_study(
     )
 
 
-def _of_trials(trials: Trials) -> Study:
+def trials_study(trials: Trials) -> Study:
+    """Return the time of each algorithm by batch, with its interval over ``trials``.
+
+    The section ``switches`` has the batch sizes at which the algorithm changes.
+    """
     times = kernel_times(trials)
     frame = by_algorithm(times).rename({"series": "run"})
     without = (
