@@ -50,6 +50,14 @@ format, its version and its producer.
 | printed summaries | tables and CSV of nvprof, `nsys stats`, `nsys profile --stats=true`, \
 rocprof, rocpd, torch's `key_averages()`, MXNet's `dumps()`, in logs and Markdown | `summary` |
 | nvprof's counters | `--metrics`, `--events`, text and CSV | `nvprof/metrics.py` |
+| rocprofv3 | `--output-format csv`: `*_kernel_trace.csv`, `*_memory_copy_trace.csv`, \
+`*_hip_api_trace.csv`, `*_marker_api_trace.csv`, `*_counter_collection.csv`, `*_agent_info.csv`, \
+one or, by folder or prefix, all of a run; of ROCm 6.2 and later, and of `rocpd convert` \
+| `rocprof` |
+| rocpd, the database of rocprofv3 | `results.db` of `--output-format rocpd`, both layouts | \
+`rocprof/rocpd.py` |
+| Perfetto traces of rocprofv3 | `.pftrace`, `.pftrace.gz` | `rocprof/pftrace.py` |
+| rocprof, rocprofv2 | `results.db`, `results.csv`, `--plugin file` | `rocprof` |
 | Nsight Compute | `ncu --csv`, `--page raw` and `--page details`; its text | `ncu` |
 | folders of ranks | any of these, one per rank | `ranks.py` |
 
@@ -62,6 +70,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
+TRACE_COLUMNS = (*COLUMNS[:6], "measured launches", "problems")
 PRINTED_COLUMNS = ("file", "format", "rows", "kernels", "copies", "operators", "calls", "GPU ms")
 
 
@@ -133,6 +142,22 @@ def summaries() -> Iterator[tuple[str, ...]]:
                 yield summary_row(entry["file"], trace)
 
 
+def printed_traces() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each printed timeline and table of counters that others published."""
+    with (PRINTED / "MANIFEST.tsv").open(newline="") as file:
+        for entry in csv.DictReader(file, delimiter="\t"):
+            if not entry["kind"].startswith(("nvprof-gpu", "nvprof-api", "rocprof")):
+                continue
+            try:
+                trace = traceana.open(PRINTED / entry["file"])
+            except TraceanaError:
+                continue
+            if not trace.is_summary:
+                measured = int(trace.counters["launches"].fill_null(1).sum())
+                cells = row(entry["file"], trace)
+                yield (*cells[:6], _count(measured), cells[-1])
+
+
 def summary_row(name: str, trace: Trace) -> tuple[str, ...]:
     """Return the cells of one printed summary: its rows by kind, and the time that is counted."""
     kinds = trace.summary["kind"].cast(pl.String)
@@ -150,7 +175,7 @@ def page(old: str) -> str:
     theirs = f"\n{table(others())}" if (OTHERS / "MANIFEST.tsv").is_file() else kept
     printed_before = old.partition(BEGIN_PRINTED)[2].partition(END_PRINTED)[0]
     printed = (
-        f"\n{table(summaries(), PRINTED_COLUMNS)}"
+        f"\n{table(printed_traces(), TRACE_COLUMNS)}\n{table(summaries(), PRINTED_COLUMNS)}"
         if (PRINTED / "MANIFEST.tsv").is_file()
         else printed_before
     )
@@ -160,7 +185,7 @@ def page(old: str) -> str:
         "The tests compare their counts of kernels, copies and memsets, and their kernel time,\n"
         "with an independent count.\n"
         f"{BEGIN_OTHERS}{theirs}{END_OTHERS}\n"
-        "\n## Printed summaries, published by others\n\n"
+        "\n## Printed timelines, counters and summaries, published by others\n\n"
         "The tests compare rows, calls and the sum of times with an independent count.\n"
         f"{BEGIN_PRINTED}{printed}{END_PRINTED}\n"
     )

@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "tables.md"
 FIXTURES = ROOT / "fixtures"
 OTHERS = ROOT.parent / "shared" / "traces"
 PRINTED = OTHERS.parent / "printed"
-KINDS = ("nsys-stats", "torch-table", "mxnet-table", "nvprof-metrics", "ncu")
+KINDS = ("nsys-stats", "torch-table", "mxnet-table", "nvprof-metrics", "ncu", "rocprof")
 """Folders of printed tables."""
 RECORDINGS = ("*.json.gz", "*.sqlite", "*.xplane.pb", "*.xplane.pb.gz")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from traceana.errors import CountersError, ForeignDatabaseError, UnknownFormatError
 from traceana.ingest.detect import Dialect, Format, detect, dialect
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from traceana.trace import Trace
+
+
+_COUNTERS: Final = (Format.NCU_CSV, Format.NVPROF_METRICS, Format.ROCPROF_CSV)
+"""The formats that can be tables of counters."""
 
 
 def read(path: Path, progress: Progress = silent) -> Trace:
@@ -55,6 +59,14 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             from traceana.ingest.nvprof.metrics import read as read_metrics
 
             return read_metrics(path, progress)
+        case Format.ROCPROF_CSV:
+            from traceana.ingest.rocprof.reader import read as read_rocprof
+
+            return read_rocprof(path, progress)
+        case Format.PFTRACE:
+            from traceana.ingest.rocprof.pftrace import read as read_pftrace
+
+            return read_pftrace(path, progress)
         case Format.SUMMARY:
             from traceana.ingest.summary.reader import read as read_summary
 
@@ -65,8 +77,16 @@ def read(path: Path, progress: Progress = silent) -> Trace:
             return read_ncu(path, progress)
 
 
+def _is_of_rocprof(path: Path) -> bool:
+    """Return whether a profiler whose databases have counters wrote the database ``path``."""
+    from traceana.ingest.sqlite import Database
+
+    with Database(path) as database:
+        return dialect(database.tables) in (Dialect.ROCPD, Dialect.ROCPROF)
+
+
 def _read_sqlite(path: Path, progress: Progress) -> Trace:
-    """Return the tables of an SQLite database of nsys or nvprof, opened read-only and immutable.
+    """Return the tables of an SQLite database of a profiler, opened read-only and immutable.
 
     Raises ``ForeignDatabaseError`` when another program wrote it, ``CorruptError`` and
     ``UnreadableError``.
@@ -83,14 +103,18 @@ def _read_sqlite(path: Path, progress: Progress) -> Trace:
                 from traceana.ingest.nvprof.reader import read_database
 
                 return read_database(database, progress)
+            case Dialect.ROCPD | Dialect.ROCPROF as written_by:
+                from traceana.ingest.rocprof.database import read_database as read_rocprof
+
+                return read_rocprof(database, written_by, progress)
     raise ForeignDatabaseError(
-        f"{path} is an SQLite database, but not one of nsys or nvprof: "
-        "pass the output of 'nsys export --type sqlite' or 'nvprof -o'"
+        f"{path} is an SQLite database, but not one of nsys, nvprof or "
+        "rocprof: pass the output of 'nsys export --type sqlite', 'nvprof -o' or 'rocprofv3'"
     )
 
 
 def read_counters(path: Path, progress: Progress = silent) -> Trace:
-    """Return the counters of a table of Nsight Compute or of nvprof's metrics.
+    """Return the counters of a table of Nsight Compute, nvprof's metrics or rocprof.
 
     Raises the errors of :func:`read`, and :class:`~traceana.errors.CountersError` for any other
     file, and for a table without kernel launches.
@@ -99,16 +123,18 @@ def read_counters(path: Path, progress: Progress = silent) -> Trace:
         found = detect(path)
     except UnknownFormatError as error:
         raise CountersError(
-            f"{path} has no Nsight Compute table: write one with 'ncu --csv --page raw'"
+            f"{path} has no table of counters: write one with 'ncu --csv --page raw', "
+            "'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         ) from error
-    if found not in (Format.NCU_CSV, Format.NVPROF_METRICS):
+    if found not in _COUNTERS and not (found is Format.SQLITE and _is_of_rocprof(path)):
         raise CountersError(
-            f"{path} is a {found.value} file, not a Nsight Compute table: write one with "
-            "'ncu --csv --page raw' or 'nvprof --metrics ... --csv'"
+            f"{path} is a {found.value} file, not a table of counters: write one with "
+            "'ncu --csv --page raw', 'nvprof --metrics ... --csv' or 'rocprofv3 --pmc ...'"
         )
     trace = read(path, progress)
     if trace.counters.is_empty():
         raise CountersError(
-            f"{path} has no kernel launches: check the output of ncu and its kernel filter"
+            f"{path} has no counters of kernel launches: check the profiler's options and its "
+            "kernel filter"
         )
     return trace

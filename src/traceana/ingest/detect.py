@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,6 @@ from traceana.errors import (
 )
 from traceana.files import check_regular
 from traceana.ingest.source import ByteSource
-from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields, text
 
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -33,6 +33,7 @@ UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 # nsys's JSON and text exports: they begin with the report's strings, or with an event.
 _NSYS_JSON = re.compile(rb'\s*\{"(?:data":\s*\[|Type":\s*\d+\s*,)')
 _NSYS_TEXT = re.compile(rb'data: "|Type: \d+\s+\w+ \{')
+_ROCPROF_JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 NCU_HEADER: Final = re.compile(rb'^"ID",(?="[^\r\n]*"Kernel Name",)', re.MULTILINE)
 """The header of Nsight Compute's table; the output of the profiled program may come before it."""
 _NCU_TEXT: Final = re.compile(
@@ -80,6 +81,37 @@ NVPROF_METRICS_TITLES: Final = (
 _NVPROF_METRICS: Final = re.compile(
     rb"^(?:[ \t#>|]|\x1b\[[\d;]*m)*(?:" + NVPROF_METRICS_TITLES.encode() + rb")", re.MULTILINE
 )
+ROCPROF_TITLES: Final = (
+    # two titles of each table: kernels and counters, copies and calls, agents, samples
+    ("Kernel_?Name", "Start_Timestamp|gpu[-_]id|Agent_Id"),
+    ("Direction|Function|Operation", "Start_Timestamp"),
+    ("Node_Id", "Agent_Type"),
+    ("Sample_Timestamp", "Dispatch_Id"),
+)
+"""Titles by which the tables in rocprof's CSV are known, in either order."""
+
+
+def rocprof_title(words: str) -> str:
+    """Return the pattern of a title that is one of ``words``, in a header of CSV."""
+    return rf'\b(?:{words})\b"?\s*(?:,|$)'
+
+
+_ROCPROF: Final = re.compile(
+    b"|".join(
+        f"^(?=[^\r\n]*?{rocprof_title(one)})[^\r\n]*?{rocprof_title(other)}".encode()
+        for one, other in ROCPROF_TITLES
+    ),
+    re.MULTILINE | re.IGNORECASE,
+)
+ROCPROF_FILE: Final = (
+    r"(?:kernel_trace|counter_collection|memory_copy_trace|memory_allocation_trace"
+    r"|scratch_memory_trace|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg|ompt)_api_trace|agent_info"
+    r"|pc_sampling_\w+)\.csv(?:\.gz)?"
+)
+"""How the name of each file of a run of rocprofv3 ends; statistics repeat the traces."""
+ROCPD_DISPATCHES: Final = "rocpd_kernel_dispatch"
+"""How the name of rocprofv3's table of kernels begins; it ends with the process that wrote it."""
+_ROCPROF_TABLES: Final = ("OPS", "COPY", "HIP", "HSA", "rocTX")
 _SUMMARY: Final = re.compile(
     rb"^(?:[ \t#>|*`]|\x1b\[[\d;]*m)*(?:"
     + SUMMARY_TITLES.encode()
@@ -87,6 +119,10 @@ _SUMMARY: Final = re.compile(
     re.MULTILINE,
 )
 _LONGEST_HEADER: Final = 1 << 10
+_FIRST_PACKETS: Final = 200
+_PERFETTO: Final = {11, 12, 60}
+"""Fields of a Perfetto packet: an event, names, a track."""
+_SEQUENCE: Final = 10
 _JSON_START = re.compile(rb"\s*(?:[\[{]|$)")
 _JSON_SCALAR = re.compile(
     rb'\s*(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)\s*$', re.DOTALL
@@ -121,6 +157,8 @@ class Format(Enum):
     NCU_CSV = "ncu-csv"
     NVPROF_PRINTED = "nvprof-printed"
     NVPROF_METRICS = "nvprof-metrics"
+    ROCPROF_CSV = "rocprof-csv"
+    PFTRACE = "pftrace"
     SUMMARY = "summary"
 
 
@@ -132,6 +170,8 @@ def detect(path: Path) -> Format:
     """
     if path.is_dir() and is_nsys_export(path):
         return Format.NSYS_TABLES
+    if not path.is_file() and rocprof_files(path):
+        return Format.ROCPROF_CSV
     head = _head(path)
     if head.startswith(_SQLITE):
         return Format.SQLITE
@@ -145,6 +185,8 @@ def detect(path: Path) -> Format:
         return Format.NCU_CSV
     if _is_xspace(head):
         return Format.XPLANE
+    if _is_perfetto(head):
+        return Format.PFTRACE
     if head.startswith(UTF_16):
         head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
     head = head.removeprefix(_BOM)
@@ -156,6 +198,14 @@ def detect(path: Path) -> Format:
             )
     if _NVPROF_HEADER.search(head):
         return Format.NVPROF_PRINTED
+    if _ROCPROF_JSON.match(head):
+        raise UnknownFormatError(
+            f"{path} is rocprofv3's JSON, which is not supported: record it with rocprofv3 "
+            "--output-format rocpd, csv or pftrace"
+        )
+    # A timeline has more than the summaries of the same run beside it.
+    if _has_rocprof(head):
+        return Format.ROCPROF_CSV
     if _SUMMARY.search(head):
         return Format.SUMMARY
     if _NVPROF_METRICS.search(head):
@@ -172,9 +222,18 @@ def detect(path: Path) -> Format:
         return Format.NVPROF_PRINTED
     raise UnknownFormatError(
         f"{path}: unrecognized format; supported: Kineto and other Chrome traces, XPlane, Nsight "
-        "Systems reports and exports, nvprof databases and printed traces, printed summaries, "
-        "Nsight Compute CSV"
+        "Systems reports and exports, nvprof databases and printed traces, rocprof CSV, databases "
+        "and pftrace, printed summaries, Nsight Compute CSV"
     )
+
+
+def _has_rocprof(text: bytes) -> bool:
+    """Return whether ``text`` has the titles of one of rocprof's tables."""
+    # A search for both titles takes 20 ms of JSON's first 64 KiB, and one of these is in each pair.
+    lower = text.lower()
+    if not any(word in lower for word in (b"_timestamp", b"gpu-id", b"gpu_id", b"agent_")):
+        return False
+    return _ROCPROF.search(text) is not None
 
 
 def _table_behind(path: Path) -> Format | None:
@@ -182,12 +241,13 @@ def _table_behind(path: Path) -> Format | None:
     before = b""
     for block in ByteSource(path).blocks():
         text = before + block
-        for found, pattern in (
-            (Format.NVPROF_PRINTED, _NVPROF_HEADER),
-            (Format.SUMMARY, _SUMMARY),
-            (Format.NVPROF_METRICS, _NVPROF_METRICS),
+        for found, has_table in (
+            (Format.NVPROF_PRINTED, _NVPROF_HEADER.search),
+            (Format.ROCPROF_CSV, _has_rocprof),
+            (Format.SUMMARY, _SUMMARY.search),
+            (Format.NVPROF_METRICS, _NVPROF_METRICS.search),
         ):
-            if pattern.search(text):
+            if has_table(text):
                 return found
         before = block[-_LONGEST_HEADER:]
     return None
@@ -201,6 +261,8 @@ def _is_xspace(head: bytes) -> bool:
     """
     if not head.startswith(b"\x0a"):
         return False
+    from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields, text
+
     buffer = Buffer.of([head])
     try:
         plane = next(fields(buffer, 0, buffer.size))
@@ -215,6 +277,25 @@ def _is_xspace(head: bytes) -> bool:
                 and name.isprintable()
                 and "\ufffd" not in name
             )
+    except WireError:
+        pass
+    return False
+
+
+def _is_perfetto(head: bytes) -> bool:
+    """Return whether ``head`` begins a Perfetto trace: packets, each with the number of its
+    sequence, and one of them with a track or an event."""
+    if not head.startswith(b"\x0a"):
+        return False
+    from traceana.ingest.xplane.wire import LENGTH, VARINT, Buffer, WireError, fields
+
+    buffer = Buffer.of([head])
+    try:
+        for packet in islice(fields(buffer, 0, buffer.size), _FIRST_PACKETS):
+            known = {(one.number, one.wire) for one in fields(buffer, packet.start, packet.end)}
+            held = {number for number, wire in known if wire == LENGTH}
+            if packet.number == 1 and (_SEQUENCE, VARINT) in known and held & _PERFETTO:
+                return True
     except WireError:
         pass
     return False
@@ -239,16 +320,44 @@ def is_nsys_export(path: Path) -> bool:
     )
 
 
+def rocprof_files(path: Path) -> list[Path]:
+    """Return the CSV files of the run of rocprofv3 whose output is ``path``; none for other paths.
+
+    ``path`` is the prefix that ``--output-directory`` and ``--output-file`` give: ``DIR/NAME`` of
+    ``DIR/NAME_kernel_trace.csv``, or the folder of ``kernel_trace.csv``.
+    """
+    begin = path / "_" if path.is_dir() else path
+    folder, name = begin.parent, begin.name.removesuffix("_")
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []
+    names = re.compile(re.escape(name) + ("_" if name else "") + ROCPROF_FILE)
+    return [file for file in found if names.fullmatch(file.name) and file.is_file()]
+
+
+def rocprof_run(file: Path) -> Path:
+    """Return the path of the run of rocprofv3 that ``file`` is part of, for :func:`rocprof_files`:
+    its prefix or folder, ``file`` itself where its name is another."""
+    named = re.fullmatch(f"(?:(.+)_)?{ROCPROF_FILE}", file.name)
+    if named is None:
+        return file
+    return file.parent if named[1] is None else file.with_name(named[1])
+
+
 class Dialect(Enum):
     """The profilers whose databases have a reader."""
 
     NSYS = "nsys"
     NVPROF = "nvprof"
+    ROCPD = "rocpd"
+    ROCPROF = "rocprof"
 
 
 def dialect(tables: Mapping[str, tuple[str, ...]]) -> Dialect | None:
     """Return which profiler wrote a database with ``tables`` (columns by table), None for others.
 
+    rocprofv3 prefixes its tables with ``rocpd_``; rocprof's are named after what they trace.
     nvprof and its Visual Profiler use CUPTI's names for their tables, as nsys does, but number
     their rows in a column ``_id_`` and keep their texts in ``StringTable``.
     """
@@ -257,6 +366,10 @@ def dialect(tables: Mapping[str, tuple[str, ...]]) -> Dialect | None:
         for name, columns in tables.items()
     ):
         return Dialect.NVPROF
+    if any(name.startswith(ROCPD_DISPATCHES) for name in tables):
+        return Dialect.ROCPD
+    if any({"BeginNs", "EndNs", "Name"} <= {*tables.get(name, ())} for name in _ROCPROF_TABLES):
+        return Dialect.ROCPROF
     exported = any(name in tables for name in NSYS_EXPORT_TABLES)
     if exported or any("start" in tables.get(name, ()) for name in _NSYS_EVENTS):
         return Dialect.NSYS

@@ -385,10 +385,10 @@ _DEVICES: Final = Table(
 )
 
 _COUNTERS: Final = Table(
-    "one kernel launch that Nsight Compute measured, or all launches of a kernel, of which nvprof "
-    "prints the mean",
+    "one kernel launch that Nsight Compute or rocprof measured, or the mean that nvprof prints of "
+    "all launches of a kernel",
     {
-        "launch": _number("Nsight Compute's number, in order of launch"),
+        "launch": _number("Nsight Compute's or rocprof's number of the launch, in their order"),
         "launches": _number(
             "nvprof: launches whose mean the row has; null: one launch", "launches"
         ),
@@ -398,7 +398,9 @@ _COUNTERS: Final = Table(
         "context": _number("CUDA context"),
         "stream": _number("CUDA stream"),
         **_SIZES,
-        "duration": _number("duration at locked clocks, with flushed caches", "ns"),
+        "duration": _number(
+            "duration while measured; Nsight Compute's at locked clocks, with flushed caches", "ns"
+        ),
         "dram_read_bytes": _number("read from DRAM", "bytes"),
         "dram_write_bytes": _number("written to DRAM", "bytes"),
         "dram_bytes": _number("read from and written to DRAM", "bytes"),
@@ -538,7 +540,11 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
         return empty(table)
     if list(frame.schema.items()) == list(schema.items()):
         return frame
-    return frame.select(
-        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in schema.items()
+    given = frame.schema
+    lacking = pl.Series([None]).new_from_index(0, frame.height)
+    return pl.DataFrame(
+        {
+            name: (frame[name] if name in given else lacking).cast(dtype)
+            for name, dtype in schema.items()
+        }
     )

@@ -1,0 +1,189 @@
+"""The tables of rocprof's CSV: their kind and cells, whichever version wrote them.
+
+Each version has other titles in another order (``KernelName``, ``Kernel_Name``; ``BeginNs``,
+``Start_Timestamp``; ``LDS_Block_Size``, ``Lds_Block_Size``), quotes or none, and columns that only
+it has. A table is therefore known by the titles that it must have, and a cell by its title without
+case and underscores.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from traceana.ingest.detect import ROCPROF_TITLES, SUMMARY_TITLES, rocprof_title
+from traceana.ingest.printed_text import csv_rows, distinct, plain_text, printed_lines, split_csv
+
+_CELLS: Final = {
+    # cell: titles of rocprofv3 and rocpd, rocprofv2, rocprof
+    "name": ("kernelname",),
+    "start": ("starttimestamp", "beginns"),
+    "end": ("endtimestamp", "endns"),
+    "agent": ("agentid", "gpuid"),
+    "queue": ("queueid",),
+    "stream": ("streamid",),
+    "process": ("processid", "pid"),
+    "thread": ("threadid", "tid"),
+    "guid": ("guid",),
+    "dispatch": ("dispatchid", "index"),
+    "correlation": ("correlationid",),
+    "shared_memory": ("ldsblocksize", "groupsegmentsize", "ldsperworkgroup", "lds"),
+    "registers": ("vgprcount", "archvgpr", "vgpr"),
+    **{f"grid_{axis}": (f"gridsize{axis}",) for axis in "xyz"},
+    **{f"block_{axis}": (f"workgroupsize{axis}",) for axis in "xyz"},
+    "counter": ("countername",),
+    "value": ("countervalue",),
+    "direction": ("direction",),
+    "source": ("sourceagentid",),
+    "destination": ("destinationagentid",),
+    "domain": ("domain",),
+    "function": ("function",),
+    "operation": ("operation",),
+    "sample": ("sampletimestamp",),
+    "node": ("nodeid",),
+    "logical_node": ("logicalnodeid",),
+    "agent_type": ("agenttype",),
+    "compute_units": ("cucount",),
+    "clock_mhz": ("maxengineclkfcompute",),
+    "memory_bytes": ("localmemsize",),
+    "warp_size": ("wavefrontsize",),
+    "gfx_version": ("gfxtargetversion",),
+    "gfx_name": ("name",),
+    "product": ("productname",),
+    "model": ("modelname",),
+}
+_CELL_OF: Final = {title: cell for cell, titles in _CELLS.items() for title in titles}
+_NO_COUNTERS: Final = frozenset(
+    "kind kernelid gridsize grd workgroupsize wgr scratchsize scratchperworkitem scr "
+    "privatesegmentsize accumvgprcount accumvgpr sgprcount sgpr fbar wavesize queueindex sig obj "
+    "dispatchns completens durationns".split()
+)
+"""Titles of kernels that are neither cells nor counters."""
+COUNTER: Final = "counter "
+"""Before the name of a counter in the title of its column."""
+_BEGIN: Final = r'^(?:"|\d|[A-Z][A-Z_]{3,},)'
+"""How a row begins: with a quoted text, a number, or a kind of rocprofv3's without its quotes."""
+_MOST_LAYOUTS: Final = 64
+_MOST_TITLES: Final = 2000
+_LONGEST_HEADER: Final = 1 << 16
+
+
+class Kind(Enum):
+    """The kinds of tables that have a reader, and others. Launches are kernels without times."""
+
+    KERNELS = "kernels"
+    LAUNCHES = "launches"
+    COUNTERS = "counters"
+    COPIES = "copies"
+    CALLS = "calls"
+    AGENTS = "agents"
+    OTHER = "other"
+
+
+_NEEDED: Final = {
+    # the first kind whose cells a table has
+    Kind.COUNTERS: {"name", "counter", "value"},
+    Kind.COPIES: {"direction", "start", "end"},
+    Kind.CALLS: {"function", "start", "end"},
+    Kind.OTHER: {"operation", "start"},
+    Kind.AGENTS: {"node", "agent_type"},
+    Kind.KERNELS: {"name", "start", "end"},
+    Kind.LAUNCHES: {"name"},
+}
+
+
+class Table(msgspec.Struct, frozen=True):
+    """One table: ``cells`` has a column of texts for each known title, by the name of its cell.
+
+    Columns of counters are named by :data:`COUNTER` and their title. ``version`` is the profiler.
+    """
+
+    kind: Kind
+    version: str
+    cells: pl.DataFrame
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The tables of a file. ``malformed`` lines begin as rows do, and have other cells;
+    ``not_utf8`` rows have bytes that are not UTF-8, ``zeros`` counts zero bytes. ``cut`` is whether
+    the last line is part of a row.
+    """
+
+    tables: list[Table]
+    malformed: int
+    not_utf8: int
+    zeros: int
+    cut: bool
+
+
+def tables_of(content: bytes) -> Tables:
+    """Return the tables in ``content``; other lines are those of a log or a paste."""
+    content = plain_text(content)
+    lines = printed_lines(content)
+    line = pl.col("line")
+    header = pl.any_horizontal(
+        line.str.contains(f"(?i){rocprof_title(one)}")
+        & line.str.contains(f"(?i){rocprof_title(other)}")
+        for one, other in ROCPROF_TITLES
+    )
+    header |= line.str.contains(f"^(?:{SUMMARY_TITLES})")
+    marked = lines.with_columns(header.alias("is_header")).with_columns(
+        pl.when("is_header").then(line).forward_fill().alias("header")
+    )
+    found = marked.filter(~pl.col("is_header") & pl.col("header").is_not_null() & (line != ""))
+    tables, malformed, cut = [], 0, False
+    known = found["header"].unique(maintain_order=True).to_list()
+    for number, text in enumerate(known):
+        rows = found if len(known) == 1 else found.filter(header=text)
+        table, lost = _table(rows["line"], text) if number < _MOST_LAYOUTS else (None, rows.height)
+        malformed += lost
+        if table is not None:
+            tables.append(table)
+    if found.height and not content.endswith(b"\n"):
+        _, lost = _table(found["line"].tail(1), found["header"][-1])
+        cut = lost > 0
+    not_utf8 = int(lines["line"].str.contains("\ufffd", literal=True).sum())
+    return Tables(tables, malformed - cut, not_utf8, content.count(b"\0"), cut=cut)
+
+
+def _table(lines: pl.Series, header: str) -> tuple[Table | None, int]:
+    """Return the table of ``lines`` below ``header``, and how many rows have other cells."""
+    begins = lines.str.contains(_BEGIN)
+    titles = [] if len(header) > _LONGEST_HEADER else [one.strip() for one in split_csv(header)]
+    kind, named = _layout(titles)
+    if kind is None:
+        # The rows of a summary, which repeat those of the traces, are not looked for.
+        return None, 0 if re.match(SUMMARY_TITLES, header) else int(begins.sum())
+    columns = distinct([one or f"({number})" for number, one in enumerate(named)])
+    text = "name" if "name" in named else "function"
+    rows, lost = csv_rows(lines, columns, begins, text)
+    kept = [column for column, name in zip(columns, named, strict=True) if name == column]
+    version = "rocprof" if "KernelName" in titles else "rocprofv2" if "GPU_ID" in titles else ""
+    return Table(kind, version or "rocprofv3", rows.select(kept)), lost
+
+
+def named_cells(texts: pl.DataFrame) -> tuple[Kind | None, pl.DataFrame]:
+    """Return the kind of a table whose columns are the titles, and its cells by their name."""
+    kind, named = _layout(texts.columns)
+    cells = {one: texts[title] for title, one in zip(texts.columns, named, strict=True) if one}
+    return kind, pl.DataFrame(cells)
+
+
+def _layout(titles: list[str]) -> tuple[Kind | None, list[str]]:
+    """Return the kind of a table with ``titles``, and the cell of each, empty for others."""
+    plain = [re.sub("[^a-z0-9]", "", title.lower()) for title in titles]
+    cells = [_CELL_OF.get(title, "") for title in plain]
+    kind = next((kind for kind, needed in _NEEDED.items() if needed <= {*cells}), None)
+    if "sample" in cells:
+        kind = Kind.OTHER
+    if len(titles) > _MOST_TITLES:
+        kind = None
+    wide = kind in (Kind.KERNELS, Kind.LAUNCHES)
+    return kind, [
+        cell or (f"{COUNTER}{title}" if wide and title and name not in _NO_COUNTERS else "")
+        for cell, title, name in zip(cells, titles, plain, strict=True)
+    ]
