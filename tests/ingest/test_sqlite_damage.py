@@ -307,3 +307,15 @@ def test_a_database_with_the_largest_pages(tmp_path: Path) -> None:
         file.truncate(size - 65536)
     with pytest.raises(CorruptError, match=f"truncated \\({size - 65536:,} of {size:,}"):
         read(path)
+
+
+def test_a_table_whose_name_has_another_case_in_one_place_is_damaged(tmp_path: Path) -> None:
+    """One bit of the schema: SQLite's own check finds nothing, for names have no case there."""
+    path = run(tmp_path / "a.sqlite")
+    assert trace_of(path).calls.height == 300
+    content = path.read_bytes()
+    twice = 2 * RUNTIME.encode()
+    assert content.count(twice) == 1
+    path.write_bytes(content.replace(twice, (RUNTIME.lower() + RUNTIME).encode()))
+    assert trace_of(path).calls.is_empty()
+    assert ledger_of(trace_of(path))["damaged", "tables with two names"] == 1

@@ -1,6 +1,6 @@
 """Text that profilers printed: lines without what a log or a paste puts around them, and cells.
 
-Shared by the readers of nvprof's traces and of all profilers' summaries.
+Shared by the readers of nvprof's and rocprof's traces and of all profilers' summaries.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from traceana.trace import Ledger
 _COLOUR: Final = re.compile(rb"\x1b\[[\d;]*[A-Za-z]")
 NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 """Units of time as the profilers print them, in nanoseconds."""
+_QUOTED: Final = '"[^"]*"'
+_CELL: Final = "\x01"
+"""In place of a quoted text; no line has this character."""
+_WITHIN: Final = "[^,]\x01|\x01[^,]"
 
 
 def plain_text(content: bytes) -> bytes:
@@ -62,6 +66,54 @@ def joined(cells: list[str], width: int, at: int) -> list[str] | None:
     """
     end = len(cells) - (width - 1 - at)
     return [*cells[:at], ",".join(cells[at:end]), *cells[end:]] if end > at else None
+
+
+def csv_rows(
+    lines: pl.Series, titles: list[str], begins: pl.Series, name: str
+) -> tuple[pl.DataFrame, int]:
+    """Return the cells of ``lines``, a column of texts for each title, and the number of lost rows.
+
+    ``begins`` are the lines that begin as rows do; those of them with other cells are lost. The
+    column ``name``, if it is one of ``titles``, may have commas without quotes.
+    """
+    bare = lines.str.replace_all(_QUOTED, _CELL)
+    commas = bare.str.count_matches(",", literal=True)
+    paired = ~bare.str.contains('"', literal=True)
+    plain = paired & ~bare.str.contains(_WITHIN)
+    whole = plain & (commas == len(titles) - 1)
+    # Names without quotes have commas of their own, and quotes may stand within a name.
+    other = paired & begins & ~whole & (commas >= len(titles) - 1) & (name in titles)
+    at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
+    parts = [_parsed(lines.filter(whole), titles).with_columns(at.filter(whole))]
+    if other.any():
+        split = [
+            joined(split_csv(line), len(titles), titles.index(name)) for line in lines.filter(other)
+        ]
+        names = pl.DataFrame(
+            {title: [row and (row[i] or None) for row in split] for i, title in enumerate(titles)},
+            schema=dict.fromkeys(titles, pl.String),
+        )
+        known = pl.Series([row is not None for row in split])
+        parts.append(names.with_columns(at.filter(other)).filter(known))
+    cells = pl.concat(parts).sort("at").drop("at")
+    return cells, int((begins | whole).sum()) - cells.height
+
+
+def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
+    """Return the cells of ``lines``, each a row of as many cells as ``titles``."""
+    schema: dict[str, pl.DataType | type[pl.DataType]] = dict.fromkeys(titles, pl.String)
+    text = "\n".join(lines).encode()
+    try:
+        cells = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema, raise_if_empty=False)
+        if cells.height == len(lines):
+            return cells
+    except pl.exceptions.PolarsError:
+        pass
+    # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
+    rows = [split_csv(line) for line in lines]
+    whole = [row if len(row) == len(titles) else [""] * len(titles) for row in rows]
+    texts = {title: [row[i] or None for row in whole] for i, title in enumerate(titles)}
+    return pl.DataFrame(texts, schema=schema)
 
 
 def count_few_digits(ledger: Ledger, table: str, column: str, unit: str, steps: pl.Series) -> None:

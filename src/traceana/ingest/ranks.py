@@ -24,7 +24,7 @@ from traceana.errors import (
     UnreadableError,
 )
 from traceana.files import as_unicode
-from traceana.ingest.detect import Format, detect, is_nsys_export
+from traceana.ingest.detect import Format, detect, is_nsys_export, rocprof_files, rocprof_run
 from traceana.ingest.rank_bounds import summable, with_near_epochs
 from traceana.ingest.source import Progress
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -39,6 +39,8 @@ _PREFERRED: Final = (
     Format.NSYS_TABLES,
     Format.NSYS_REPORT,
     Format.NSYS_STREAM,
+    Format.ROCPROF_CSV,
+    Format.PFTRACE,
     Format.KINETO,
     Format.XPLANE_JSON,
     Format.MXNET,
@@ -47,7 +49,10 @@ _PREFERRED: Final = (
 
 _RUNS: Final = ("plugins", "profile")
 """The folder in which TensorFlow's and JAX's profilers write a folder per run, a file per host."""
+_PASS: Final = re.compile(r"(?:pmc|pass)_\d+")
+"""The folder in which rocprofv3 writes each run of the program for more counters."""
 _ENDINGS: Final = (
+    "_results.db", "_results.json", "_results.pftrace", ".pftrace", ".db",
     ".pt.trace.json.gz", ".pt.trace.json", ".trace.json.gz", ".trace.json", ".json.gz", ".json",
     ".xplane.pb", ".pb", ".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".nvvp", ".nvprof", ".sql",
 )  # fmt: skip
@@ -163,14 +168,19 @@ def find(folder: Path) -> Found:
     where there are several runs of TensorFlow's or JAX's profiler, ``UnreadableError`` where the
     folder cannot be listed.
     """
-    if is_nsys_export(folder):
+    if is_nsys_export(folder) or rocprof_files(folder):
         return Found([folder], [])
     known: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     unknown: list[Path] = []
     for path in _walk(folder):
         rank = 0 if is_bundle(path) else _preference(path)
         if rank is not None:
-            known.setdefault((path.parent, _stem(path.name)), []).append((rank, path))
+            if rank == _PREFERRED.index(Format.ROCPROF_CSV):
+                path = rocprof_run(path)
+            recordings = known.setdefault((path.parent, _stem(path.name)), [])
+            # The files of a run of rocprofv3 are one recording.
+            if (rank, path) not in recordings:
+                recordings.append((rank, path))
         elif path.is_file():
             unknown.append(path)
     if not known:
@@ -187,6 +197,12 @@ def find(folder: Path) -> Found:
         raise AmbiguousRanksError(
             f"{folder} holds {len(runs)} runs of the profiler: pass the folder of one; "
             f"the last is {runs[-1]}"
+        )
+    passes = {path.parent for _, path in first if _PASS.fullmatch(path.parent.name)}
+    if len(passes) > 1:
+        raise AmbiguousRanksError(
+            f"{folder} holds {len(passes)} runs of rocprofv3, one for each group of counters: pass "
+            f"the folder of one, such as {min(passes)}"
         )
     return Found(
         sorted([*(path for _, path in first), *damaged]),

@@ -71,7 +71,7 @@ class Database:
         # Text in a trace may hold any bytes.
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        self._unreadable_names = 0
+        self._unreadable_names = self._two_names = 0
         try:
             self.tables = self._schema()
         except CorruptError:
@@ -81,10 +81,13 @@ class Database:
     def _schema(self) -> dict[str, tuple[str, ...]]:
         # Virtual tables need the module that created them.
         names = self.rows(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+            "SELECT name, tbl_name FROM sqlite_master "
+            "WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         )
-        readable = [name for (name,) in names if _can_be_named(name)]
+        readable = [name for name, _ in names if _can_be_named(name)]
         self._unreadable_names = len(names) - len(readable)
+        # Of a table both are one name; SQLite compares them without case.
+        self._two_names = sum(name != again for name, again in names)
         return {
             name: tuple(
                 row[1]
@@ -117,10 +120,10 @@ class Database:
 
     def count_damage(self, ledger: Ledger) -> None:
         """Count in ``ledger`` the damage that SQLite finds, and tables without a readable name."""
-        unreadable = "names of tables that are not UTF-8"
         for count, detail in (
             (int(self.damage is not None), self.damage),
-            (self._unreadable_names, unreadable),
+            (self._unreadable_names, "names of tables that are not UTF-8"),
+            (self._two_names, "tables with two names"),
         ):
             ledger.add("damaged", count, table="-", kept=True, detail=detail)
 
@@ -192,8 +195,9 @@ def read_only_uri(path: Path) -> str:
 
 def _refuse_unfinished(path: Path) -> None:
     # Opened immutable, SQLite would ignore these files and read an intermediate state.
+    real = path.resolve()
     for suffix in ("-journal", "-wal"):
-        beside = path.with_name(path.name + suffix)
+        beside = real.with_name(real.name + suffix)
         if beside.is_file() and beside.stat().st_size:
             raise UnreadableError(
                 f"{path} is being written, or was not completed ({beside.name} exists): "

@@ -146,7 +146,7 @@ def test_gzip_inflates_in_bounded_blocks_whatever_its_members(tmp_path: Path) ->
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) -> None:
     events = text_of(FORMATS[name])
-    huge = '{"ph": "X", "name": "' + "n" * 60_000_000 + '"}'
+    huge = '{"ph": "X", "name": "' + "n" * 36_000_000 + '"}'
     document = f'{{"traceEvents": [{",".join([*events[:-1], huge, events[-1]])}]}}'
     path = written(tmp_path / "t.json.gz", gzip.compress(document.encode(), 1))
     trace = read(path)
@@ -158,7 +158,7 @@ def test_an_event_of_many_megabytes_is_refused_alone(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("name", FORMATS)
 def test_keys_of_many_megabytes_are_refused(tmp_path: Path, name: str) -> None:
     events = ",".join(text_of(FORMATS[name]))
-    huge = '"text": "' + "n" * 60_000_000 + '"'
+    huge = '"text": "' + "n" * 36_000_000 + '"'
     after = f'{{"traceEvents": [{events}], {huge}}}'
     trace = read(written(tmp_path / "after.json.gz", gzip.compress(after.encode(), 1)))
     assert timed_rows(trace) == 20

@@ -15,6 +15,7 @@ from traceana.analyze.work import why_no_work
 from traceana.errors import CorruptError, NotATraceError, TraceanaError, UnknownFormatError
 from traceana.ingest import read
 from traceana.ingest.detect import Format, detect
+from traceana.ingest.ncu import reader, rows
 from traceana.ingest.ncu.metrics import factor, known
 from traceana.trace import Trace
 
@@ -69,7 +70,7 @@ def test_both_pages_have_equal_values(tmp_path: Path, write: Write) -> None:
     assert (trace.meta.format, trace.meta.events) == ("ncu", 2)
     assert trace.activities.is_empty()
     assert trace.ledger.is_empty()
-    assert "2 kernel launches measured" in why_no_work(trace)
+    assert "2 kernel launches with counters" in why_no_work(trace)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -452,3 +453,37 @@ def test_numbers_of_launches_of_any_length(tmp_path: Path) -> None:
     trace = read(path)
     assert trace.counters.height == 59
     assert problems(trace) == ["malformed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [raw, details])
+def test_a_table_that_is_called_whole_is_read_as_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    """Also where it is damaged: then either both have it in the ledger, or neither."""
+    path = write(tmp_path / "a.csv", UNITS, [(f"k{n}", LAUNCHES[0][1]) for n in range(6)])
+    content = path.read_bytes()
+    rng = random.Random(11)
+    called_whole = different = 0
+    for _ in range(150):
+        begin, size = rng.randrange(len(content)), rng.choice((0, 1, 2, 5))
+        other = bytes(rng.choice(b'",\n1 a') for _ in range(rng.choice((size, 1, 0))))
+        path.write_bytes(content[:begin] + other + content[begin + size :])
+        found: list[Trace | TraceanaError] = []
+        for whole in (rows.is_whole, lambda table, cells: False):
+            monkeypatch.setattr(reader, "is_whole", whole)
+            try:
+                found.append(read(path))
+            except TraceanaError as error:
+                found.append(error)
+        fast, slow = found
+        if not isinstance(fast, Trace) or not isinstance(slow, Trace):
+            assert type(fast) is type(slow)
+            continue
+        called_whole += fast.ledger.equals(slow.ledger)
+        if not fast.counters.equals(slow.counters):
+            different += 1
+            assert not fast.ledger.filter(severity="problem").is_empty()
+            assert not slow.ledger.filter(severity="problem").is_empty()
+    assert called_whole > 100
+    assert different < 6

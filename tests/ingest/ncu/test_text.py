@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from traceana.errors import CorruptError
 from traceana.ingest import read
 from traceana.ingest.source import silent
 
-PUBLISHED = manifest.TRACES.parent / "printed"
 PAGE = """\
 ==PROF== Profiling "k" - 1: 0%....50%....100% - 8 passes
 loss:  0.4999
@@ -67,12 +65,11 @@ def test_a_page_without_metrics_says_so(tmp_path: Path) -> None:
         read(file, silent)
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="no printed outputs of others here")
+@manifest.NEEDS_PRINTED
 def test_published_pages_have_their_launches_and_durations() -> None:
-    with (PUBLISHED / "MANIFEST.tsv").open() as lines:
-        listed = [row for row in csv.DictReader(lines, delimiter="\t") if row["kind"] == "ncu"]
+    listed = manifest.printed("ncu")
     assert listed
     for row in listed:
-        counters = read(PUBLISHED / row["file"], silent).counters
+        counters = read(manifest.PRINTED / row["file"], silent).counters
         assert counters.height == int(row["gpu_calls"])
         assert counters["duration"].sum() == int(row["gpu_time_text_sum_ns"])

@@ -54,7 +54,7 @@ def large(path: Path, kernels: int = 4000) -> Path:
 
 def test_a_database_of_another_program(tmp_path: Path) -> None:
     path = write(tmp_path / "places.sqlite", {"moz_places": [{"id": 1, "url": "x", "start": 3}]})
-    assert "not one of nsys or nvprof" in refused(path, ForeignDatabaseError)
+    assert "not one of nsys, nvprof or rocprof" in refused(path, ForeignDatabaseError)
 
 
 def test_a_database_without_tables(tmp_path: Path) -> None:
@@ -119,6 +119,16 @@ def test_a_file_that_is_being_written(tmp_path: Path, suffix: str) -> None:
     assert trace_of(path).activities.height == 3
     beside.write_bytes(b"unfinished")
     assert "written" in refused(path, UnreadableError)
+
+
+def test_a_link_to_a_file_that_is_being_written(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.sqlite", kernels=3)
+    link = tmp_path / "elsewhere" / "b.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    assert trace_of(link).activities.height == 3
+    path.with_name(f"{path.name}-wal").write_bytes(b"unfinished")
+    assert "a.sqlite-wal" in refused(link, UnreadableError)
 
 
 def test_a_lock_of_another_program_does_not_hinder(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from traceana.ingest import read
 from traceana.ingest.source import silent
 from traceana.trace import Trace
 
-PUBLISHED = manifest.TRACES.parent / "printed"
 KERNEL = "void k<int, 2>(float*)"
 BEGIN = printed.BEGIN + "==5071== Metric result:\n"
 TEXT = f"""\
@@ -146,18 +144,15 @@ def test_a_table_without_kernels_says_so(tmp_path: Path) -> None:
         written(tmp_path / "b.log", printed.BEGIN + "No events/metrics were profiled.\n")
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="no printed outputs of others here")
+@manifest.NEEDS_PRINTED
 def test_published_metrics_have_their_counts() -> None:
-    with (PUBLISHED / "MANIFEST.tsv").open() as lines:
-        listed = [
-            row for row in csv.DictReader(lines, delimiter="\t") if row["kind"] == "nvprof-metrics"
-        ]
+    listed = manifest.printed("nvprof-metrics")
     assert listed
     for row in listed:
         if row["rows"] == "0":
             with pytest.raises(NotATraceError, match="No events/metrics"):
-                read(PUBLISHED / row["file"], silent)
+                read(manifest.PRINTED / row["file"], silent)
             continue
-        trace = read(PUBLISHED / row["file"], silent)
+        trace = read(manifest.PRINTED / row["file"], silent)
         assert trace.meta.properties["metric_rows"] == int(row["rows"])
         assert trace.counters["launches"].sum() == int(row["gpu_calls"])

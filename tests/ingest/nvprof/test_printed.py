@@ -209,6 +209,37 @@ def test_faults_of_unified_memory_are_no_work(tmp_path: Path) -> None:
     assert trace.ledger.filter(pl.col("reason") == "counter")["count"].to_list() == [1]
 
 
+def test_migrations_have_the_bytes_of_their_own_column(tmp_path: Path) -> None:
+    text = """\
+======== Profiling result:
+   Start  Duration    Grid Size    Device    Stream   Unified Memory  Virtual Address  Name
+1.20408s         -            -         -         -      PC 0x4034d6   0x7f8cc0000000  \
+[Unified Memory CPU page faults]
+1.28174s  5.7920us            -  Xp (0)           -      48.000000KB   0x7f8cc0080000  \
+[Unified Memory Memcpy HtoD]
+"""
+    work = written(tmp_path / "a.log", text).activities
+    assert work.select("bytes", "source_memory", "duration").rows() == [(49152, "managed", 5792)]
+    head, _, row, *_ = CSV.splitlines()
+    head = head.replace('"Name"', '"Unified Memory","Virtual Address","Name"')
+    units = "ms,us,,,,,,,,KB,B,KB,GB/s,,,,,,B,,,"
+    row = row.replace('"[CUDA memcpy HtoD]"', ',,"[CUDA memcpy HtoD]"')
+    migration = row.replace("16.000000,3.1789", ",").replace(
+        ',,,"[CUDA memcpy HtoD]",130', ',49152,"0x7f","[Unified Memory Memcpy HtoD]",'
+    )
+    lines = "\n".join([head, units, row, migration, ""])
+    work = written(tmp_path / "a.csv", lines).activities
+    assert work.select("bytes", "source_memory").rows() == [(16384, "pageable"), (49152, "managed")]
+
+
+def test_reports_of_several_processes_are_a_note(tmp_path: Path) -> None:
+    second = BEGIN.replace("5071", "5072")
+    trace = written(tmp_path / "a.log", BEGIN + TEXT + second + TEXT)
+    notes = trace.ledger.filter(pl.col("reason") == "several_reports")
+    assert notes.select("count", "severity").rows() == [(2, "note")]
+    assert "several_reports" not in written(tmp_path / "b.log", BEGIN + TEXT).ledger["reason"]
+
+
 def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     trace = written(tmp_path / "a.log", BEGIN + TEXT)
     notes = trace.ledger.filter(pl.col("reason") == "few_digits")
@@ -219,6 +250,7 @@ def test_few_digits_are_a_note_with_what_they_cost(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 10**11), min_size=1, max_size=20))
 def test_durations_of_csv_are_exact(
     tmp_path_factory: pytest.TempPathFactory, ns: list[int]
@@ -262,3 +294,26 @@ def test_every_tenth_recorded_trace_has_its_counts() -> None:
         }
         assert (work["kind"] == "memset").sum() == int(row["memset"] or 0)
         assert problems(trace) == []
+
+
+def published() -> list[dict[str, str]]:
+    return manifest.printed("nvprof-gpu-trace", "nvprof-api-trace")
+
+
+@manifest.NEEDS_PRINTED
+@pytest.mark.parametrize("row", published(), ids=lambda row: row["file"])
+def test_a_published_trace_has_its_counts(row: dict[str, str]) -> None:
+    trace = read(manifest.PRINTED / row["file"], silent)
+    # The manifest counts calls and times without unified memory, and rows with it.
+    managed = (pl.col("source_memory") == "managed") & pl.col("copy_kind").is_in(["HtoD", "DtoH"])
+    work = trace.activities.filter(~managed.fill_null(False))
+    left_out = trace.ledger.filter(pl.col("reason") == "counter")["count"].sum()
+    rows_read = trace.activities.height + trace.calls.height + left_out
+    assert rows_read == int(row["rows"])
+    assert work.height == int(row["gpu_calls"])
+    steps = trace.ledger.filter(pl.col("detail").str.starts_with("duration"))["detail"]
+    off = int(steps[0].rpartition("sum to ")[2].split()[0].replace(",", "")) if len(steps) else 0
+    total = int(work["duration"].sum())
+    assert abs(total - int(row["gpu_time_text_sum_ns"] or 0)) <= off
+    assert problems(trace) == []
+    assert (trace.activities.filter(managed)["bytes"] > 0).all()

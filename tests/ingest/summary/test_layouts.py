@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ingest.summary import writing
@@ -136,7 +136,9 @@ NAMES = st.from_regex(
 KERNELS = st.builds(Row, NAMES, st.integers(1, 10**9), st.integers(1, 10**13))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
+@settings(max_examples=30)  # each is written and read, and a dozen kernels has all kinds
 @given(rows=st.lists(KERNELS, min_size=1, max_size=12, unique_by=lambda row: row.name))
 def test_any_kernels_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[Row]
@@ -177,6 +179,22 @@ Self CPU time total: 25.848s
     trace = written(tmp_path / "a.txt", text)
     assert trace.on_cpu
     assert trace.summary["total_ns"].to_list() == [19_054_000_000, 135_182_000]
+
+
+def test_reports_that_are_added_up_are_a_note(tmp_path: Path) -> None:
+    one = writing.nvprof_text(writing.ROWS)
+    other = re.sub("==([0-9]+)==", "==77==", one)
+    for number, (text, notes) in enumerate(
+        (
+            (one, []),
+            (one + other, [(2, "of 2 processes")]),
+            (writing.nsys_2023(writing.ROWS) * 3, [(3, None)]),
+        )
+    ):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text)
+        ledger = read(path, silent).ledger.filter(pl.col("reason") == "several_reports")
+        assert ledger.select("count", "detail").rows() == notes
 
 
 @pytest.mark.parametrize(

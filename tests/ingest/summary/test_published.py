@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from typing import Final
 
 import polars as pl
@@ -12,32 +11,29 @@ from tests.support import manifest
 from traceana.ingest import read
 from traceana.ingest.source import silent
 
-PRINTED: Final = manifest.TRACES.parent / "printed"
 KINDS: Final = ("nvprof-summary", "nsys-stats", "rocprof", "torch-table", "mxnet-table")
+SUMMARIES: Final = ("stats", "rocprofv3_readme")
+"""In the names of rocprof's summaries."""
 WORK: Final = ("kernel", "memcpy", "memset")
-pytestmark = pytest.mark.skipif(not PRINTED.exists(), reason="no printed outputs of others here")
+pytestmark = manifest.NEEDS_PRINTED
 
 
 def listed() -> list[dict[str, str]]:
-    if not PRINTED.exists():
-        return []
-    with (PRINTED / "MANIFEST.tsv").open() as lines:
-        return [
-            row
-            for row in csv.DictReader(lines, delimiter="\t")
-            if row["kind"] in KINDS
-            # Timelines, counters and databases of rocprof are other formats.
-            and not (row["kind"] == "rocprof" and ("stats" not in row["file"]))
-        ]
+    return [
+        row
+        for row in manifest.printed(*KINDS)
+        # Timelines, counters and databases of rocprof are other formats.
+        if row["kind"] != "rocprof" or any(part in row["file"] for part in SUMMARIES)
+    ]
 
 
 @pytest.mark.parametrize("row", listed(), ids=lambda row: row["file"])
 def test_a_published_summary_has_its_counts(row: dict[str, str]) -> None:
     if row["rows"] == "0" and row["gpu_calls"] == "0" and not _of_host(row):
         with pytest.raises(Exception, match=r"No kernels were profiled|no table with"):
-            read(PRINTED / row["file"], silent)
+            read(manifest.PRINTED / row["file"], silent)
         return
-    trace = read(PRINTED / row["file"], silent)
+    trace = read(manifest.PRINTED / row["file"], silent)
     summary = trace.summary
     work = summary.filter(pl.col("kind").cast(pl.String).is_in(WORK))
     if row["kind"] == "torch-table":

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Possessive: without a way back, a string of megabytes is matched in stretches, not by letters.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NO_NUMBER: Final = re.compile(rb"-?\b(?:NaN|nan|Infinity|inf|N/A)\b")
+_SOUND_ESCAPES: Final = re.compile(rb'(?:[^\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)', re.DOTALL)
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -45,7 +47,8 @@ def _is_sound(text: bytes) -> bool:
 
 def _repair_string(string: bytes) -> bytes:
     if b"\\" in string:
-        string = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else rb"\\", string)
+        if not _SOUND_ESCAPES.fullmatch(string):
+            string = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else rb"\\", string)
         if _SURROGATE.search(string):
             string = _without_lone_surrogates(string)
     string = _CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], string)

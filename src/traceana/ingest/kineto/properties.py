@@ -26,6 +26,8 @@ _VENDORS: Final = {
 }
 """Vendor -> pattern of the names that its drivers print."""
 _MEMORY: Final = "totalGlobalMem"
+_MOST_RANKS: Final = 2**31 - 1
+"""A larger world size is not one."""
 _EPOCH_FLOOR: Final = 10**18
 """Nanoseconds from 1970 to 2001: larger times are Unix times, smaller ones count from a boot."""
 
@@ -113,7 +115,8 @@ def rank(keys: dict[str, Any]) -> tuple[int | None, int | None]:
     info = keys.get("distributedInfo")
     if not isinstance(info, dict):
         return None, None
-    return tuple(integers([info.get("rank"), info.get("world_size")]))
+    number, size = integers([info.get("rank"), info.get("world_size")])
+    return number, size if size is not None and 0 < size <= _MOST_RANKS else None
 
 
 def facts(keys: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from traceana.ingest.ncu.checks import (
     together,
 )
 from traceana.ingest.ncu.metrics import combined, factor, has_decimal_comma, known, number
-from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table
+from traceana.ingest.ncu.rows import Rows, complete_rows, end_of_table, is_whole
 from traceana.ingest.ncu.text import cells as text_cells
 from traceana.ingest.source import ByteSource, Progress
 from traceana.trace import Ledger, Trace, TraceMeta
@@ -79,8 +79,7 @@ def read(path: Path, progress: Progress) -> Trace:
     source = ByteSource(path, progress)
     content = b"".join(source.blocks())
     if NCU_HEADER.search(content):
-        rows = table_rows(path, content)
-        cells = parsed(path, rows.table)
+        rows, cells = table_rows(path, content)
     else:
         rows, cells = Rows(b"", 0, False, 0), text_cells(content)
         if cells.is_empty():
@@ -145,20 +144,29 @@ def _three(what: str, present: list[str]) -> list[pl.Expr]:
     ]
 
 
-def table_rows(path: Path, content: bytes) -> Rows:
-    """Return the rows of the table in ``content``; lines before and after it are left out.
+def table_rows(path: Path, content: bytes) -> tuple[Rows, pl.DataFrame]:
+    """Return the rows of the table in ``content`` and their cells as text.
 
-    Rows before the header are malformed. Raises ``CorruptError`` where there is no table.
+    Lines before and after the table are left out. Rows before the header are malformed. Raises
+    ``CorruptError`` without a table.
     """
     start = NCU_HEADER.search(content)
+    begin = start.start() if start else len(content)
+    # With the end of its last line, which a truncated table lacks.
+    table = content[begin : end_of_table(content) + 1]
+    lost = _rows_before(content[:begin], table)
     try:
-        # With the end of its last line, which a truncated table lacks.
-        end = end_of_table(content) + 1
-        rows = complete_rows(content[start.start() : end] if start else b"")
-    except (csv.Error, StopIteration) as error:
+        cells = _cells(table)
+        if is_whole(table, cells):
+            return Rows(table, malformed=lost, truncated=False, not_utf8=0), cells
+    except pl.exceptions.PolarsError:
+        pass
+    try:
+        rows = complete_rows(table)
+        cells = _cells(rows.table)
+    except (csv.Error, StopIteration, pl.exceptions.PolarsError) as error:
         raise _without_table(path, error) from error
-    lost = _rows_before(content[: start.start()], rows.table) if start else 0
-    return msgspec.structs.replace(rows, malformed=rows.malformed + lost)
+    return msgspec.structs.replace(rows, malformed=rows.malformed + lost), cells
 
 
 def _rows_before(content: bytes, table: bytes) -> int:
@@ -171,17 +179,10 @@ def _rows_before(content: bytes, table: bytes) -> int:
     return sum(line.count(_SEPARATOR) > cells // 2 for line in lines)
 
 
-def parsed(path: Path, table: bytes) -> pl.DataFrame:
-    """Return the cells of ``table`` as text; raises ``CorruptError`` where it is not readable."""
-    try:
-        return pl.read_csv(
-            io.BytesIO(table),
-            infer_schema=False,
-            truncate_ragged_lines=True,
-            encoding="utf8-lossy",
-        )
-    except pl.exceptions.PolarsError as error:
-        raise _without_table(path, error) from error
+def _cells(table: bytes) -> pl.DataFrame:
+    return pl.read_csv(
+        io.BytesIO(table), infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
+    )
 
 
 def _without_table(path: Path, error: Exception) -> CorruptError:

@@ -5,7 +5,9 @@ for one. Rows are therefore found by their beginning, the launch's number in quo
 have the cells of its page: ``raw`` as many as the header, ``details`` those up to the metric's
 value, for its rows end there, and at most one more than the header, as some of advice have.
 
-Rows whose quotes are those around cells are counted all at once; only the others are decoded here.
+Quotes and cells are counted in the whole table first, and compared with what the decoder read. Only
+where they differ, the rows are counted, all at once, and those with other quotes than those around
+cells decoded here.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from traceana.ingest.ncu.layout import Layout
 from traceana.ingest.source import is_text
@@ -25,6 +28,9 @@ _PROFILER: Final = b"="
 
 LAST_OF_DETAILS: Final = "Metric Value"
 """The last column that every metric's row of the page ``details`` has."""
+_QUOTE, _COMMA, _NEWLINE = b'",\n'
+_BLOCK: Final = 1 << 18
+"""Bytes that are compared at once; larger blocks do not fit the processor's cache."""
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -38,6 +44,39 @@ class Rows(msgspec.Struct, frozen=True):
     malformed: int
     truncated: bool
     not_utf8: int
+
+
+def is_whole(table: bytes, cells: pl.DataFrame) -> bool:
+    """Return whether ``cells``, read from ``table``, are all of it, and nothing else is in it.
+
+    If so, all rows are complete: each cell has its two quotes, and between two of them is a comma
+    or the end of a row. A table with other quotes or with lines beside it is not called whole.
+    """
+    titles = cells.columns
+    header = '"' + '","'.join(titles) + '"'
+    if table[: table.find(b"\n")] != header.encode() or not table.endswith((b'"', b'"\n')):
+        return False
+    if b"\0" in table or b"\r" in table:
+        return False
+    last = LAST_OF_DETAILS if LAST_OF_DETAILS in titles else titles[-1]
+    if cells[last].null_count() or not is_text(table):
+        return False
+    found = len(titles) + sum(column.len() - column.null_count() for column in cells)
+    return _counts(table) == (2 * found, found - 1 - cells.height, cells.height)
+
+
+def _counts(table: bytes) -> tuple[int, int, int]:
+    """Return how many quotes ``table`` has, commas and ends of lines between two quotes."""
+    characters = np.frombuffer(table, np.uint8)
+    quotes = commas = newlines = 0
+    for at in range(0, len(characters), _BLOCK):
+        some = characters[at : at + _BLOCK + 2]
+        is_quote = some == _QUOTE
+        between = is_quote[:-2] & is_quote[2:]
+        quotes += int(np.count_nonzero(is_quote[:_BLOCK]))
+        commas += int(np.count_nonzero(between & (some[1:-1] == _COMMA)))
+        newlines += int(np.count_nonzero(between & (some[1:-1] == _NEWLINE)))
+    return quotes, commas, newlines
 
 
 def complete_rows(content: bytes) -> Rows:

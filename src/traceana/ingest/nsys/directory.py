@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import polars as pl
 
 from traceana.errors import CorruptError
 from traceana.ingest.nsys.arrow_lengths import End, check_lengths
+from traceana.ingest.nsys.parquet_footer import Footer
 from traceana.ingest.nsys.reader import read_tables
 from traceana.ingest.panics import quiet_panics
 from traceana.ingest.source import Progress
@@ -19,23 +20,8 @@ from traceana.ingest.table_source import Bytes, Integer, Query
 from traceana.trace import Ledger, Trace
 
 PAGE_ROWS: Final = 1 << 20
-
-
-def _parquet(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
-    with file.open("rb") as opened:  # polars takes no path that is not UTF-8, and expands "*"
-        return pl.read_parquet(opened, columns=columns, n_rows=rows)
-
-
-def _arrow(file: Path, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
-    with file.open("rb") as opened:
-        return pl.read_ipc_stream(opened, columns=columns, n_rows=rows)
-
-
+_PARQUET: Final = ".parquet"
 _ARROW: Final = ".arrow"
-_READERS: Final[dict[str, Callable[[Path, list[str] | None, int | None], pl.DataFrame]]] = {
-    ".parquet": _parquet,
-    _ARROW: _arrow,
-}
 
 
 class TableDirectory:
@@ -44,30 +30,32 @@ class TableDirectory:
     def __init__(self, path: Path) -> None:
         """List the tables in ``path``; other files are ignored."""
         self.path = path
-        found = [file for file in sorted(path.iterdir()) if file.suffix in _READERS]
+        found = [file for file in sorted(path.iterdir()) if file.suffix in (_PARQUET, _ARROW)]
         self._files = {file.stem: file for file in found if file.is_file()}
         self._ends: dict[str, End] = {}
+        self._footers: dict[str, Footer] = {}
+        self._contradictions: dict[str, str] = {}
         self._not_files = [file.name for file in found if not file.is_file()]
         self.size_bytes = sum(file.stat().st_size for file in self._files.values())
 
     @cached_property
     def tables(self) -> dict[str, tuple[str, ...]]:
         """The columns of each table; raises ``CorruptError`` where a file is damaged."""
-        return {table: tuple(self._frame(table, rows=0).columns) for table in self._files}
+        return {table: self._columns(table) for table in self._files}
 
     def records(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a small table as dictionaries, empty when the table is missing."""
-        return self._frame(table).to_dicts() if table in self._files else []
+        return self._frame(table).to_dicts() if table in self.tables else []
 
     def count(self, table: str) -> int:
         """Return how many rows ``table`` has, 0 when it is missing."""
+        if table not in self.tables:
+            return 0
         # One column is enough to count the rows.
-        return (
-            self._frame(table, list(self.tables[table][:1])).height if table in self._files else 0
-        )
+        return self._frame(table, list(self.tables[table][:1])).height
 
     def count_damage(self, ledger: Ledger) -> None:
-        """Count in ``ledger`` the tables that are cut, and those whose place no file has.
+        """Count in ``ledger`` the tables that are cut or contradict their footer, and missing ones.
 
         A stream may end without a mark, but a program writes all its streams alike.
         """
@@ -76,6 +64,9 @@ class TableDirectory:
             if end is End.DATA or (end is End.NOTHING and marked):
                 detail = f"{self._files[table].name}: {end.value}"
                 ledger.add("damaged", 1, table="-", kept=True, detail=detail)
+        for table, problem in self._contradictions.items():
+            detail = f"{self._files[table].name}: {problem}"
+            ledger.add("damaged", 1, table="-", kept=True, detail=detail)
         for name in self._not_files:
             detail = f"{name} is not a file"
             ledger.add("missing_table", 1, table="-", kept=True, detail=detail)
@@ -108,14 +99,27 @@ class TableDirectory:
             pages.append(query.shape(selected))
         return pl.concat(pages) if pages else query.nothing()
 
-    def _frame(
-        self, table: str, columns: list[str] | None = None, rows: int | None = None
-    ) -> pl.DataFrame:
+    def _columns(self, table: str) -> tuple[str, ...]:
         file = self._files[table]
-        with _damage(file):
-            if file.suffix == _ARROW and table not in self._ends:
-                self._ends[table] = check_lengths(file)
-            return _READERS[file.suffix](file, columns, rows)
+        with _damage(file), file.open("rb") as opened:
+            if file.suffix == _PARQUET:
+                self._footers[table] = Footer(file)
+                return self._footers[table].columns
+            self._ends[table] = check_lengths(file)
+            return tuple(pl.read_ipc_stream(opened, n_rows=0).columns)
+
+    def _frame(self, table: str, columns: list[str] | None = None) -> pl.DataFrame:
+        file = self._files[table]
+        # polars takes no path that is not UTF-8, and expands "*".
+        with _damage(file), file.open("rb") as opened:
+            if file.suffix == _ARROW:
+                return pl.read_ipc_stream(opened, columns=columns)
+            footer = self._footers[table]
+            footer.check_pages(columns)
+            frame = pl.read_parquet(opened, columns=columns)
+            if problem := footer.contradiction(frame):
+                self._contradictions.setdefault(table, problem)
+            return frame
 
 
 @contextmanager

@@ -48,6 +48,7 @@ _PROCESS: Final = re.compile(rb"==(\d+)== ")
 _COPY: Final = r"^\[?(?:CUDA |Unified Memory )?[Mm]emcpy (\w+)"
 _SET: Final = r"^\[?(?:CUDA )?[Mm]emset"
 _UNIFIED: Final = "[Unified Memory"
+_UNIFIED_TITLE: Final = "Unified Memory"
 _CALL: Final = r"^cu(?:da)?[A-Z]\w*"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
 _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
@@ -86,6 +87,8 @@ def read(path: Path, progress: Progress) -> Trace:
     if len(processes) == 1:
         process = pl.lit(processes.pop(), pl.Int64).alias("process")
         activities, called = activities.with_columns(process), called.with_columns(process)
+    if len(processes) > 1:
+        ledger.add("several_reports", len(processes), table="-", kept=True, detail="processes")
     _count(printed, work, ledger)
     ledger.add("damaged", content.count(b"\0"), table="-", kept=True, detail="zero bytes")
     ledger.add("damaged", int(source.damaged), table="-", kept=True)
@@ -153,7 +156,29 @@ def _of_layout(path: Path, rows: Rows) -> pl.DataFrame:
             raise CorruptError(
                 f"{path} has times without a unit: the line behind the header has it"
             )
-    return found
+    return _with_migrations(rows, found)
+
+
+def _with_migrations(rows: Rows, found: pl.DataFrame) -> pl.DataFrame:
+    """Return ``found`` with the bytes of migrations of unified memory, which have a column of their
+    own; a page fault has its place in the program there."""
+    if _UNIFIED_TITLE not in rows.cells.columns:
+        return found
+    unit = rows.units.get(_UNIFIED_TITLE)
+    texts = rows.cells.select(pl.col(_UNIFIED_TITLE).str.strip_chars(" ").alias("migrated"))
+    migrated = texts.select(_quantity("migrated", _BYTES, unit if unit in _BYTES else None))
+    both = found.hstack(migrated).with_columns(
+        pl.lit(None, kind).alias(name)
+        for name, kind in (("bytes", pl.Int64), ("bytes_step", pl.Float64))
+        if name not in found.columns
+    )
+    return both.with_columns(
+        pl.coalesce("bytes", "migrated").alias("bytes"),
+        pl.when(pl.col("bytes").is_null())
+        .then("migrated_step")
+        .otherwise("bytes_step")
+        .alias("bytes_step"),
+    ).drop("migrated", "migrated_step")
 
 
 def _quantity(cell: str, factors: dict[str, float], unit: str | None) -> list[pl.Expr]:

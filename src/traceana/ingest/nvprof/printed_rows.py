@@ -7,7 +7,6 @@ CSV with a line of units. Rows are therefore found by their beginning, a time, b
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Final
 
@@ -15,14 +14,10 @@ import msgspec
 import polars as pl
 
 from traceana.ingest.detect import NVPROF_TITLES
-from traceana.ingest.printed_text import distinct, joined, printed_lines, split_csv
+from traceana.ingest.printed_text import csv_rows, distinct, printed_lines, split_csv
 
 _HEADER: Final = f"^{NVPROF_TITLES}"
 _FIRST_TIME: Final = r'^(?:"?[\d.]+"?,|[\d.]+(?:ns|us|ms|s) )'
-_QUOTED: Final = '"[^"]*"'
-_CELL: Final = "\x01"
-"""In place of a quoted text; no line has this character."""
-_WITHIN: Final = "[^,]\x01|\x01[^,]"
 _UNITS: Final = r"^(?:[a-zA-Z/%]*,)+[a-zA-Z/%]*$"
 _NAME: Final = "Name"
 _OWN_UNIT: Final = re.compile(r"(.*?) ?\((ns|us|ms|s|bytes)\)")
@@ -110,29 +105,8 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
     titles = distinct(split_csv(header.replace("\t", "  ")))
     if not titles:
         return Rows(pl.DataFrame(), {}), len(lines)
-    bare = lines.str.replace_all(_QUOTED, _CELL)
-    commas = bare.str.count_matches(",", literal=True)
-    paired = ~bare.str.contains('"', literal=True)
-    plain = paired & ~bare.str.contains(_WITHIN)
-    whole = plain & (commas == len(titles) - 1)
     begins = lines.str.contains(_FIRST_TIME if titles[0] != _NAME else ",")
-    # Names without quotes have commas of their own, and quotes may stand within a name.
-    other = paired & begins & ~whole & (commas >= len(titles) - 1) & (_NAME in titles)
-    at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-    parts = [_parsed(lines.filter(whole), titles).with_columns(at.filter(whole))]
-    if other.any():
-        split = [
-            joined(split_csv(line), len(titles), titles.index(_NAME))
-            for line in lines.filter(other)
-        ]
-        names = pl.DataFrame(
-            {title: [row and (row[i] or None) for row in split] for i, title in enumerate(titles)},
-            schema=dict.fromkeys(titles, pl.String),
-        )
-        known = pl.Series([row is not None for row in split])
-        parts.append(names.with_columns(at.filter(other)).filter(known))
-    cells = pl.concat(parts).sort("at").drop("at")
-    lost = int((begins | whole).sum()) - cells.height
+    cells, lost = csv_rows(lines, titles, begins, _NAME)
     own = {title: _OWN_UNIT.fullmatch(title) for title in titles}
     given = dict(zip(titles, units.split(","), strict=False)) if units else {}
     for match in own.values():
@@ -140,20 +114,3 @@ def _csv(lines: pl.Series, header: str, units: str) -> tuple[Rows, int]:
             given[match[1]] = match[2]
     renamed = cells.rename({title: match[1] for title, match in own.items() if match})
     return Rows(renamed, {t: u for t, u in given.items() if u}), lost
-
-
-def _parsed(lines: pl.Series, titles: list[str]) -> pl.DataFrame:
-    """Return the cells of ``lines``, each a row of as many cells as ``titles``."""
-    schema: dict[str, pl.DataType | type[pl.DataType]] = dict.fromkeys(titles, pl.String)
-    text = "\n".join(lines).encode()
-    try:
-        cells = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema, raise_if_empty=False)
-        if cells.height == len(lines):
-            return cells
-    except pl.exceptions.PolarsError:
-        pass
-    # The decoder takes some damaged text for more cells or rows: line by line it is what it is.
-    rows = [split_csv(line) for line in lines]
-    whole = [row if len(row) == len(titles) else [""] * len(titles) for row in rows]
-    texts = {title: [row[i] or None for row in whole] for i, title in enumerate(titles)}
-    return pl.DataFrame(texts, schema=schema)

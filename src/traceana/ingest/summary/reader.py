@@ -7,6 +7,7 @@ not print stays null.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -137,10 +138,23 @@ def _rows(path: Path, text: Text, ledger: Ledger) -> list[_Row]:
         _count_once(own, table)
         _note_cut(own, table, ledger)
         rows += own
+    _note_reports(text, rows, ledger)
     ledger.add(
         "counter", text.counters, table="-", detail="memory: faults, migrations, storage in use"
     )
     return rows
+
+
+def _note_reports(text: Text, rows: list[_Row], ledger: Ledger) -> None:
+    """Count the reports that are added up: tables of the same device, or of several processes."""
+    of_work = {row["table"] for row in rows if row["kind"] in ("kernel", "op")}
+    found = [one for number, one in enumerate(text.tables) if number in of_work]
+    processes = {one.process for one in found if one.process is not None}
+    reports = max(Counter(one.device for one in found).values(), default=0)
+    if max(reports, len(processes)) > 1:
+        detail = f"of {len(processes)} processes" if len(processes) > 1 else None
+        count = max(reports, len(processes))
+        ledger.add("several_reports", count, table="summary", kept=True, detail=detail)
 
 
 def _row(path: Path, cells: Cells, kind: str, table: Table, number: int) -> _Row:

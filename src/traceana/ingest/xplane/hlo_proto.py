@@ -15,9 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from traceana.files import UNDECODABLE
+from traceana.ingest.messages import Messages, message_classes
 from traceana.ingest.xplane.wire import WireError
 
-_MESSAGES: Final[dict[str, dict[str, tuple[int, str | list[str]]]]] = {
+_MESSAGES: Final[Messages] = {
     # message: field: (number, type); [type] is a repeated field
     "HloProto": {"hlo_module": (1, "HloModuleProto")},
     "HloModuleProto": {
@@ -83,7 +84,6 @@ _MESSAGES: Final[dict[str, dict[str, tuple[int, str | list[str]]]]] = {
 _DEFAULTS: Final = dict.fromkeys(
     ("window_dilation", "base_dilation", "feature_group_count", "batch_group_count"), "1"
 )
-_PACKAGE: Final = "traceana.hlo"
 _DEEPEST: Final = 16
 """Levels of nested tuples; deeper ones are shown as empty."""
 _HIGHEST_RANK: Final = 64
@@ -131,36 +131,6 @@ _CONFIG_LIMIT: Final = 1 << 16
 Config = dict[str, Any]
 
 
-@cache
-def _messages() -> dict[str, Any]:
-    """Return the protobuf classes of :data:`_MESSAGES`, in a pool of their own."""
-    # Imported on demand: only profiles of XLA have programs.
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    of_field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="traceana/hlo.proto", package=_PACKAGE, syntax="proto2"
-    )
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for name, (number, kind) in fields.items():
-            field = described.field.add(name=name, number=number, label=of_field.LABEL_OPTIONAL)
-            if isinstance(kind, list):
-                field.label, (kind,) = of_field.LABEL_REPEATED, kind
-            if kind in _MESSAGES:
-                field.type, field.type_name = of_field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-            else:
-                field.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
-            if name in _DEFAULTS:
-                field.default_value = _DEFAULTS[name]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in _MESSAGES
-    }
-
-
 def _parsed(message: str, content: bytes) -> Any:
     """Return ``content`` as one of :data:`_MESSAGES`; raises :class:`WireError`."""
     from google.protobuf.message import DecodeError
@@ -169,6 +139,11 @@ def _parsed(message: str, content: bytes) -> Any:
         return _messages()[message].FromString(content)
     except DecodeError as error:
         raise WireError(f"invalid {message}") from error
+
+
+@cache
+def _messages() -> dict[str, Any]:
+    return message_classes("hlo", _MESSAGES, _DEFAULTS)
 
 
 class Shape(msgspec.Struct, frozen=True):
