@@ -23,6 +23,7 @@ from traceana.ingest.chrome import event_decoder  # noqa: F401
 from traceana.ingest.kineto import reader as kineto_reader  # noqa: F401
 from traceana.ingest.ncu import checks, rows
 from traceana.ingest.nsys import arrow_lengths
+from traceana.ingest.nsys.parquet_footer import Footer
 from traceana.ingest.nvprof import reader as nvprof_reader  # noqa: F401
 from traceana.ingest.xplane import reader as xplane_reader  # noqa: F401
 from traceana.trace.bundle import is_bundle
@@ -33,6 +34,9 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
     integrity.bounded,
     sqlite_check.first_problem,
     arrow_lengths.check_lengths,
+    Footer.check_pages,
+    Footer.contradiction,
+    rows.is_whole,
     rows.complete_rows,
     checks.together,
     checks.count_contradictions,
@@ -47,16 +51,17 @@ CHECKS: Final[tuple[Callable[..., Any], ...]] = (
 def timed(seconds: dict[str, float]) -> Iterator[None]:
     """Add the CPU time of each check to ``seconds``, wherever a module has imported it."""
     replaced = []
+    modules = [one for name, one in sys.modules.items() if name.startswith("traceana")]
     for check in CHECKS:
         instead = _timing(check, seconds)
-        for module in [one for name, one in sys.modules.items() if name.startswith("traceana")]:
-            for name, value in list(vars(module).items()):
+        for holder in (*modules, Footer):
+            for name, value in list(vars(holder).items()):
                 if value is check:
-                    replaced.append((module, name, check))
-                    setattr(module, name, instead)
+                    replaced.append((holder, name, check))
+                    setattr(holder, name, instead)
     yield
-    for module, name, check in replaced:
-        setattr(module, name, check)
+    for holder, name, check in replaced:
+        setattr(holder, name, check)
 
 
 def _timing(check: Callable[..., Any], seconds: dict[str, float]) -> Callable[..., Any]:
@@ -66,7 +71,8 @@ def _timing(check: Callable[..., Any], seconds: dict[str, float]) -> Callable[..
         try:
             return check(*given, **named)
         finally:
-            seconds[check.__name__] = seconds.get(check.__name__, 0) + time.process_time() - begun
+            name = check.__qualname__
+            seconds[name] = seconds.get(name, 0) + time.process_time() - begun
 
     return instead
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.fuzz import regressions
 from tests.fuzz.campaign import Campaign, Tally
 from tests.fuzz.reports import kept, printed
 
@@ -37,9 +38,14 @@ def main() -> int:
         default=1,
         help="run the commands on every Nth input only",
     )
+    parser.add_argument(
+        "--regressions", action="store_true", help="first what once failed, a line of JSON each"
+    )
     given = parser.parse_args()
     formats = [one for one in given.formats.split(",") if one]
     campaign = Campaign(given.seed, formats, given.jobs, given.analyze)
+    if given.regressions:
+        regressions.run(campaign)
     first, count = given.first, given.count
     if given.one is not None:
         first, count = given.one, len(campaign.formats)

@@ -108,7 +108,7 @@ class Campaign:
     def _of_seeds(self) -> dict[str, dict[str, Facts]]:
         """Return the facts of each seed; raises ``AssertionError`` where one cannot be read."""
         facts: dict[str, dict[str, Facts]] = {one: {} for one in self.formats}
-        for done, format_ in self._run(self.untouched(), {}, only_read=True):
+        for done, format_ in self._run(self.untouched(), {}, analyze=0):
             seed = done.given.seed
             if done.outcome.kind not in ("read", "ledger"):
                 raise AssertionError(f"seed {format_} {seed.name}: {done.outcome}")
@@ -148,11 +148,14 @@ class Campaign:
         return tally
 
     def each(
-        self, inputs: Mapping[str, Sequence[tuple[int, Input]]], *, only_read: bool = False
+        self, inputs: Mapping[str, Sequence[tuple[int, Input]]], *, analyze: int
     ) -> Iterator[Done]:
-        """Yield the outcome of every one of ``inputs``, numbered, by format."""
+        """Yield the outcome of every one of ``inputs``, numbered, by format.
+
+        Every ``analyze``-th number is run through the commands, none where it is 0.
+        """
         waiting = {format_: deque(some) for format_, some in inputs.items()}
-        for done, _ in self._run(waiting, self._references, only_read=only_read):
+        for done, _ in self._run(waiting, self._references, analyze=analyze):
             yield done
 
     def alone(self, format_: str, given: Input, number: int = 0) -> Done:
@@ -167,7 +170,7 @@ class Campaign:
         until: float | None = None,
         *,
         fresh: bool = False,
-        only_read: bool = False,
+        analyze: int | None = None,
     ) -> Iterator[tuple[Done, str]]:
         """Yield the outcome and the format of every input that waits.
 
@@ -194,7 +197,7 @@ class Campaign:
                     known = references.get(format_, {})
                     # What was analyzed elsewhere is analyzed again where an input runs alone.
                     analyzed = set() if fresh or alone else self._analyzed
-                    every = 0 if only_read else self._analyze
+                    every = self._analyze if analyze is None else analyze
                     children[Child(batch, known, analyzed, every)] = (format_, alone)
                 if not children:
                     return

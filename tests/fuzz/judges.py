@@ -110,18 +110,18 @@ _LAUNCH: Final = re.compile(r'"ID",|"\d+"')
 
 
 def _csv(content: bytes) -> Judgement:
-    """Return the judgement on a table of Nsight Compute, with a program's output around it."""
+    """Return the judgement on a table of Nsight Compute; the program's output before it is any."""
+    begin = content.find(b'"ID",')
+    if begin < 0:
+        return SOUND
     try:
-        text = content.decode()
+        text = content[begin:].decode()
     except UnicodeDecodeError:
         return Judgement("csv: no UTF-8")
     if "\0" in text:
         return Judgement("csv: zero bytes")
-    begin = text.find('"ID",')
-    if begin < 0:
-        return SOUND
     try:
-        rows = list(csv.reader(io.StringIO(text[begin:]), strict=True))
+        rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         return Judgement(f"csv: {error}")
     wide = len(rows[0])

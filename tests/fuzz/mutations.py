@@ -11,6 +11,7 @@ import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tests.fuzz import json_edits, protobuf_edits, sqlite_edits, table_edits, text_edits
@@ -30,7 +31,8 @@ class Input:
     """An input of the campaign.
 
     ``files`` are its files by relative path, None for a folder of that name. ``damaged`` is the
-    file that was changed, ``what`` how. ``damage`` is whether it is a damage and no edit.
+    file that was changed, ``what`` how. ``damage`` is whether it is a damage and no edit,
+    ``flips`` whether bits flipped and nothing else happened.
     """
 
     seed: Seed
@@ -38,6 +40,7 @@ class Input:
     damaged: str
     what: str
     damage: bool
+    flips: bool = False
 
 
 def made(seeds: Sequence[Seed], campaign: int, format_: str, number: int) -> Input:
@@ -55,12 +58,14 @@ def _damaged(
     rng: random.Random, seed: Seed, name: str, others: Sequence[Mapping[str, bytes]]
 ) -> Input:
     content = seed.files[name]
-    done = []
+    done, kinds = [], set()
     for _ in range(rng.choice((1, 1, 1, 1, 2, 3))):
         damage = rng.choice(DAMAGES)
         content, what = damage(rng, content, others)
         done.append(what)
-    return Input(seed, {**seed.files, name: content}, name, ", ".join(done), damage=True)
+        kinds.add(damage)
+    files = {**seed.files, name: content}
+    return Input(seed, files, name, ", ".join(done), damage=True, flips=kinds == {_flip})
 
 
 def _edited(rng: random.Random, seed: Seed, name: str) -> Input:
@@ -90,14 +95,16 @@ def _editor(seed: Seed, name: str) -> Callable[[random.Random, bytes], tuple[byt
         return json_edits.edited
     if name.endswith((".parquet", ".arrow")):
         return table_edits.edited
-    return {
+    editors: dict[str, Callable[[random.Random, bytes], tuple[bytes, str]]] = {
         "json": json_edits.edited,
         "sqlite": sqlite_edits.edited,
         "protobuf": protobuf_edits.edited,
+        "packets": partial(protobuf_edits.edited, kind="packets"),
         "csv": text_edits.edited_csv,
         "toml": text_edits.edited_toml,
         "table": table_edits.edited,
-    }[seed.content]
+    }
+    return editors[seed.content]
 
 
 Damage = Callable[[random.Random, bytes, Sequence[Mapping[str, bytes]]], tuple[bytes, str]]

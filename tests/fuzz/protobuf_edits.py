@@ -10,10 +10,10 @@ from tests.fuzz import values
 from tests.fuzz.space import BrokenError, Field, encoded, parsed, varint, walked
 
 
-def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
-    """Return the space with one edit; bytes that are no space are returned as they are."""
+def edited(rng: random.Random, content: bytes, kind: str = "space") -> tuple[bytes, str]:
+    """Return the message of type ``kind`` with one edit, other bytes as they are."""
     try:
-        fields = parsed(content)
+        fields = parsed(content, kind)
     except BrokenError:
         return content, "no space"
     # Rare kinds of fields are as likely to be changed as the many events.
@@ -21,8 +21,8 @@ def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     kinds = sorted({_kind(field) for _, field in places})
     if not kinds:
         return content, "no fields"
-    kind = rng.choice(kinds)
-    chosen = [place for place in places if _kind(place[1]) == kind]
+    chosen_kind = rng.choice(kinds)
+    chosen = [place for place in places if _kind(place[1]) == chosen_kind]
     count = rng.choice((1, 1, 1, 3, len(chosen)))
     edit = rng.choice(_EDITS)
     what = "nothing"
@@ -31,7 +31,7 @@ def edited(rng: random.Random, content: bytes) -> tuple[bytes, str]:
         if rng.random() < 0.5:
             rng.setstate(state)  # the same change for all of them
         what = edit(rng, holder, field)
-    return encoded(fields), f"{what}: {min(count, len(chosen))} of {kind}"
+    return encoded(fields), f"{what}: {min(count, len(chosen))} of {chosen_kind}"
 
 
 def _kind(field: Field) -> str:

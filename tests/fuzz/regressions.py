@@ -16,7 +16,7 @@ import json
 import re
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -94,6 +94,17 @@ def _bytes(begin: float, size: int, value: bytes) -> Change:
     def changed(content: bytes) -> bytes:
         at = int(begin * len(content))
         return content[:at] + value * (size // len(value)) + content[at + size :]
+
+    return changed
+
+
+def _exchanged(one: int, other: int) -> Change:
+    """Exchange two bytes."""
+
+    def changed(content: bytes) -> bytes:
+        bytes_ = bytearray(content)
+        bytes_[one], bytes_[other] = bytes_[other], bytes_[one]
+        return bytes(bytes_)
 
     return changed
 
@@ -192,6 +203,7 @@ CASES: Final = (
     Case("hole in compressed JSON", "kineto", "cpu-ranges-gz", _bytes(0.5, 64, b"\0"), damage=True),
     Case("cut compressed JSON", "kineto", "gpu-gz", _cut(0.7), damage=True),
     Case("rank beyond 32 bits", "ranks", "kineto", _text('"rank":0', '"rank":9007199254740993'), file="rank0.json", commands=True),
+    Case("world size beyond 32 bits", "ranks", "kineto", _text('"world_size":2', '"world_size":2147483649'), file="rank0.json", commands=True),
     Case("nested rank", "ranks", "kineto", _text('"rank":0', f'"rank":{_nested(900)}'), file="rank0.json"),
     Case("nested stream", "kineto", "gpu", _events("kernel", stream=json.loads(_nested(300)))),
     Case("unrecognizable rank", "ranks", "kineto", _bytes(0, 600, b"\x87"), file="rank0.json", damage=True),
@@ -199,6 +211,7 @@ CASES: Final = (
     Case("span without a start", "chrome", "keras", _kineto(lambda whole: [event.pop("ts", None) for event in whole["traceEvents"][40:50]])),
     Case("span without a duration", "chrome", "keras", _text('"dur":', '"x":')),
     Case("span with a start that is no number", "chrome", "keras", lambda content: re.sub(rb'"ts":[\d.]+', b'"ts":"x"', content)),
+    Case("later steps without a duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.]+(,"name":"train","args":{"step_num":"[12]")', rb'"dur":0\1', content), commands=True),
     Case("span of a huge duration", "chrome", "keras", lambda content: re.sub(rb'"dur":[\d.e-]+', b'"dur":-9223372036854775808', content)),
     Case("nested span", "chrome", "caffe", _text('"pid": 1', f'"x": {_nested(20_000)}, "pid": 1')),
     Case("nested profile of MXNet", "mxnet", "mxnet", _text('"pid": 0', f'"x": {_nested(20_000)}, "pid": 0')),
@@ -221,6 +234,8 @@ CASES: Final = (
     # Parquet, Arrow and bundles
     Case("table that is a folder", "nsys-tables", "parquet", lambda _: None, file="PROFILER_OVERHEAD.parquet"),
     Case("noise in a Parquet page", "nsys-tables", "parquet", _bytes(0.1, 8, b"\xa5"), file="CUPTI_ACTIVITY_KIND_MEMSET.parquet", damage=True),
+    Case("byte of a Parquet page exchanged", "nsys-tables", "parquet", _exchanged(162, 1039), file="PROFILER_OVERHEAD.parquet", damage=True),
+    Case("Parquet page of -1 values", "nsys-tables", "parquet", lambda content: content.replace(b",\x15\x06\x15\x10", b",\x15\x01\x15\x10", 1), file="PROFILER_OVERHEAD.parquet", damage=True),
     Case("two Arrow columns of one name", "nsys-tables", "arrow", lambda content: content.replace(b"correlationId", b"contextId\0\0\0\0"), file="CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.arrow"),
     Case("rows that are null in a bundle", "bundle", "gpu", with_cells("name_id", None), file="activities.parquet"),
     Case("nested manifest of a bundle", "bundle", "gpu", lambda content: b'{"x": ' + _nested(20_000).encode() + b", " + content[1:], file="manifest.json"),
@@ -258,19 +273,17 @@ def given(campaign: Campaign, case: Case) -> Input:
     return Input(seed, {**seed.files, file: changed}, file, case.name, damage=case.damage)
 
 
-def main() -> None:
-    """Print the outcome of every case, a line of JSON each."""
-    names = set(sys.argv[1:])
-    campaign = Campaign(0)
+def run(campaign: Campaign, names: Collection[str] = ()) -> None:
+    """Print the outcome of every case, or of those named, a line of JSON each."""
     for commands in (False, True):
         inputs: dict[str, list[tuple[int, Input]]] = {}
         for number, case in enumerate(CASES):
             if case.commands is commands and (not names or case.name in names):
                 inputs.setdefault(case.format, []).append((number, given(campaign, case)))
-        for done in campaign.each(inputs, only_read=not commands):
+        for done in campaign.each(inputs, analyze=int(commands)):
             name = CASES[done.number].name
             print(json.dumps({"name": name, **done.outcome.as_dict()}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run(Campaign(0), sys.argv[1:])

@@ -41,7 +41,7 @@ class Seed:
     damaged: tuple[str, ...] = ()
     role: Role = "trace"
     beside: str = ""
-    content: Literal["json", "sqlite", "protobuf", "table", "csv", "toml"] = "json"
+    content: Literal["json", "sqlite", "protobuf", "packets", "table", "csv", "toml"] = "json"
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -340,6 +340,86 @@ def _printed(folder: Path) -> Iterator[Seed]:
         )
 
 
+def _rocprof(folder: Path) -> Iterator[Seed]:
+    from tests.ingest.rocprof import writing as rocprof
+
+    kernels, calls = [], []
+    for i in range(24):
+        at = 1_000 + 10_000 * i
+        counters = {"FETCH_SIZE": 2.5 * i, "OccupancyPercent": 31.25, "Wavefronts": 64.0}
+        name = f"void k<int, {i % 3}>(float*)"
+        kernels.append(
+            rocprof.Kernel(i + 1, at + 500, at + 4_500, name, correlation=i + 1, counters=counters)
+        )
+        calls.append(("hipLaunchKernel", i + 1, at, at + 300))
+    copies = [("HOST_TO_DEVICE", 0, 1, 300 + 50 * i, 330 + 50 * i) for i in range(8)]
+    steps = [(f"step {i}", 90 + i, 900 + 80_000 * i, 80_000 + 80_000 * i) for i in range(3)]
+    trace = rocprof.kernel_trace(kernels)
+    measured = rocprof.counter_collection(kernels[:12])
+    run = {
+        "a_kernel_trace.csv": trace,
+        "a_memory_copy_trace.csv": rocprof.memory_copy_trace(copies),
+        "a_hip_api_trace.csv": rocprof.api_trace(calls),
+        "a_marker_api_trace.csv": rocprof.api_trace(steps, "MARKER_CORE_API"),
+        "a_counter_collection.csv": measured,
+        "a_agent_info.csv": rocprof.agent_info(),
+    }
+    yield Seed("run", "rocprof", {n: text.encode() for n, text in run.items()}, content="csv")
+    for name, text in (
+        ("trace", trace),
+        ("rocpd", rocprof.kernel_trace_rocpd(kernels)),
+        ("old", rocprof.kernel_trace_6_2(kernels)),
+        ("v2", rocprof.kernel_trace_v2(kernels)),
+        ("v1", rocprof.results_v1(kernels)),
+        ("v1-alone", rocprof.results_v1(kernels, times=False)),
+        ("counters-alone", measured),
+    ):
+        yield Seed(name, "rocprof", {"a.csv": text.encode()}, "a.csv", content="csv")
+    files = {"step.csv": measured.encode(), "run.csv": trace.encode()}
+    yield Seed(
+        "counters", "rocprof", files, "step.csv", ("step.csv",), role="counters", beside="run.csv",
+        content="csv",
+    )  # fmt: skip
+
+
+def _rocpd(folder: Path) -> Iterator[Seed]:
+    from tests.ingest.rocprof import databases
+    from tests.ingest.rocprof.writing import Kernel
+
+    kernels = [
+        Kernel(
+            i + 1, 2_000 + 10_000 * i, 6_000 + 10_000 * i, f"void k<int, {i % 3}>(float*)",
+            correlation=5 + i % 3, counters={"FETCH_SIZE": 2.5 * i},
+        )
+        for i in range(20)
+    ]  # fmt: skip
+    for name, tracked in (("columns", False), ("tracks", True)):
+        run = databases.rocpd_run(kernels, tracked=tracked)
+        path = databases.rocpd(folder / f"{name}.db", run)
+        small = _repaged(path, folder / f"{name}-small.db", 1024)
+        yield Seed(name, "rocpd", {"run.db": small}, "run.db", content="sqlite")
+    path = databases.legacy(folder / "legacy.db", databases.legacy_run(kernels))
+    small = _repaged(path, folder / "legacy-small.db", 1024)
+    yield Seed("rocprof", "rocpd", {"run.db": small}, "run.db", content="sqlite")
+
+
+def _pftrace(folder: Path) -> Iterator[Seed]:
+    from tests.ingest.rocprof import perfetto
+    from tests.ingest.rocprof.writing import Kernel
+
+    kernels = tuple(
+        Kernel(i + 1, 2_000 + 10_000 * i, 6_000 + 10_000 * i, f"k{i % 3}", correlation=5 + i % 3)
+        for i in range(20)
+    )
+    for name, interned, compressed in (
+        ("interned", True, False), ("plain", False, False), ("compressed", True, True),
+    ):  # fmt: skip
+        content = perfetto.run(kernels, interned=interned).content(compressed=compressed)
+        yield Seed(name, "pftrace", {"run.pftrace": content}, "run.pftrace", content="packets")
+        zipped_name = {"run.pftrace.gz": zipped(content)}
+        yield Seed(f"{name}-gz", "pftrace", zipped_name, "run.pftrace.gz", content="packets")
+
+
 def _summaries(folder: Path) -> Iterator[Seed]:
     from tests.ingest.summary import writing
 
@@ -486,6 +566,6 @@ def _options(folder: Path) -> Iterator[Seed]:
 
 
 _MAKERS: Final[tuple[Callable[[Path], Iterator[Seed]], ...]] = (
-    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _printed, _summaries, _ncu,
-    _bundle, _run, _ranks, _options,
+    _kineto, _chrome, _mxnet, _xplane, _nsys, _nsys_tables, _nvprof, _printed, _rocprof, _rocpd,
+    _pftrace, _summaries, _ncu, _bundle, _run, _ranks, _options,
 )  # fmt: skip

@@ -25,6 +25,15 @@ MESSAGES: Final[dict[str, dict[int, str]]] = {
     "shape": {4: "shape"},
     "stat metadata": {},
     "scope": {},
+    # Perfetto's
+    "packets": {1: "packet"},
+    "packet": {11: "slice", 12: "interned", 60: "track"},
+    "slice": {4: "annotation"},
+    "interned": dict.fromkeys((1, 2, 3, 29), "interned text"),
+    "track": {3: "process"},
+    "annotation": {},
+    "interned text": {},
+    "process": {},
 }
 """The fields of each message that are messages themselves."""
 
@@ -53,25 +62,11 @@ class Field:
 def parsed(content: bytes, kind: str = "space") -> list[Field]:
     """Return the fields of ``content``, a message of type ``kind``; raises :class:`BrokenError`."""
     fields: list[Field] = []
-    at = 0
-    while at < len(content):
-        tag, at = _varint(content, at)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise BrokenError("field 0")
+    for number, wire, value, begin, end in _fields(content):
         if wire == 0:
-            value, at = _varint(content, at)
             fields.append(Field(number, wire, value))
             continue
-        if wire == 2:
-            size, at = _varint(content, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise BrokenError(f"wire type {wire}")
-        if at + size > len(content):
-            raise BrokenError("a length beyond the end")
-        part, at = content[at : at + size], at + size
+        part = content[begin:end]
         inside = MESSAGES[kind].get(number) if wire == 2 else None
         if inside is None:
             fields.append(Field(number, wire, part))
@@ -83,6 +78,35 @@ def parsed(content: bytes, kind: str = "space") -> list[Field]:
                 raise
             fields.append(Field(number, wire, part))
     return fields
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield the number, the wire type, the value and the place of each field of a message.
+
+    The value is that of an integer, the place that of other content. Raises :class:`BrokenError`.
+    """
+    at, end = 0, len(content)
+    while at < end:
+        # Most numbers have one byte, and a space has millions.
+        tag, at = (content[at], at + 1) if content[at] < 0x80 else _varint(content, at)
+        number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise BrokenError("field 0")
+        if wire == 0:
+            short = at < end and content[at] < 0x80
+            value, at = (content[at], at + 1) if short else _varint(content, at)
+            yield number, wire, value, at, at
+            continue
+        if wire == 2:
+            size, at = _varint(content, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise BrokenError(f"wire type {wire}")
+        if at + size > end:
+            raise BrokenError("a length beyond the end")
+        yield number, wire, 0, at, at + size
+        at += size
 
 
 def encoded(fields: list[Field]) -> bytes:
@@ -154,8 +178,21 @@ def shortened(fields: list[Field], events: int) -> list[Field]:
 def event_count(content: bytes) -> int | None:
     """Return the events in a sound space, of any wire type; None where it is broken."""
     try:
-        fields = parsed(content)
+        return _counted(content, "space")
     except BrokenError:
         return None
-    lines = [field.value for _, field in walked(fields) if field.kind == "line"]
-    return sum(one.number == 4 for line in lines if isinstance(line, list) for one in line)
+
+
+def _counted(content: bytes, kind: str) -> int:
+    """Return the events in a message, without making fields of it: it may have millions."""
+    inside = MESSAGES[kind]
+    events = 0
+    for number, wire, _, begin, end in _fields(content):
+        events += kind == "line" and number == 4
+        if wire == 2 and number in inside and begin < end:
+            try:
+                events += _counted(content[begin:end], inside[number])
+            except BrokenError:
+                if inside[number] not in _GUESSED:
+                    raise
+    return events
