@@ -1,5 +1,8 @@
 """Prints FLOPs that nvprof counted beside the formulas', for transposed convolutions.
 
+The formulas count what an algorithm needs; ``MODELS`` count what cuDNN 7's kernels execute for it:
+whole tiles of padded operands, and transforms again for each block of filters.
+
 python -m tools.counted_flops FILE…
 
 Each file is what ``nvprof --metrics flop_count_sp --csv`` printed of one layer of the generator of
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,16 +36,20 @@ class Shape(NamedTuple):
     window: int
     stride: int
 
+    @property
+    def made(self) -> int:
+        """The extent of the result."""
+        return (self.extent - 1) * self.stride + self.window
+
     def convolution(self, batch: int) -> Convolution:
         """Return the convolution of which it is the data gradient."""
-        made = (self.extent - 1) * self.stride + self.window
         return Convolution(
             batch=batch,
             in_channels=self.outputs,
             out_channels=self.inputs,
             window=(self.window, self.window),
             output=(self.extent, self.extent),
-            input=(made, made),
+            input=(self.made, self.made),
             groups=1,
             stride=(self.stride, self.stride),
             dilation=(1, 1),
@@ -56,79 +64,160 @@ SHAPES: Final = {
     5: Shape(32, 3, 21, 5, 2),
 }
 _NAME: Final = re.compile(r"l(\d)_bs(\d+)")
-_TILE: Final = re.compile(r"_(\d+)x(\d+)_")
-_POINTS: Final = 36
-"""Products of a tile of F(4x4, 3x3), of which cuDNN makes as many GEMMs."""
 
-
-def tiled(rows: int, columns: int, depth: int, name: str) -> int | None:
-    """Return the FLOPs of a GEMM kernel whose ``name`` has its tile: all of each tile.
-
-    Every element of a tile is a sum of ``depth`` products, multiplied with alpha.
-    """
-    found = _TILE.search(name)
-    if found is None:
-        return None
-    # The longer side of the tile is along the images.
-    height, width = sorted(map(int, found.groups()))
-    return (2 * depth + 1) * _padded(rows, height) * _padded(columns, width)
+Model = Callable[[Shape, int, tuple[int, ...]], int | None]
+"""FLOPs of a kernel for a layer and batch; the numbers are those in its name."""
 
 
 def _padded(extent: int, tile: int) -> int:
     return ceil(extent / tile) * tile
 
 
-def product(shape: Shape, batch: int, algorithm: str, name: str) -> int | None:
-    """Return the FLOPs of the kernel that multiplies, None where it is no GEMM of a known tile."""
-    made = (shape.extent - 1) * shape.stride + shape.window
-    if algorithm == "implicit_precomp_gemm":
-        return tiled(shape.outputs, batch * made**2, shape.inputs * shape.window**2, name)
-    if algorithm == "winograd_nonfused":
-        once = tiled(shape.outputs, batch * ceil(made / 4) ** 2, shape.inputs, name)
-        return None if once is None else _POINTS * once
+def tiled(rows: int, columns: int, depth: int, tile: tuple[int, ...]) -> int:
+    """Return the FLOPs of a matrix product that executes all of each ``tile``.
+
+    Every element of a tile is a sum of ``depth`` products, multiplied with alpha.
+    """
+    # The longer side of the tile is along the images.
+    height, width = sorted(tile)
+    return (2 * depth + 1) * _padded(rows, height) * _padded(columns, width)
+
+
+def _implicit_gemm(shape: Shape, batch: int, tile: tuple[int, ...]) -> int:
+    depth = shape.inputs * shape.window**2
+    return tiled(shape.outputs, batch * shape.made**2, depth, tile)
+
+
+def _nonfused_product(shape: Shape, batch: int, tile: tuple[int, ...]) -> int:
+    """One GEMM for each of the 36 points of a tile of F(4x4, 3x3)."""
+    return 36 * tiled(shape.outputs, batch * ceil(shape.made / 4) ** 2, shape.inputs, tile)
+
+
+def _nonfused_filter(shape: Shape, _batch: int, _: tuple[int, ...]) -> int:
+    return 81 * shape.inputs * shape.outputs
+
+
+def _fused(shape: Shape, batch: int, block: tuple[int, ...]) -> int:
+    """F(2x2, 3x3): blocks of 4 x 8 tiles; the data are transformed for each 32 filters."""
+    across = ceil(shape.made / 2)
+    tiles = batch * _padded(across, block[0]) * _padded(across, block[1])
+    data = (24 + 2 * 8) * tiles * shape.inputs * ceil(shape.outputs / 32)
+    results = (24 + 4) * tiles * shape.outputs
+    return 2 * 16 * tiles * shape.inputs * shape.outputs + data + results
+
+
+def _fused_filter(shape: Shape, _batch: int, _: tuple[int, ...]) -> int:
+    return 58 * shape.inputs * shape.outputs
+
+
+def _algo_0(shape: Shape, batch: int, tile: tuple[int, ...]) -> int:
+    """A product for each image, of its positions and the windows, each element times alpha."""
+    rows, columns = shape.outputs * shape.window**2, shape.extent**2
+    padded = _padded(rows, 2 ** tile[0]) * _padded(columns, 2 ** tile[1])
+    return batch * (2 * shape.inputs * padded + rows * columns)
+
+
+def _algo_1(shape: Shape, batch: int, tile: tuple[int, ...]) -> int:
+    """As ALGO_0, each element added to the result, which is scaled, channels in fours."""
+    rows, columns = shape.outputs * shape.window**2, shape.extent**2
+    padded = _padded(rows, 2 ** tile[0]) * _padded(columns, 2 ** tile[1])
+    scaled = _padded(shape.outputs, 4) * shape.made**2
+    return batch * (2 * shape.inputs * padded + 2 * scaled + rows * columns)
+
+
+def _tiles(shape: Shape) -> int:
+    """Tiles of 32 x 32 that cover the result, whose input has zeros between its elements."""
+    return ceil(shape.made / (33 - shape.window)) ** 2
+
+
+def _transforms(shape: Shape, batch: int, number: tuple[int, ...]) -> int:
+    """Real transforms of 32 x 32; those of filters leave out the zeros (number: their extent)."""
+    if number[0]:
+        return 19_120 * shape.inputs * shape.outputs if number[0] == shape.window else 0
+    return 22_576 * _tiles(shape) * batch * shape.inputs
+
+
+def _complex_product(shape: Shape, batch: int, _: tuple[int, ...]) -> int:
+    """A product for each point of a spectrum, with three real products for a complex one."""
+    points = 32 * 17 * _tiles(shape)
+    elements = _padded(batch, 64) * _padded(shape.outputs, 32)
+    return points * elements * (12 * shape.inputs + 21)
+
+
+def _back(shape: Shape, batch: int, _: tuple[int, ...]) -> int:
+    planes = batch * shape.outputs
+    return planes * (_tiles(shape) * 44_173 // 2 + shape.made**2)
+
+
+MODELS: Final[Mapping[str, Model]] = {
+    r"scudnn_(\d+)x(\d+)_": _implicit_gemm,
+    r"maxwell_sgemm_(\d+)x(\d+)_": _nonfused_product,
+    r"winogradForwardFilter4x4": _nonfused_filter,
+    r"winograd3x3Kernel<float, float, int=1, int=(\d+), int=(\d+)": _fused,
+    r"generateWinogradTilesKernel": _fused_filter,
+    r"dgrad_engine<float, int=\d+, int=(\d+), int=(\d+)": _algo_0,
+    r"dgrad2d_alg1_1<float, int=\d+, int=(\d+), int=(\d+)": _algo_1,
+    r"fft2d_r2c_32x32<float, bool=[01], unsigned int=(\d+)": _transforms,
+    r"gcgemm_(\d+)x(\d+)_": _complex_product,
+    r"fft2d_c2r_32x32": _back,
+}
+"""By a pattern of the kernel's name. The counts of transforms are those of the kernels' code, which
+the counter shows; Winograd's nonfused transforms of data and results have none: one size of the
+result is not enough to tell how they depend on it."""
+
+
+def modelled(shape: Shape, batch: int, name: str) -> int | None:
+    """Return what the kernel of ``name`` executes, None without a model."""
+    for pattern, model in MODELS.items():
+        if found := re.search(pattern, name):
+            return model(shape, batch, tuple(int(number) for number in found.groups()))
     return None
 
 
-def rows(path: Path) -> list[str]:
-    """Return the rows of the table for one file: the convolution, and its product by tiles."""
+def rows(path: Path) -> list[list[str]]:
+    """Return the rows of the table for one file: the convolution, and its kernels."""
     named = _NAME.search(path.name)
     if named is None:
         return []
     layer, batch = map(int, named.groups())
     shape = SHAPES[layer]
-    kernels = traceana.open(path).kernels().frame
-    own = kernels.filter(pl.col("category").is_in(["conv", "gemm"]))
-    (algorithm,) = own["algorithm"].drop_nulls().unique()
-    counted = int(own["fp32_flops"].sum())
-    conv = shape.convolution(batch)
-    direct = 2 * conv.macs
-    formula = executed(conv, algorithm, "dgrad")
-    of_algorithm = formula.flops if isinstance(formula, Executed) else None
-    cells = [layer, batch, algorithm, f"{direct:,}"]
-    cells += [f"{of_algorithm:,}" if of_algorithm else "no formula", f"{counted:,}"]
-    cells += [f"{counted / direct:.2f}"]
-    cells += [f"{counted / of_algorithm:.2f}" if of_algorithm else ""]
-    table = ["| " + " | ".join(map(str, cells)) + " |"]
-    for name, count in own.select("name", "fp32_flops").iter_rows():
-        model = product(shape, batch, algorithm, name)
-        if model is not None:
-            ratio = f"{count / model:.4f}"
-            table.append(f"| | | {name} | | {model:,} | {int(count):,} | | {ratio} |")
+    # A row is the mean of its calls.
+    trace = traceana.open(path)
+    kernels = trace.counters.filter(pl.col("fp32_flops") > 0)
+    own = kernels.filter(pl.col("name").str.contains("|".join((*MODELS, "winogradForward"))))
+    counts = own.select("name", pl.col("fp32_flops") * pl.col("launches").fill_null(1)).rows()
+    (algorithm,) = trace.kernels().frame["algorithm"].drop_nulls().unique()
+    formula = executed(shape.convolution(batch), algorithm, "dgrad")
+    needed = formula.flops if isinstance(formula, Executed) else None
+    counted = sum(count for _, count in counts)
+    table = [[str(layer), str(batch), algorithm, f"{needed:,}" if needed else "no formula"]]
+    models = [modelled(shape, batch, name) for name, _ in counts]
+    whole = None if None in models else sum(filter(None, models))
+    table[0] += [*_beside(whole, counted)]
+    for (name, count), model in zip(counts, models, strict=True):
+        brief = re.sub(r"^void |cudnn::|detail::|winograd(_nonfused)?::|<.*", "", name)
+        table.append(["", "", brief, "", *_beside(model, count)])
     return table
+
+
+def _beside(model: int | None, counted: int) -> list[str]:
+    if model is None:
+        return ["", f"{counted:,}", ""]
+    return [f"{model:,}", f"{counted:,}", f"{counted / model:.4f}"]
 
 
 def main() -> None:
     """Print the table of the files named on the command line."""
-    print("| layer | batch | algorithm | direct | executed | counted | of direct | of executed |")
-    print("|---:|---:|---|---:|---:|---:|---:|---:|")
+    print("| layer | batch | algorithm, kernels | needed | modelled | counted | of modelled |")
+    print("|---:|---:|---|---:|---:|---:|---:|")
     for path in sorted(map(Path, sys.argv[1:]), key=lambda path: path.name):
         try:
-            lines = rows(path)
+            table = rows(path)
         except TraceanaError as error:
             print(f"{path}: {error}", file=sys.stderr)
             continue
-        for line in lines:
-            print(line)
+        for row in table:
+            print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,39 @@
-"""FLOPs that nvprof counted: GEMM kernels execute whole tiles, exactly."""
+"""FLOPs that nvprof counted: what the kernels of cuDNN execute for a layer, where it is known."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.manifest import TRACES
-from tools.counted_flops import rows, tiled
+from tools.counted_flops import SHAPES, modelled, rows, tiled
 
-FILES = "GPUFlopMet_l{}_bs{}_1.csv"
+FOLDER = TRACES / "nvprof-printed" / "tegra_x1_celeba"
 
 
 def test_a_gemm_executes_all_of_its_tiles() -> None:
-    name = "maxwell_scudnn_128x64_stridedB_medium_nn"
-    assert tiled(64, 8100, 3200, name) == (2 * 3200 + 1) * 64 * 8192
-    assert tiled(65, 128, 10, name) == 21 * 128 * 128
-    assert tiled(64, 8100, 3200, "dgrad_engine") is None
+    assert tiled(64, 8100, 3200, (128, 64)) == (2 * 3200 + 1) * 64 * 8192
+    assert tiled(65, 128, 10, (64, 128)) == 21 * 128 * 128
+
+
+def test_a_data_gradient_is_a_product_for_each_image() -> None:
+    """ALGO_0: 1600 windows by 25 positions, in tiles of 64 x 32."""
+    name = "void cudnn::detail::dgrad_engine<float, int=512, int=6, int=5, int=3>"
+    assert modelled(SHAPES[3], 10, name) == 10 * (2 * 128 * 1600 * 32 + 1600 * 25)
+
+
+def test_kernels_of_unknown_code_have_no_model() -> None:
+    assert modelled(SHAPES[1], 1, "winogradForwardData4x4<float, float>") is None
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="no shared traces")
-@pytest.mark.parametrize(("layer", "batch"), [(1, 100), (1, 1000), (3, 100), (3, 1000)])
-def test_the_counter_is_that_of_whole_tiles(layer: int, batch: int) -> None:
-    folder = TRACES / "nvprof-printed" / "tegra_x1_celeba" / f"l{layer}"
-    convolution, product = rows(folder / FILES.format(layer, batch))
-    assert f"| {layer} | {batch} |" in convolution
-    _, _, _, _, by_tiles, counted, *_ = (cell.strip() for cell in product.strip("|").split("|"))
-    assert by_tiles == counted != ""
+@pytest.mark.parametrize("layer", [1, 3, 5])
+@pytest.mark.parametrize("batch", [1, 10, 100, 1000])
+def test_the_counter_is_that_of_the_model(layer: int, batch: int) -> None:
+    convolution, *kernels = rows(FOLDER / f"l{layer}" / f"GPUFlopMet_l{layer}_bs{batch}_1.csv")
+    assert convolution[:2] == [str(layer), str(batch)]
+    ratios = [float(row[-1]) for row in kernels if row[-1]]
+    # The additions of a complex product depend on more than one depth shows.
+    assert ratios == pytest.approx(
+        [1] * len(ratios), abs=0 if (layer, batch) != (5, 1000) else 4e-3
+    )
+    assert sum(not row[-1] for row in kernels) == (2 if layer == 1 and batch > 10 else 0)
