@@ -54,7 +54,7 @@ EXIT_CODES: Final[dict[ExitCode, str]] = {
     "missing, or the tool failed",
     ExitCode.RECORDING_FAILED: "`record`: the command failed, nothing was recorded, or two "
     "profilers conflict",
-    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM, SIGHUP)",
 }
 """What each exit code means, for docs/cli.md."""
 

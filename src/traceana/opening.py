@@ -46,8 +46,9 @@ def open_trace(
     configuration directory and traceana's own. Without it, a bundle keeps its saved classes.
     ``device_model`` is the GPU model, or a part of its name, for a trace that does not record it;
     a recorded name takes precedence.
-    ``counters`` is an Nsight Compute table (``ncu --csv --page raw``) of the same program. Its
-    launches are joined to kernels (``trace.counters``, column ``activity``).
+    ``counters`` is a table of counters of the same program: of Nsight Compute (``ncu --csv --page
+    raw``), ``nvprof --metrics`` or rocprof. Its launches are joined to kernels (``trace.counters``,
+    column ``activity``).
     ``step_marker`` is the name of the ranges that mark steps, or a regular expression that matches
     it: :func:`traceana.enrich.steps.marked_by`. A bundle keeps its layers and gets new steps.
     Every name has a class. Activities have their launching call, operator, range, layer, step and
@@ -149,7 +150,11 @@ def _with_counters(trace: Trace, path: Path, progress: Progress) -> Trace:
     measured = read_counters(path, progress)
     joined = with_counters(trace, measured.counters)
     with_ledger = joined.with_tables(ledger=pl.concat([joined.ledger, measured.ledger]))
-    properties = {**trace.meta.properties, "counters_file": as_unicode(str(path))}
+    properties = {
+        **trace.meta.properties,
+        "counters_file": as_unicode(str(path)),
+        "counters_producer": measured.meta.producer,
+    }
     return with_ledger.with_meta(properties=properties)
 
 

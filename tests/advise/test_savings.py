@@ -107,6 +107,17 @@ def test_products_in_a_row_fill_the_device_together(tmp_path: Path) -> None:
     assert finding.saving_ns == 8 * 50_000 * 7 // 8
 
 
+def test_products_of_different_steps_are_not_in_a_row() -> None:
+    builder = TraceBuilder()
+    builder.name("sgemm", category="gemm", precision="fp32", batched=False)
+    builder.row("devices", device=0, name="V100", vendor="NVIDIA", multiprocessors=80)
+    for number in range(8):
+        step = builder.step(number, number * 100_000, 100_000)
+        sizes = {"grid_x": 10, "grid_y": 1, "grid_z": 1}
+        builder.kernel("sgemm", number * 100_000, 50_000, step=step, **sizes)
+    assert "batchable_gemms" not in {one.rule.id for one in advise(builder.build()).findings}
+
+
 def test_kernels_of_few_blocks_leave_the_rest_unused(tmp_path: Path) -> None:
     assert of("small_batch", tmp_path).saving_ns == 1_000_000 * 76 // 80
 

@@ -266,7 +266,7 @@ def test_an_empty_result_has_the_reason(analysis: object) -> None:
     builder.row("ops", name="aten::conv2d", start=0, duration=10)
     result = analysis(builder.build())  # type: ignore[operator]
     assert result.frame.is_empty()
-    assert result.notes[-1] == "no device activities in the file, only 1 operators"
+    assert result.notes[-1] == "no device activities in the file, only 1 operator"
 
 
 def test_waiting_alone_is_no_work() -> None:

@@ -97,9 +97,9 @@ def test_what_is_no_table_of_counters(run: Run, bundle: Path, csv: Path, tmp_pat
     kineto.write_text('{"schemaVersion": 1, "traceEvents": []}')
     empty.write_text("".join(csv.read_text().splitlines(keepends=True)[:4]))
     for path, message in (
-        (failed, "no Nsight Compute table"),
+        (failed, "no table of counters"),
         (kineto, "kineto"),
-        (empty, "no kernel launches"),
+        (empty, "no counters of kernel launches"),
     ):
         result = run("kernels", bundle, "--counters", path)
         assert result.exit_code == ExitCode.INVALID_FILE, path

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.manifest import FIXTURES
 from traceana.errors import ExitCode
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,19 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_report_imports_at_most_150_modules() -> None:
+    """What other formats, rank folders and counters need is imported where they are read."""
+    code = (
+        "import atexit, sys; from traceana.__main__ import main;"
+        "atexit.register(lambda: print(sum(name.startswith('traceana') for name in sys.modules)));"
+        f"sys.argv = ['traceana', 'report', {str(FIXTURES / 'alexnet-cpu-ranges.json.gz')!r}];"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count = int(done.stdout.split()[-1])
+    assert 100 < count <= 150
 
 
 def test_a_closed_pipe_is_no_error(bundle: Path) -> None:
@@ -85,12 +99,35 @@ def test_a_terminal_gets_colours_unless_disabled(
     assert (b"\x1b[" in seen) is coloured
 
 
-def test_ctrl_c_ends_with_its_code(bundle: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_with_its_code(bundle: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [*COMMAND, "classify", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
     )
     time.sleep(4.0)  # by now it waits for names, on a busy machine too
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == ExitCode.INTERRUPTED
     assert stderr == b"traceana: interrupted\n"
+
+
+def test_a_killed_export_leaves_no_temporary_files(bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    output = tmp_path / "run.duckdb"
+    for _ in range(20):
+        process = subprocess.Popen(
+            [*COMMAND, "export", str(bundle), "-o", str(output)],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stderr=subprocess.PIPE,
+        )
+        # The scratch file of the output and the folder of the tables.
+        while len(list(tmp_path.iterdir())) < 2 and process.poll() is None:
+            time.sleep(0.002)
+        process.terminate()
+        process.communicate(timeout=20)
+        if process.returncode != ExitCode.OK:
+            break
+        # It was done before the signal came.
+        output.unlink()
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert list(tmp_path.iterdir()) == []

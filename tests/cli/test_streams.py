@@ -112,6 +112,19 @@ def test_a_full_disk_is_an_error_of_the_output_file(bundle: Path) -> None:
     assert not [path for path in bundle.iterdir() if "rows.json" in path.name]
 
 
+@pytest.mark.parametrize("kilobytes", [4, 20, 100])
+def test_a_full_temporary_folder_is_an_error_of_the_database(
+    bundle: Path, tmp_path: Path, kilobytes: int
+) -> None:
+    pytest.importorskip("duckdb")
+    limit = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f {kilobytes}; export TMPDIR={tmp_path};"
+    limited = shell(f"{limit} traceana export {bundle} -o {tmp_path}/run.duckdb")
+    assert limited.returncode == ExitCode.CANNOT_WRITE
+    assert b"/run.duckdb: temporary files in " in limited.stderr
+    assert limited.stderr.count(b"\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk_is_an_error_of_the_baseline(bundle: Path, tmp_path: Path) -> None:
     line = f"traceana diff {bundle} --save-baseline main"
     assert shell(f"export XDG_DATA_HOME={tmp_path}; {line}").returncode == ExitCode.OK

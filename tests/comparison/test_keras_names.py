@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
@@ -14,7 +12,9 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.forked import with_keras
 from tests.support.frameworks import needs
+from tests.support.keras_names import all_of_keras, all_of_pytorch
 from traceana.analyze.layers import layers
 from traceana.analyze.manifest_pairing import paired, with_names_of
 from traceana.comparison.diff import Diff
@@ -24,7 +24,6 @@ from traceana.trace import Trace
 
 pytestmark = pytest.mark.frameworks
 
-ROOT = Path(__file__).parents[2]
 NETWORKS = ("vgg11", "unet", "mobilenet", "densenet")
 ALONE = (
     *("sequential", "built-again", "nested", "recurrent", "subclassed", "mixed"),
@@ -36,12 +35,10 @@ FLOPS_UNKNOWN = ("TimeDistributed", "Bidirectional", "GRU")
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All recordings of Keras, of one process, and those of PyTorch."""
+    needs("tensorflow", "torch")
     folder = tmp_path_factory.mktemp("names")
-    for framework, module in (("keras", "tensorflow"), ("pytorch", "torch")):
-        needs(module)
-        command = [sys.executable, "-m", "tests.support.keras_names", framework, str(folder)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    with_keras(folder / "log", all_of_keras, folder)
+    all_of_pytorch(folder)
     return folder
 
 

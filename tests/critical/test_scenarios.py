@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.synthetic import GPU, Scenario, both
 from tests.support.synthetic.records import Direction, Memory
+from tests.support.traces import TraceBuilder
 from traceana.analyze.critical import critical, segments
 from traceana.analyze.selection import select
 from traceana.trace import Trace
@@ -566,3 +567,12 @@ def test_without_steps_the_path_is_of_everything(each: Both) -> None:
             "and calls",
             "no steps: critical path of the whole capture",
         )
+
+
+def test_a_gap_before_work_without_a_launch_has_no_reason() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    builder.kernel("k", 0, 400)
+    builder.kernel("k", 1_000, 500)
+    found = classes(builder.build())
+    assert found == {("kernel", "conv"): 900, ("gap", "not_recorded"): 600}

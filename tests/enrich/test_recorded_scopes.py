@@ -11,8 +11,18 @@ import polars as pl
 import pytest
 
 import traceana
+from tests.support.forked import with_keras
 from tests.support.frameworks import needs
-from tests.support.scope_programs import BATCH, ROWS, SIZE, STEPS, TURNS, WIDTH, keras_network
+from tests.support.scope_programs import (
+    BATCH,
+    ROWS,
+    SIZE,
+    STEPS,
+    TURNS,
+    WIDTH,
+    keras_network,
+    record_tensorflow,
+)
 from traceana.analyze.flops import flops
 from traceana.analyze.layers import layers
 from traceana.model import Manifest
@@ -53,13 +63,16 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
         framework = program.partition("/")[0]
         if not (root / framework).exists():
             needs("flax" if framework == "jax" else framework)
-            command = [sys.executable, "-m", "tests.support.scope_programs", framework]
-            subprocess.run(
-                [*command, str(root / framework)],
-                check=True,
-                capture_output=True,
-                cwd=Path(__file__).parents[2],
-            )
+            if framework == "jax":
+                command = [sys.executable, "-m", "tests.support.scope_programs"]
+                subprocess.run(
+                    [*command, str(root / framework)],
+                    check=True,
+                    capture_output=True,
+                    cwd=Path(__file__).parents[2],
+                )
+            else:
+                with_keras(root / "log", record_tensorflow, root / framework)
         if program not in traces:
             traces[program] = traceana.open(root / program)
         return traces[program]

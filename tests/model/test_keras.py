@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("tensorflow")
-
-import keras
-from keras import layers
-
+from tests.support.frameworks import needs
 from traceana import describe
 from traceana.errors import BadModelError
 
+if TYPE_CHECKING:
+    import keras
+    from keras import layers
+
+needs("tensorflow")
 pytestmark = pytest.mark.frameworks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keras() -> None:
+    """Import Keras where a test runs: each worker collects, and an import takes five seconds."""
+    import keras
+    from keras import layers
+
+    globals().update(keras=keras, layers=layers)
 
 
 def functional() -> Any:
@@ -80,19 +90,18 @@ def test_a_functional_model() -> None:
     assert describe(model, (2, 33, 32, 3)) == found
 
 
-class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
-    """Calls its layers in another order than it makes them."""
-
-    def __init__(self) -> None:
-        super().__init__(name="subclassed")
-        self.last = layers.Dense(2, name="last")
-        self.first = layers.Dense(5, name="first")
-
-    def call(self, x: Any, training: bool = False) -> Any:
-        return self.last(keras.ops.relu(self.first(x)))
-
-
 def test_a_subclassed_model_must_be_built() -> None:
+    class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
+        """Calls its layers in another order than it makes them."""
+
+        def __init__(self) -> None:
+            super().__init__(name="subclassed")
+            self.last = layers.Dense(2, name="last")
+            self.first = layers.Dense(5, name="first")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            return self.last(keras.ops.relu(self.first(x)))
+
     model = Subclassed()
     with pytest.raises(BadModelError, match=r"is not built: call it once on an input of"):
         describe(model, (4, 3))

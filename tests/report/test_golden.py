@@ -58,7 +58,7 @@ def two_devices() -> Trace:
     return builder.build()
 
 
-TRACES = {
+TRACES: dict[str, Callable[[], Trace]] = {
     "cnn": cnn_steps,
     "hostile": hostile,
     "empty": empty,

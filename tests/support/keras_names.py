@@ -1,13 +1,8 @@
-"""Networks of default-named Keras layers, and the same in PyTorch, recorded a step each.
-
-python -m tests.support.keras_names keras|pytorch FOLDER
-"""
+"""Networks of default-named Keras layers, and the same in PyTorch, recorded a step each."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +172,7 @@ def record_keras(model: Any, shape: Shape, folder: Path, name: str, calls: int =
 
 
 def all_of_keras(folder: Path) -> None:
+    """Record all networks of Keras; its names of layers count those of the process."""
     import keras
     import tensorflow as tf
     from keras import layers
@@ -295,6 +291,7 @@ def in_pytorch(plan: Plan) -> Any:
 
 
 def all_of_pytorch(folder: Path) -> None:
+    """Record all networks in PyTorch."""
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -313,8 +310,3 @@ def all_of_pytorch(folder: Path) -> None:
                     torch.nn.functional.cross_entropy(model(images), labels).backward()
                     optimizer.step()
         recorded.export_chrome_trace(str(folder / f"{name}-pytorch.json.gz"))
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    (all_of_keras if sys.argv[1] == "keras" else all_of_pytorch)(Path(sys.argv[2]))

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+PRINTED = TRACES.parent / "printed"
+"""What profilers printed, as others published it."""
+NEEDS_PRINTED = pytest.mark.skipif(not PRINTED.exists(), reason="no printed outputs of others here")
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
@@ -65,6 +68,14 @@ def each(*formats: str) -> pytest.MarkDecorator:
             "want", [pytest.param(None, marks=pytest.mark.skip(reason="no shared traces"))]
         )
     return pytest.mark.parametrize("want", rows, ids=[row.file for row in rows])
+
+
+def printed(*kinds: str) -> list[dict[str, str]]:
+    """Return the rows of the manifest of printed outputs, of ``kinds``; none without the folder."""
+    if not PRINTED.exists():
+        return []
+    with (PRINTED / "MANIFEST.tsv").open(newline="") as file:
+        return [row for row in csv.DictReader(file, delimiter="\t") if row["kind"] in kinds]
 
 
 def traces_at_hand() -> list[Path]:

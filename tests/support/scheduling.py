@@ -11,13 +11,32 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 from tests.support.manifest import FIXTURES, TRACES
 
 _LONGEST_FIRST: Final = ("frameworks", "slow")
+_TOGETHER: Final = {
+    "chromium": ("tests/report/html/",),
+    "keras": (
+        "tests/comparison/test_keras_names.py",
+        "tests/enrich/test_recorded_scopes.py",
+        "tests/idle/test_real_loading.py",
+        "tests/model/test_frameworks_agree.py",
+        "tests/model/test_keras.py",
+        "tests/workloads/test_workload_agreement.py",
+        "tests/workloads/test_workload_losses.py",
+    ),
+}
+"""Files of one worker: one starts the browser, and one imports Keras, which takes seconds."""
 
 
 class ByTrace(LoadFileScheduling):  # type: ignore[misc]
-    """Gives all tests of one trace to one worker, which opens it once, and the others by file."""
+    """Gives all tests of one trace to one worker, which opens it once, and the others by file.
+
+    Files that need the same process beside the worker are one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, parameters = nodeid.partition("[")
+        for group, begins in _TOGETHER.items():
+            if file.startswith(begins):
+                return group
         name = parameters.removesuffix("]").rpartition("/")[2]
         return name if name in _traces() else file.partition("::")[0]
 

@@ -1,6 +1,6 @@
 """Small programs of JAX and TensorFlow that name their layers, recorded by a process of their own.
 
-``python -m tests.support.scope_programs jax|tensorflow FOLDER`` writes one folder a program.
+A function writes one folder a program; ``python -m tests.support.scope_programs FOLDER`` is JAX's.
 """
 
 from __future__ import annotations
@@ -146,7 +146,6 @@ def keras_network() -> Any:
 
 def record_tensorflow(folder: Path) -> None:
     """Record training steps of Keras: under a tape, on two replicas, by ``fit``, of an LSTM."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import keras
     import tensorflow as tf
 
@@ -205,4 +204,4 @@ def record_tensorflow(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"jax": record_jax, "tensorflow": record_tensorflow}[sys.argv[1]](Path(sys.argv[2]))
+    record_jax(Path(sys.argv[1]))

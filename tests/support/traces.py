@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -94,6 +95,7 @@ def _frame(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), infer_schema_length=None)
 
 
+@cache
 def cnn_steps() -> Trace:
     """Return two warm-up-free training steps of a small CNN, and one warm-up step before them.
 

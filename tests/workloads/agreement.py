@@ -1,7 +1,7 @@
-"""Run by test_workload_agreement.py, in a process of its own for each framework.
+"""What a framework computes of every network, for test_workload_agreement.py.
 
-``python agreement.py FRAMEWORK OUTPUT`` trains nothing: for every network it writes scores, loss
-and the gradient of each parameter, all in float64 and shaped as PyTorch has them.
+Nothing is trained: scores, loss and the gradient of each parameter are written, all in float64 and
+shaped as PyTorch has them. ``python agreement.py OUTPUT`` writes those of JAX.
 """
 
 from __future__ import annotations
@@ -117,10 +117,15 @@ def as_pytorch(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values.T if values.ndim == 2 else values
 
 
-if __name__ == "__main__":
-    run = {"pytorch": in_pytorch, "keras": in_keras, "jax": in_jax}[sys.argv[1]]
+def write(framework: str, output: Path) -> None:
+    """Write what ``framework`` computes; Keras and JAX get options that hold for the process."""
+    run = {"pytorch": in_pytorch, "keras": in_keras, "jax": in_jax}[framework]
     everything: Arrays = {}
     for network, batch in networks():
         for key, values in run(network, batch).items():
             everything[f"{network.name}/{key}"] = values
-    np.savez(sys.argv[2], **everything)  # type: ignore[arg-type]
+    np.savez(output, **everything)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    write("jax", Path(sys.argv[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.forked import with_keras
 from tests.support.frameworks import needs
+from tests.workloads.losses import write
 
 pytestmark = pytest.mark.frameworks
 
@@ -32,20 +33,27 @@ Losses = dict[str, list[float]]
 frameworks = pytest.mark.parametrize("framework", TOGETHER)
 
 
-def losses(framework: str, *options: str) -> Losses:
-    needs(MODULES[framework])
-    command = [sys.executable, str(SCRIPT), framework, *options]
-    # XLA's older way compiles in half the time.
-    flags = f"{os.environ['XLA_FLAGS']} --xla_cpu_use_fusion_emitters=false"
-    environment = {**os.environ, "XLA_FLAGS": flags}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return dict(zip(options, found, strict=True))
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Losses]:
+    """Return a function that trains in a separate process with each of the options."""
+
+    def of(framework: str, *options: str) -> Losses:
+        needs(MODULES[framework])
+        folder = tmp_path_factory.mktemp("losses")
+        output = folder / "losses.json"
+        if framework == "Keras":
+            with_keras(folder / "log", write, output, framework, options)
+        else:
+            command = [sys.executable, str(SCRIPT), str(output), framework, *options]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-2000:]
+        return dict(zip(options, json.loads(output.read_text()), strict=True))
+
+    return of
 
 
 @pytest.fixture(scope="module")
-def trained() -> Callable[[str], Losses]:
+def trained(losses: Callable[..., Losses]) -> Callable[[str], Losses]:
     return cache(lambda framework: losses(framework, *TOGETHER[framework], *MIXED[framework]))
 
 
@@ -71,6 +79,8 @@ def test_two_frameworks_train_alike(trained: Callable[[str], Losses]) -> None:
 
 
 @frameworks
-def test_two_replicas_train_as_one(framework: str, trained: Callable[[str], Losses]) -> None:
+def test_two_replicas_train_as_one(
+    framework: str, losses: Callable[..., Losses], trained: Callable[[str], Losses]
+) -> None:
     found = losses(framework, "--processes 2")["--processes 2"]
     np.testing.assert_allclose(found, trained(framework)[""], rtol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -84,8 +85,10 @@ def run(options: RunOptions, recording: Recording) -> StepTimes:
     if on_gpu:
         prepare(options)
     with tempfile.TemporaryDirectory() as folder:
-        # A fork spares each process the imports. CUDA does not survive it, nor do PyTorch's
-        # threads; nothing was computed yet.
+        # A fork spares each process the imports, that of the first optimizer as well. CUDA does
+        # not survive it, nor do PyTorch's threads; nothing was computed yet.
+        if not on_gpu:
+            import_module("torch._dynamo")
         multiprocessing.start_processes(
             _process,
             (options, recording, folder),

@@ -17,6 +17,7 @@ from traceana.advise import (  # noqa: F401  # these modules register their rule
 )
 from traceana.advise.figures import Figures
 from traceana.advise.rule import RULES, Finding, Rule
+from traceana.analyze.per_trace import per_trace
 from traceana.settings import LEAST_SAVING, LOW_UTILIZATION
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Advice(msgspec.Struct, frozen=True):
     step_work_ns: int | None = None
 
 
+@per_trace
 def advise(trace: Trace, *, batches: BatchSeries | None = None) -> Advice:
     """Return the findings on ``trace``.
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceana.advise.program import Program, program
-from traceana.advise.time_per_image import TimePerImage, time_per_image
 from traceana.analyze.breakdown import breakdown
-from traceana.analyze.communication import by_message
 from traceana.analyze.convolutions import convolutions, tries_algorithms
 from traceana.analyze.copies import copies
 from traceana.analyze.devices import busy, devices
@@ -19,7 +17,6 @@ from traceana.analyze.intervals import Busy, computing, exposed, exposed_within
 from traceana.analyze.kernels import kernels, occupancy
 from traceana.analyze.layers import layers
 from traceana.analyze.rates import machine
-from traceana.analyze.repeated_gemms import products
 from traceana.analyze.roofline import fp32_products, roofline, units
 from traceana.analyze.selection import select
 from traceana.analyze.steps import measured_steps, step_windows, steps
@@ -29,6 +26,7 @@ from traceana.analyze.work import work
 from traceana.settings import LEAST_SAVING
 
 if TYPE_CHECKING:
+    from traceana.advise.time_per_image import TimePerImage
     from traceana.analyze.idle import By as IdleBy
     from traceana.analyze.idle import IdleTime
     from traceana.analyze.roofline import Units
@@ -165,6 +163,8 @@ class Figures:
     @cached_property
     def products(self) -> pl.DataFrame:
         """GEMMs in a row."""
+        from traceana.analyze.repeated_gemms import products
+
         return products(self._part).frame
 
     @cached_property
@@ -175,7 +175,11 @@ class Figures:
     @cached_property
     def batches(self) -> TimePerImage | None:
         """Time per image by batch: :func:`traceana.advise.time_per_image.time_per_image`."""
-        return None if self._batches is None else time_per_image(self._batches)
+        if self._batches is None:
+            return None
+        from traceana.advise.time_per_image import time_per_image
+
+        return time_per_image(self._batches)
 
     def transfers(self, by: By = "direction") -> pl.DataFrame:
         """Return the copies: :func:`traceana.analyze.transfers.transfers`."""
@@ -235,11 +239,15 @@ class Figures:
     @cached_property
     def collectives(self) -> Result:
         """Collectives by message: :func:`traceana.analyze.communication.by_message`."""
+        from traceana.analyze.communication import by_message
+
         return by_message(self._part)
 
     @cached_property
     def exposed_collectives_ns(self) -> int:
         """Time in which collectives of the steps ran and no other work of their device."""
+        if not (self.breakdown["category"] == "collective").any():
+            return 0
         return int(self.collectives.totals["exposed_ns"])
 
     @cached_property

@@ -107,7 +107,7 @@ def first_step_counted(figures: Figures) -> Found | None:
         if slow["wall_ns"].item() < WARM_UP_RATIO * _mean(rest):
             return None
     mean, others = _mean(steps), _mean(rest)
-    if mean < (1 + MEAN_SHIFT) * others:
+    if others == 0 or mean < (1 + MEAN_SHIFT) * others:
         return None
     return Found(
         0,

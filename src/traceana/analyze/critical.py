@@ -123,8 +123,8 @@ def _labelled(trace: Trace, raw: pl.DataFrame, threads: ThreadKeys) -> pl.DataFr
         ``launch``: from the return of the launching call to the start of the work; ``sync``: in a
         blocking call, after the work it waits for has ended, or without such work; ``host``: in
         a runtime ``call``, an ``operator``, a ``range``, else null; ``gap``: idle time of the
-        device between dependent work, in order on a ``stream`` or by an ``event``; null where the
-        reason or the launch is not recorded.
+        device between dependent work, in order on a ``stream`` or by an ``event``;
+        ``not_recorded``, where the reason or the launch is not in the trace.
     ``name``
         The kernel or copy; for launch, sync and host the call.
     ``operator``, ``layer_row``
@@ -161,6 +161,7 @@ def _of_work(trace: Trace, raw: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("stream"))
         .when(why == BY_EVENT)
         .then(pl.lit("event"))
+        .otherwise(pl.lit("not_recorded"))
     )
     names = trace.names["name"].gather(found["name_id"])
     calls = _call(trace, found["call"])
@@ -250,12 +251,12 @@ def _unknown(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(
         *_times(),
         pl.lit("gap").cast(CLASSES).alias("class"),
+        pl.lit("not_recorded").alias("part"),
         *unknown.values(),
     )
 
 
 _UNKNOWN: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "part": pl.String,
     "name": pl.String,
     "operator": pl.String,
     "layer_row": pl.UInt32,

@@ -11,7 +11,6 @@ from traceana.analyze.classes import SOURCE, category_of
 from traceana.analyze.operator_flops import OperatorCosts, Tree
 from traceana.analyze.work import work
 from traceana.enrich.nesting import NONE, from_rows, take, to_rows
-from traceana.flops.hlo import instruction_flops
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -142,6 +141,8 @@ def flops_by_run(trace: Trace) -> pl.DataFrame:
 
     See :func:`holders`: the count of a loop and those of its body are of the same work.
     """
+    from traceana.flops.hlo import instruction_flops
+
     known = instruction_flops(trace.instructions)
     return known.filter(~pl.col("instruction").is_in(holders(trace).implode()))
 

@@ -1,4 +1,4 @@
-"""Measurements of Nsight Compute and of nvprof's metrics, summed over their activities."""
+"""Measurements of Nsight Compute, nvprof's metrics and rocprof, summed over their activities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.enrich.counters import flops
+from traceana.analyze.work import counted
 
 if TYPE_CHECKING:
     from traceana.trace import Trace
@@ -35,13 +35,14 @@ COLUMNS: Final = (
 )
 """Columns of a result with measurements.
 
-``measured``: launches that were measured; ``ncu_ns``: their time at the clocks that Nsight Compute
-locks; ``measured_flops``: floating-point operations, a multiply-add being two, and their parts by
-type (``tensor_flops``: of the tensor cores, all types); ``measured_flops_per_s``,
+``measured``: launches that were measured; ``ncu_ns``: their time while they were measured, Nsight
+Compute's at the clocks that it locks; ``measured_flops``: floating-point operations, a multiply-add
+being two, and their parts by type (``tensor_flops``: of the tensor cores, all types);
+``measured_flops_per_s``,
 ``dram_bytes_per_s``: over the timeline's durations of the measured launches; ``tensor_active``:
 mean share of cycles with active tensor cores, weighted by duration; ``occupancy`` and
-``sm_efficiency``: achieved occupancy and efficiency of the multiprocessors that nvprof measured,
-means over launches. Null: not measured.
+``sm_efficiency``: achieved occupancy and efficiency of the multiprocessors that nvprof or rocprof
+measured, means over launches. Null: not measured.
 """
 
 
@@ -65,6 +66,8 @@ def figures(counters: pl.DataFrame, over: pl.Series) -> pl.DataFrame:
 
     ``over`` holds their durations (ns).
     """
+    from traceana.enrich.counters import flops
+
     launches = pl.col("launches").fill_null(1)
     counters = counters.with_columns(
         (pl.col(column) * launches).alias(column) for column in _COUNTS
@@ -155,23 +158,32 @@ def measured_notes(trace: Trace) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def profiler(trace: Trace) -> str:
+    """Return the profiler that measured the counters of ``trace``."""
+    producer = trace.meta.properties.get("counters_producer", trace.meta.producer) or ""
+    return producer.removeprefix("AMD ") if producer.startswith("AMD roc") else "Nsight Compute"
+
+
 def _where(trace: Trace) -> str:
     counters = trace.counters
     means = counters["launches"].null_count() < counters.height
     if means and trace.activities.is_empty():
+        launches = counted(int(counters["launches"].sum()), "launch", "launches")
         return (
-            f"nvprof's metrics without a timeline: {int(counters['launches'].sum()):,} launches, "
+            f"nvprof's metrics without a timeline: {launches}, "
             "means of all launches of a kernel, no durations"
         )
+    by = profiler(trace)
     if trace.activities.is_empty():
-        return (
-            f"Nsight Compute without a timeline: {counters.height:,} launches, rates over its own "
-            "durations at locked clocks"
-        )
+        clocks = " at locked clocks" if by == "Nsight Compute" else ""
+        known = by == "Nsight Compute" or counters["duration"].count()
+        durations = f"rates over its own durations{clocks}" if known else "no durations"
+        launches = counted(counters.height, "launch", "launches")
+        return f"{by} without a timeline: {launches}, {durations}"
     joined = counters.height - counters["activity"].null_count()
     kernels = trace.activities.filter(pl.col("kind") == "kernel").height
     if means:
         return (
             f"measured by nvprof: {joined:,} of {kernels:,} kernels, each with the mean of its name"
         )
-    return f"measured by Nsight Compute: {joined:,} of {kernels:,} kernels"
+    return f"measured by {by}: {joined:,} of {kernels:,} kernels"

@@ -22,12 +22,12 @@ _KEYS: Final = ("name_id", "layer_row", "operator", "shapes", "grid_x", "grid_y"
 def products(trace: Trace) -> Result:
     """Return one row per layer, operator, kernel and grid of non-batched matrix products.
 
-    A run is :data:`REPEATED_GEMMS` or more consecutive ones on one stream, with only kernels of a
-    convolution (the expansion of the next image) between them.
+    A run is :data:`REPEATED_GEMMS` or more consecutive ones of one step on one stream, with only
+    kernels of a convolution (the expansion of the next image) between them.
     Columns: ``layer``, ``operator``, ``shapes`` (recorded inputs, JSON), ``name``, ``precision``,
     ``blocks``, ``multiprocessors``, ``calls``, ``time_ns``, ``runs``, ``longest`` (products in the
-    longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (idle
-    time of the device between the products of runs). Most in runs first.
+    longest run), ``in_runs`` and ``in_runs_ns`` (those in runs, and their time), ``gaps_ns`` (time
+    between the products of runs in which their stream is idle). Most in runs first.
     """
     frame = _added(_in_order(trace), trace)
     layer = layer_keys(trace.layers, by="layer", depth=None).select("layer_row", "layer")
@@ -67,7 +67,7 @@ def _in_order(trace: Trace) -> pl.DataFrame:
         .sort(*_QUEUE, "start")
         .with_columns((pl.col("start") - end.shift(1)).clip(0).alias("gap"))
         .filter(~pl.col("helping"))
-        .with_columns(pl.struct(pl.struct(_QUEUE).rle_id(), same).rle_id().alias("run"))
+        .with_columns(pl.struct(pl.struct(*_QUEUE, "step").rle_id(), same).rle_id().alias("run"))
         .filter("plain")
     )
     follows = (pl.col("run") == pl.col("run").shift(1)).fill_null(value=False)

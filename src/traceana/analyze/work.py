@@ -46,6 +46,11 @@ def processor(trace: Trace) -> str:
     return "CPU" if trace.on_cpu else "GPU"
 
 
+def counted(count: int, noun: str, nouns: str) -> str:
+    """Return a count in words, for a note."""
+    return f"{count:,} {noun if count == 1 else nouns}"
+
+
 def why_no_work(trace: Trace) -> str:
     """Return the note on a trace without work, with the reason."""
     if trace.is_summary:
@@ -58,13 +63,13 @@ def why_no_work(trace: Trace) -> str:
     if {"selected_steps", "selected_devices", "selected_ranks"} & trace.meta.properties.keys():
         return "no activities in the selected steps, devices and ranks"
     has = ", ".join(
-        f"{trace.table(table).height:,} {words}"
-        for table, words in (
-            ("ops", "operators"),
-            ("calls", "runtime calls"),
-            ("ranges", "ranges"),
-            ("counters", "kernel launches measured by Nsight Compute"),
+        counted(rows, noun, nouns)
+        for table, noun, nouns in (
+            ("ops", "operator", "operators"),
+            ("calls", "runtime call", "runtime calls"),
+            ("ranges", "range", "ranges"),
+            ("counters", "kernel launch with counters", "kernel launches with counters"),
         )
-        if trace.table(table).height
+        if (rows := trace.table(table).height)
     )
     return f"no device activities in the file{f', only {has}' if has else ''}"

@@ -6,14 +6,17 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, NoReturn, get_type_hints
+from pathlib import Path
+from typing import Any, Final, NoReturn, get_type_hints
 
 import typer
 
 from traceana.cli import interrupt
-from traceana.cli.standard_input import replaced
 from traceana.cli.streams import message
 from traceana.errors import ExitCode, TraceanaError
+
+_DASH: Final = Path("-")
+"""Standard input, where a command takes a file."""
 
 
 def command(function: Callable[..., ExitCode]) -> Callable[..., None]:
@@ -67,7 +70,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug: bool) -> int:
     try:
-        code = function(**replaced(arguments))
+        code = function(**_with_standard_input(arguments))
     except TraceanaError as error:
         if debug:
             raise
@@ -84,6 +87,30 @@ def _run(function: Callable[..., ExitCode], arguments: dict[str, Any], *, debug:
             raise
         _report(error)
     return code
+
+
+def _with_standard_input(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return ``arguments`` with the file of standard input in place of ``-``."""
+    given = [one for value in arguments.values() for one in _values(value)]
+    if _DASH not in given:
+        return arguments
+    if given.count(_DASH) > 1:
+        raise typer.BadParameter("standard input can be read once", param_hint="-")
+    from traceana.cli.standard_input import spooled
+
+    path = spooled()
+
+    def of(value: Any) -> Any:
+        return path if value == _DASH else value
+
+    return {
+        name: [of(one) for one in value] if isinstance(value, list) else of(value)
+        for name, value in arguments.items()
+    }
+
+
+def _values(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _interrupted() -> ExitCode:

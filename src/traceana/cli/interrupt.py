@@ -1,4 +1,6 @@
-"""Ctrl-C: one line on stderr and the exit code 130, at whatever moment it comes.
+"""Ctrl-C, SIGTERM and SIGHUP: one line on stderr and the exit code 130, at whatever moment.
+
+Temporary files are removed before the process ends.
 
 Imports little, because an interrupt before the handler is installed is Python's own.
 """
@@ -12,18 +14,28 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 EXIT_CODE: Final = 130
+_DEFAULTS: Final = {
+    signal.SIGINT: signal.default_int_handler,
+    **{
+        getattr(signal, name): signal.SIG_DFL
+        for name in ("SIGTERM", "SIGHUP")
+        if hasattr(signal, name)
+    },
+}
+"""The signals, and what Python does with each."""
 _seen = False
 
 
 def install() -> None:
-    """Install the handler, unless the process ignores SIGINT as background jobs do."""
+    """Install the handler, except for signals that the process ignores as background jobs do."""
     sys.unraisablehook = _unraisable
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is default:
+            signal.signal(number, _interrupt)
 
 
 def seen() -> bool:
-    """Return whether SIGINT has come.
+    """Return whether one of the signals has come.
 
     A library may turn the exception into another one, such as an ``ImportError``.
     """
@@ -31,9 +43,10 @@ def seen() -> bool:
 
 
 def ignore() -> None:
-    """Ignore SIGINT from here on: the exit code is decided."""
-    if signal.getsignal(signal.SIGINT) is _interrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore the signals from here on: the exit code is decided."""
+    for number in _DEFAULTS:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def end() -> NoReturn:

@@ -83,7 +83,7 @@ class Reading:
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Metrics of the same program: ncu --csv --page raw, or nvprof --metrics.",
+            help="Counters of the same program: ncu --csv --page raw, nvprof --metrics, rocprof.",
         ),
     ] = None
     model: Annotated[

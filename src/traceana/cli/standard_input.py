@@ -7,38 +7,12 @@ it is shown.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import typer
+from typing import Final
 
 from traceana.errors import CannotWriteError, UnreadableError
 
 NAME: Final = "standard input"
-_DASH: Final = Path("-")
-
-
-def replaced(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``arguments`` with the file of standard input in place of ``-``.
-
-    Raises ``typer.BadParameter`` where it is given twice, and the errors of :func:`spooled`.
-    """
-    given = [value if isinstance(value, list) else [value] for value in arguments.values()]
-    count = sum(one == _DASH for values in given for one in values if isinstance(one, Path))
-    if not count:
-        return dict(arguments)
-    if count > 1:
-        raise typer.BadParameter("standard input can be read once", param_hint="-")
-    path = spooled()
-
-    def of(one: Any) -> Any:
-        return path if isinstance(one, Path) and one == _DASH else one
-
-    return {
-        name: [of(one) for one in value] if isinstance(value, list) else of(value)
-        for name, value in arguments.items()
-    }
 
 
 def spooled() -> Path:

@@ -305,6 +305,8 @@ def _surplus(role: Ints, step: Ints, inferred: Flags, start: pl.Series) -> Flags
 
     Activities that were launched in the step are counted first, then inferred ones, latest first.
     """
+    if not (inferred & (role != NONE) & (step != NONE)).any():
+        return np.zeros(len(role), dtype=np.bool_)
     work = pl.DataFrame({"role": role, "step": step, "inferred": inferred, "start": start})
     work = work.with_row_index("row").filter((pl.col("role") != NONE) & (pl.col("step") != NONE))
     known = work.filter(~pl.col("inferred")).group_by("role", "step").len("known")

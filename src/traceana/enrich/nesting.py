@@ -201,8 +201,8 @@ def roots(nesting: Nesting) -> Ints:
 
 def to_rows(rows: Ints) -> pl.Series:
     """Return row numbers as a polars column, with null for :data:`NONE`."""
-    series = pl.Series(rows, dtype=pl.Int64)
-    return pl.select(pl.when(series >= 0).then(series)).to_series().cast(pl.UInt32)
+    # A negative number is beyond the type.
+    return pl.Series(rows, dtype=pl.Int64).cast(pl.UInt32, strict=False)
 
 
 def from_rows(column: pl.Series) -> Ints:

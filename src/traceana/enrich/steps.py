@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from traceana.enrich.nesting import NONE, Ints, Nesting, thread_keys, to_rows
-from traceana.enrich.periods import periods
 from traceana.errors import BadStepMarkerError, NoSuchSelectionError
 from traceana.settings import STEP_COVERAGE
 from traceana.trace import Trace
@@ -60,10 +59,13 @@ def steps(trace: Trace, activities: pl.DataFrame, marker: str | None = None) -> 
     optimizer = _Optimizer.of(ranges)
     named = ranges.filter(pl.col("kind").is_in(SET_BY_PROGRAM) & text.str.contains(STEP_TEXT))
     first, last = _named(named, trace, activities, optimizer)
-    for found in (first, optimizer.table(), periods(activities, trace.names, trace.calls)):
+    for found in (first, optimizer.table()):
         if found.height:
             return found
-    return last
+    from traceana.enrich.periods import periods
+
+    repeated = periods(activities, trace.names, trace.calls)
+    return repeated if repeated.height else last
 
 
 def marked_by(trace: Trace, activities: pl.DataFrame, marker: str) -> pl.DataFrame:
@@ -407,7 +409,12 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
     """
     if table.is_empty():
         return np.full(len(time), NONE, dtype=np.int64)
-    one_process = table["process"].n_unique() <= 1
+    if table["process"].n_unique() <= 1:
+        start, at = table["start"].to_numpy(), time.to_numpy()
+        order = np.argsort(start, kind="stable")
+        last = np.searchsorted(start[order], at, side="right") - 1
+        step = np.where(last < 0, NONE, order[last])
+        return np.where(at < (start + table["duration"].to_numpy())[step], step, NONE)
     lookup = pl.DataFrame({"process": process, "time": time}).with_row_index("row")
     marks = table.with_row_index("step").with_columns(
         (pl.col("start") + pl.col("duration")).alias("end")
@@ -418,7 +425,7 @@ def step_of(table: pl.DataFrame, process: pl.Series, time: pl.Series) -> Ints:
             marks.select("step", "start", "end", "process").sort("start"),
             left_on="time",
             right_on="start",
-            by=None if one_process else "process",
+            by="process",
             strategy="backward",
             check_sortedness=False,
         )

@@ -69,25 +69,43 @@ def database(trace: Trace) -> Iterator[bytes]:
     Tables and columns are those of docs/tables.md, with their meanings as comments, and a column
     ``row`` in each, since a database has no order; times are BIGINT nanoseconds. ``work`` has a row
     per activity that is work, with the texts of what it refers to; ``idle_gaps`` and
-    ``critical_path`` are what the commands find, ``meta`` is the trace's metadata.
+    ``critical_path`` are what the commands find, ``meta`` is the trace's metadata. Raises
+    ``OSError`` where the temporary files cannot be written.
     """
+    tables = _tables(trace)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.duckdb"
+        _write(path, tables)
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+
+def _write(path: Path, tables: Iterator[tuple[str, pl.DataFrame]]) -> None:
     import duckdb
 
     settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.duckdb"
+    part = path.with_name("part.parquet")
+    try:
         with duckdb.connect(str(path), config=settings) as base:
-            for name, frame in _tables(trace):
+            for name, frame in tables:
                 # DuckDB reads frames through pyarrow, and Parquet by itself.
-                part = Path(folder) / "part.parquet"
-                frame.write_parquet(part, compression="uncompressed")
+                with part.open("wb") as file:
+                    frame.write_parquet(file, compression="uncompressed")
                 rows = f"SELECT * FROM read_parquet({_literal(str(part))})"
                 base.execute(f'CREATE TABLE "{name}" AS {rows}')
                 part.unlink()
                 _comment(base, name)
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                yield block
+    except (
+        duckdb.IOException,
+        duckdb.TransactionException,
+        duckdb.FatalException,
+        pl.exceptions.ComputeError,
+    ) as error:
+        # polars does not name the reason.
+        table = isinstance(error, pl.exceptions.ComputeError)
+        what = "a table cannot be written" if table else str(error).splitlines()[0]
+        raise OSError(f"temporary files in {tempfile.gettempdir()}: {what}") from error
 
 
 def _tables(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:

@@ -83,7 +83,7 @@ def _fits(text: str, width: int) -> bool:
 
 
 def _first(text: str, width: int) -> str:
-    """Return the first ``width`` cells of ``text``, of which at most so many letters are looked at.
+    """Return the first ``width`` cells of ``text``, without a look at the letters far behind them.
 
     Graphemes are found in all of what is given: seconds for a name of a megabyte.
     """

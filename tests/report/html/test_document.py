@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,36 @@ from tests.support.traces import TraceBuilder, cnn_steps
 from traceana.advise import RULES, advise
 from traceana.errors import MissingExtraError
 from traceana.flops.peaks import Peaks
+from traceana.report.columns import Kind
 from traceana.report.html import document
+from traceana.report.html.elements import grid
 from traceana.report.html.pictures import picture
+from traceana.report.page import Column, Table
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.kernels import kernels
 from traceana.report.pages.pictures import bandwidths, roofline_chart
 from traceana.report.pages.report import report
+from traceana.report.text import cut_path, plain
 from traceana.trace import Trace
 
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "</script><img src=x onerror=alert(1)>",
-    "\"'><b>",
-    "{{ 7 * 7 }}{% raw %}",
-    "\x1b[31m\u202e\u2028<!--",
-    "]]></style><style>*{display:none}",
+WIDE = 40
+HOSTILE = tuple(
+    text + "p" * (WIDE - len(plain(text)))
+    for text in (
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(1)>",
+        "\"'><b>",
+        "{{ 7 * 7 }}{% raw %}",
+        "\x1b[31m\u202e\u2028<!--",
+        "]]></style><style>*{display:none}",
+    )
 )
+"""Of one length as shown: long texts are broken into lines."""
+HARMLESS = "p" * WIDE
 
 
+@cache
 def hostile(text: str) -> Trace:
     builder = TraceBuilder(source=f"{text}.json", framework=text)
     builder.name(text, category="conv", algorithm="winograd")
@@ -45,6 +57,7 @@ def hostile(text: str) -> Trace:
     return builder.build()
 
 
+@cache
 def page(trace: Trace) -> str:
     return document.render(report(trace).illustrated())
 
@@ -82,10 +95,10 @@ def test_text_of_a_trace_adds_no_element(text: str) -> None:
     def elements(of: str) -> list[str]:
         return re.findall(r"<(/?[a-zA-Z!][\w-]*)", of)
 
-    # A text of the same length: long ones are broken into lines.
-    assert elements(page(hostile(text))) == elements(page(hostile("p" * len(text))))
+    assert elements(page(hostile(text))) == elements(page(hostile(HARMLESS)))
 
 
+@pytest.mark.slow
 def test_a_name_of_a_megabyte_is_cut() -> None:
     assert len(page(hostile("k" * 1_000_000))) - len(page(hostile("k"))) < 100_000
 
@@ -162,6 +175,20 @@ def test_only_columns_of_long_texts_are_broken_into_lines() -> None:
 
     assert 'class="long"' not in table("short")
     assert 'class="long"' in table("a kernel " * 9)
+
+
+@pytest.mark.parametrize("more", [2, 16])
+def test_layers_differ_by_the_ends_of_their_paths(more: int) -> None:
+    """Also in a table of many columns, which has room for 28 characters of a path."""
+    paths = [f"DistributedDataParallel_0.ResNet_0.Sequential_0.Block.Conv2d_{n}" for n in range(9)]
+    frame = pl.DataFrame({"layer": paths, **{f"count_{n}": range(9) for n in range(more)}})
+    counts = (Column(name, name, Kind.COUNT) for name in frame.columns[1:])
+    columns = (Column("layer", "layer", Kind.PATH), *counts)
+    shown = [row[0].text for row in grid(Table(frame, columns)).rows]
+    longest = 28 if more > 11 else 64
+    assert shown == [cut_path(path, longest) for path in paths]
+    assert len(set(shown)) == 9
+    assert all(text.endswith(f"Conv2d_{n}") for n, text in enumerate(shown))
 
 
 def advised() -> Trace:
@@ -308,4 +335,4 @@ def test_without_the_extra_the_error_names_it(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'traceana[html]'")):
-        page(cnn_steps())
+        document.render(report(cnn_steps()).illustrated())

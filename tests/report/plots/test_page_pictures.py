@@ -42,6 +42,7 @@ def texts(svg: bytes) -> set[str]:
     return {"".join(text.itertext()) for text in tree.iter("{http://www.w3.org/2000/svg}text")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", VIEWS)
 def test_a_view_is_drawn_with_titles_units_and_names(
     run: Run, tmp_path: Path, command: str
@@ -52,6 +53,7 @@ def test_a_view_is_drawn_with_titles_units_and_names(
     assert VIEWS[command] <= texts(file.read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["diff", "compare"])
 def test_two_runs_are_drawn(run: Run, tmp_path: Path, command: str) -> None:
     file = tmp_path / "runs.svg"
@@ -156,6 +158,7 @@ def test_the_report_of_every_trace_is_drawn(file: Path) -> None:
     assert texts(page_file(opened(file).report().illustrated(limit=10), "svg"))
 
 
+@pytest.mark.slow
 def test_equal_pages_make_equal_files() -> None:
     page = opened(FIXTURE).report().illustrated()
     assert page_file(page, "svg") == page_file(page, "svg")

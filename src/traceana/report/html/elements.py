@@ -13,7 +13,7 @@ from traceana.report.cells import BAR, Cells, cells_of
 from traceana.report.columns import Kind
 from traceana.report.html.panels import charts
 from traceana.report.page import Block, Table
-from traceana.report.text import cut_distinct, cut_end, plain
+from traceana.report.text import cut_distinct, cut_end, cut_path, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,8 +24,18 @@ MOST_CHARACTERS: Final = 2_000
 LONGEST_KERNEL: Final = 64
 """Characters of a kernel's name, about two lines; its exact value is shown on demand."""
 
-LONGEST_UNBROKEN: Final = 30
+LONGEST_PATH: Final = 28
+"""Characters of a layer's path in a table of many columns: its end tells layers apart."""
+
+LONGEST_UNBROKEN: Final = 24
 """Characters of text that no table breaks into lines for lack of width."""
+
+_LONGEST_WORDS: Final = 14
+"""Characters of text that a table of many columns does not break."""
+
+_MANY: Final = 11
+_STYLES: Final = {8: "tight", _MANY: "many", 15: "most"}
+"""What a table of more columns is called in the style sheet, beside the names above it."""
 
 
 @cache
@@ -80,21 +90,24 @@ class Cell(msgspec.Struct, frozen=True):
 class Grid(msgspec.Struct, frozen=True):
     """The cells of a table: its columns, the rows, the totals, and the share of each bar.
 
-    ``wide`` has for each column whether a cell of it is longer than :data:`LONGEST_UNBROKEN`.
+    ``style`` has the classes of the table in the style sheet, ``styles`` those of a column's cells.
     """
 
     columns: list[Cells]
     rows: list[list[Cell]]
     totals: list[str]
     bars: list[float]
-    wide: list[bool]
+    style: str
+    styles: list[str]
 
 
 def grid(table: Table) -> Grid:
     """Return the cells of ``table``, without the column of bars, whose lengths are numbers here."""
     columns = [column for column in cells_of(table) if column.name != BAR]
     exact = [list(_exact(table, column)) for column in columns]
-    cells = zip(*(_distinct(column) for column in columns), strict=True)
+    crowded = len(columns) > _MANY
+    shown = [_distinct(column, crowded=crowded) for column in columns]
+    cells = zip(*shown, strict=True)
     rows = [
         [Cell(text, "" if value == text else value) for text, value in zip(*pair, strict=True)]
         for pair in zip(cells, zip(*exact, strict=True), strict=True)
@@ -103,18 +116,29 @@ def grid(table: Table) -> Grid:
     if columns and table.totals and table.layout == "ruled":
         totals = [column.total for column in columns]
         totals[0] = totals[0] or "total"
-    wide = [
-        column.long and max(map(len, column.cells), default=0) > LONGEST_UNBROKEN
-        for column in columns
-    ]
-    return Grid(columns, rows, totals, list(_lengths(table)), wide)
+    style = " ".join(["data", *(name for most, name in _STYLES.items() if len(columns) > most)])
+    styles = [_style(column, crowded=crowded) for column in columns]
+    return Grid(columns, rows, totals, list(_lengths(table)), style, styles)
 
 
-def _distinct(column: Cells) -> list[str]:
-    """Return the cells of ``column``, long names of kernels cut so that they stay different."""
-    if column.kind is not Kind.KERNEL:
-        return column.cells
-    return cut_distinct(column.cells, LONGEST_KERNEL, cut_end)
+def _style(column: Cells, *, crowded: bool) -> str:
+    """Return the class of the cells of ``column`` in the style sheet."""
+    if column.right:
+        return "n"
+    longest = max(map(len, column.cells), default=0)
+    if longest > LONGEST_UNBROKEN:
+        return "long path" if crowded and column.kind is Kind.PATH else "long"
+    return "words" if crowded and longest > _LONGEST_WORDS else ""
+
+
+def _distinct(column: Cells, *, crowded: bool) -> list[str]:
+    """Return the cells of ``column``, long names and paths cut so that they stay different."""
+    if column.kind is Kind.KERNEL:
+        return cut_distinct(column.cells, LONGEST_KERNEL, cut_end)
+    if column.kind is Kind.PATH:
+        width = LONGEST_PATH if crowded else LONGEST_KERNEL
+        return cut_distinct(column.cells, width, cut_path)
+    return column.cells
 
 
 def _exact(table: Table, column: Cells) -> Iterable[str]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from traceana.analyze import kernels as analysis
+from traceana.analyze.measured import profiler
 from traceana.report.page import Page
 from traceana.report.pages.bars import kernel_bars
 from traceana.report.pages.pictures import above
@@ -43,7 +44,10 @@ def kernels(trace: Trace, *, unclassified: bool = False) -> Result:
 
 
 def _page(shown: Arranged, trace: Trace, dropped: tuple[str, ...]) -> Page:
-    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=_TITLES)
+    titles = dict(_TITLES)
+    if trace.counters.height and (by := profiler(trace)) != "Nsight Compute":
+        titles["ncu_ns"] = by
+    return table_page("kernels", shown, trace, columns=COLUMNS, dropped=dropped, titles=titles)
 
 
 def classify(
