@@ -185,6 +185,28 @@ def test_kernels_of_one_run_only_are_listed_by_class() -> None:
     assert changes.row(0, named=True)["subject"] == "conv: fft"
 
 
+def test_another_number_of_calls_is_listed_by_class_without_layers() -> None:
+    def run(calls: int) -> Trace:
+        builder = TraceBuilder()
+        builder.name("common", category="elementwise")
+        builder.name("turned", category="layout")
+        for name, algorithm in (("direct", "direct"), ("other direct", "direct"), ("fft", "fft")):
+            builder.name(name, category="conv", algorithm=algorithm)
+        names = ["common", "fft", *["direct"] * calls, "other direct", *["turned"] * calls]
+        for number, name in enumerate(names):
+            builder.kernel(name, number * 1_000_000, 500_000)
+        return builder.build()
+
+    changes = diff(run(1), run(4)).changes.filter(pl.col("change").is_in(["calls", "layouts"]))
+    assert sorted(changes.select("change", "subject", "count_a", "count_b", "delta_ns").rows()) == [
+        ("calls", "conv: direct", 2, 5, 1_500_000),
+        ("layouts", None, 1, 4, 1_500_000),
+    ]
+    assert "calls" not in kinds(
+        diff(A, training(seed=2, kernels=with_kernels(conv2=[*KERNELS["conv2"]] * 2)))
+    )
+
+
 def test_a_changed_convolution_algorithm_is_listed() -> None:
     found = diff(A, training(seed=2, kernels=with_kernels(conv2=[("implicit", 700_000)])))
     row = changed(found, "algorithm")

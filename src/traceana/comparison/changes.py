@@ -43,6 +43,9 @@ _OF_STEP: Final = ("idle",)
 _TIME_ALONE: Final = ("idle", "communication")
 """Kinds of changes that are in every run: only their time can change."""
 
+_KERNELS: Final = pl.col("kind").is_in(["kernel", "op"])
+"""Kernels, and operators where the device is the CPU."""
+
 _HOST: Final = ("pageable", "pinned", "managed")
 
 
@@ -59,6 +62,7 @@ def _of_run(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]
     yield from layouts(a, b)
     yield from launches(a, b)
     yield from one_sided(a, b, pairs)
+    yield from calls(a, b, pairs)
     yield from compiled(a, b)
     yield from layers(a, b, pairs)
 
@@ -229,31 +233,58 @@ def one_sided(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Chang
     algorithm, also the part of it. Runs without a common kernel name (two vendors or frameworks)
     are not compared by names.
     """
-    kernel = pl.col("kind").is_in(["kernel", "op"])
-    names = [set(run.cells.filter(kernel)["name"].drop_nulls()) for run in (a, b)]
+    names = _kernel_names(a), _kernel_names(b)
     if not names[0] & names[1]:
         return
-    paired = pairs.filter(
-        pl.col("role") == "layer", pl.col("a").is_not_null(), pl.col("b").is_not_null()
-    )
-    keys = ["category"] if paired.height else ["category", "part"]
+    keys = ["category"] if _paired_layers(pairs) else ["category", "part"]
     only = [
-        run.cells.filter(kernel, ~pl.col("name").is_in(list(other)))
+        run.cells.filter(_KERNELS, ~pl.col("name").is_in(list(other)))
         for run, other in ((a, names[1]), (b, names[0]))
     ]
-    for values in pl.concat(one.select(keys) for one in only).unique().sort(keys).iter_rows():
-        of_class = pl.all_horizontal(
-            pl.col(key).eq_missing(pl.lit(value)) for key, value in zip(keys, values, strict=True)
-        )
+    for subject, of_class in _classes(only, keys):
         (own_a, own_b) = (one.filter(of_class)["name"].unique() for one in only)
         yield Change(
             "kernels",
-            time_of(a, kernel & of_class & pl.col("name").is_in(own_a.implode())),
-            time_of(b, kernel & of_class & pl.col("name").is_in(own_b.implode())),
-            ": ".join(str(value) for value in values if value is not None),
+            time_of(a, _KERNELS & of_class & pl.col("name").is_in(own_a.implode())),
+            time_of(b, _KERNELS & of_class & pl.col("name").is_in(own_b.implode())),
+            subject,
             count_a=float(len(own_a)),
             count_b=float(len(own_b)),
         )
+
+
+def calls(a: PairedRun, b: PairedRun, pairs: pl.DataFrame) -> Iterator[Change]:
+    """Yield the classes whose number of calls changed, of kernels that both runs have.
+
+    Only where no layers are paired, which would have the change; layout conversions and collectives
+    have changes of their own.
+    """
+    if _paired_layers(pairs):
+        return
+    both = _KERNELS & pl.col("name").is_in(list(_kernel_names(a) & _kernel_names(b)))
+    both &= ~pl.col("category").is_in(["layout", "collective"])
+    cells = [run.cells.filter(both) for run in (a, b)]
+    for subject, of_class in _classes(cells, ["category", "part"]):
+        yield from _counted("calls", a, b, both & of_class, subject)
+
+
+def _paired_layers(pairs: pl.DataFrame) -> bool:
+    both = pl.col("a").is_not_null() & pl.col("b").is_not_null()
+    return not pairs.filter(pl.col("role") == "layer", both).is_empty()
+
+
+def _kernel_names(run: PairedRun) -> set[str]:
+    return set(run.cells.filter(_KERNELS)["name"].drop_nulls())
+
+
+def _classes(cells: Sequence[pl.DataFrame], keys: Sequence[str]) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield each class in ``cells``, as ``category: part``, and what chooses its cells."""
+    found = pl.concat(one.select(keys) for one in cells).unique().sort(keys)
+    for values in found.iter_rows():
+        chosen = pl.all_horizontal(
+            pl.col(key).eq_missing(pl.lit(value)) for key, value in zip(keys, values, strict=True)
+        )
+        yield ": ".join(str(value) for value in values if value is not None), chosen
 
 
 def compiled(a: PairedRun, b: PairedRun) -> Iterator[Change]:

@@ -314,7 +314,7 @@ def _change(row: Row, whole: bool) -> Finding:
 
 _SECTIONS: Final = {
     **{"kernels": "kernel", "launches": "kernel", "compiled": "kernel", "layers": "layer"},
-    **{"copies": "transfer", "host_memory": "transfer", "layouts": "class"},
+    **{"copies": "transfer", "host_memory": "transfer", "layouts": "class", "calls": "kernel"},
     "communication": "class",
 }
 """The section with the rows of a change that is not of one layer."""
@@ -372,8 +372,12 @@ def _memory(row: Row, _: str) -> tuple[str, str]:
 def _kernels(row: Row, _: str) -> tuple[str, str]:
     counts = {"baseline": round(row["count_a"]), "candidate": round(row["count_b"])}
     said = ", ".join(f"{count} only in {run}" for run, count in counts.items() if count)
+    return "kernel names", f"{_class(row)}: {said}"
+
+
+def _class(row: Row) -> str:
     category, _colon, part = str(row["subject"]).partition(": ")
-    return "kernel names", f"{names.class_of(category, part or None)}: {said}"
+    return names.class_of(category, part or None)
 
 
 def _of_layers(row: Row, _: str) -> tuple[str, str]:
@@ -397,6 +401,7 @@ _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "layouts": lambda row, per: ("layout conversion", f"{_counts(row)} kernels{per}"),
     "launches": lambda row, per: ("kernel launches", f"{_counts(row)}{per}"),
     "kernels": _kernels,
+    "calls": lambda row, per: ("calls", f"{_class(row)}: {_counts(row)}{per}"),
     "compiled": lambda row, per: ("torch.compile", f"{_counts(row)} kernels{per}"),
     "layers": _of_layers,
     "algorithm": _algorithm,
