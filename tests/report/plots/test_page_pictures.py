@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tests.report.html.test_document import HOSTILE, hostile
 from tests.support import manifest
@@ -162,6 +163,22 @@ def test_the_report_of_every_trace_is_drawn(file: Path) -> None:
 def test_equal_pages_make_equal_files() -> None:
     page = opened(FIXTURE).report().illustrated()
     assert page_file(page, "svg") == page_file(page, "svg")
+
+
+def test_the_last_bits_of_the_layout_change_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = cnn_steps().report().illustrated()
+    file = page_file(page, "svg")
+    execute = ConstrainedLayoutEngine.execute
+
+    def execute_otherwise(engine: ConstrainedLayoutEngine, figure: Any) -> Any:
+        found = execute(engine, figure)
+        for axes in figure.axes:
+            left, bottom, width, height = axes.get_position().bounds
+            axes._set_position((left, bottom, width, height * (1 + 1e-15)), which="both")
+        return found
+
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", execute_otherwise)
+    assert page_file(page, "svg") == file
 
 
 @pytest.mark.slow

@@ -32,6 +32,10 @@ _TITLE_LINE: Final = 0.24
 _CONDITION_LINE: Final = 0.17
 _LEGEND_LINE: Final = 0.2
 _LEGEND_HANDLE: Final = 0.55
+
+_PLACES: Final = 9
+"""Decimals of positions, which are fractions of a figure."""
+
 # Characters an inch, of text at 12 points (bold) and at 9.
 _LARGE: Final = 9.5
 _SMALL: Final = 13.0
@@ -73,11 +77,28 @@ PARAMETERS: Final[dict[str, Any]] = {
 
 def saved(figure: Figure, format: str) -> bytes:  # noqa: A002
     """Return ``figure`` as a file of ``format``; to be called within :func:`drawing`."""
+    _place(figure)
     buffer = BytesIO()
     # A date would make the files of equal figures differ.
     metadata: dict[str, Any] = {"Date": None} if format == "svg" else {}
     figure.savefig(buffer, format=format, metadata=metadata)
     return buffer.getvalue()
+
+
+def _place(figure: Figure) -> None:
+    """Lay out ``figure`` once and round the positions of its axes.
+
+    The solver of the layout adds in the order of its variables' addresses. The last bits of its
+    results differ from figure to figure, and matplotlib hashes them into the ids of clip paths.
+    """
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        parts = (round(float(part), _PLACES) for part in axes.get_position().bounds)
+        left, bottom, width, height = parts
+        axes.set_position((left, bottom, width, height))
 
 
 def require_matplotlib() -> None:
