@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from traceana.analyze.layer_rows import layer_keys, located, with_layer_keys
+from traceana.analyze.layer_rows import By, layer_keys, located, with_layer_keys
+from traceana.analyze.manifest_pairing import with_names_of
 from traceana.enrich.layers.intervals import SEPARATOR
 
 if TYPE_CHECKING:
+    from traceana.model import Manifest
     from traceana.trace import Trace
 
 SMALLEST: Final = 50_000
@@ -32,6 +34,18 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
     label says. Empty without work.
     """
     return work_tree(with_layer_keys(located(trace), layer_keys(trace.layers, "layer", None)))
+
+
+def layer_classes(
+    trace: Trace, *, by: By = "layer", depth: int | None = None, model: Manifest | None = None
+) -> pl.DataFrame:
+    """Return the class with most time of each layer: ``layer`` and ``category``.
+
+    Layers have the names, and are grouped, as in :func:`traceana.analyze.layers.layers`.
+    """
+    trace = with_names_of(trace, model)
+    work = with_layer_keys(located(trace), layer_keys(trace.layers, by, depth))
+    return _largest(work.filter(pl.col("role") == "layer"), "layer")
 
 
 def work_tree(work: pl.DataFrame) -> pl.DataFrame:
@@ -90,13 +104,6 @@ def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
             _path().alias("path"),
         )
     )
-    largest = (
-        every.group_by("key", "category")
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", "category", descending=[True, False])
-        .unique("key", keep="first", maintain_order=True)
-        .select("key", "category")
-    )
     return (
         every.group_by("key")
         .agg(
@@ -111,8 +118,19 @@ def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.when(pl.col("depth") > 0).then(pl.col("above").list.join(_NODE)).alias("above")
         )
-        .join(largest, on="key")
+        .join(_largest(every, "key"), on="key")
         .sort("order", "depth")
+    )
+
+
+def _largest(rows: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Return the ``category`` with most time of each ``key``."""
+    return (
+        rows.group_by(key, "category")
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "category", descending=[True, False])
+        .unique(key, keep="first", maintain_order=True)
+        .select(key, "category")
     )
 
 

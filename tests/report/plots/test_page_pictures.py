@@ -17,10 +17,11 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder, cnn_steps
 from traceana import compare, diff
 from traceana.errors import CannotWriteError, ExitCode, NoSuchSelectionError
-from traceana.report.page import pictures_of
+from traceana.report.page import Icicle, pictures_of
 from traceana.report.plots.draw import drawing
 from traceana.report.plots.page_pictures import page_figure, page_file
 from traceana.result import Result
+from traceana.trace import Trace
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
@@ -179,6 +180,48 @@ def test_the_last_bits_of_the_layout_change_no_file(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ConstrainedLayoutEngine, "execute", execute_otherwise)
     assert page_file(page, "svg") == file
+
+
+def rated_layers(device: str = "Tesla V100-SXM2-16GB") -> Trace:
+    """Return the forward passes of two linear layers, and the work of a third without shapes."""
+    builder = TraceBuilder(framework="PyTorch")
+    builder.row("devices", device=0, name=device, vendor="NVIDIA")
+    builder.name("sgemm", category="gemm", precision="fp32", tensor_core=False)
+    start = 0
+    for at, size in enumerate((16, 512)):
+        layer = builder.layer(f"fc{at}", "Linear")
+        op = builder.row(
+            "ops", name="aten::mm", start=start, duration=1_000, process=1, thread=1, depth=0,
+            layer=layer, input_shapes=f"[[{size}, {size}], [{size}, {size}]]",
+            input_types='["float", "float"]',
+        )  # fmt: skip
+        builder.kernel("sgemm", start + 100, 800, layer=layer, op=op, direction="forward")
+        start += 1_000
+    builder.kernel("relu", start, 800, layer=builder.layer("relu", "ReLU"), direction="forward")
+    return builder.build()
+
+
+def test_layers_have_a_roofline_below_the_peaks_of_the_device() -> None:
+    layers = rated_layers().layer_times()
+    _, axes = axes_of(layers)
+    (points,) = axes.collections
+    rates = dict(layers.frame.select("arithmetic_intensity", "flops_per_s").head(2).iter_rows())
+    assert {tuple(point) for point in points.get_offsets().tolist()} == set(rates.items())
+    assert len(rates) == 2
+    assert "FP32" in {text.get_text() for text in axes.texts}
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_layers_of_a_device_without_known_peaks_have_no_roofline() -> None:
+    layers = rated_layers("Tesla Unknown").layer_times()
+    assert layers.frame["flops_per_s"].count() == 2
+    assert [type(one) for one in pictures_of(layers.illustrated())] == [Icicle]
+
+
+def test_layers_without_flops_have_no_roofline() -> None:
+    layers = cnn_steps().layer_times()
+    assert layers.frame["flops_per_s"].count() == 0
+    assert [type(one) for one in pictures_of(layers.illustrated())] == [Icicle]
 
 
 @pytest.mark.slow

@@ -91,11 +91,16 @@ def layers(
     columns = [name for name in LAYERS if name in found.frame.columns and name not in own]
 
     def pictures() -> Sequence[Block]:
-        if by == "type" or depth is not None:
-            return type_bars(found.frame)
-        from traceana.analyze.layer_tree import layer_tree
+        from traceana.analyze.layer_tree import layer_classes, layer_tree
 
-        return layer_icicle(layer_tree(trace))
+        known = _peaks_of(trace) or peaks
+        rates: Sequence[Block] = ()
+        if known is not None and found.frame["flops_per_s"].count():
+            classes = layer_classes(trace, by=by, depth=depth, model=model)
+            rates = _layer_roofline(found.frame.join(classes, on="layer"), by, known)
+        if by == "type" or depth is not None:
+            return (*type_bars(found.frame), *rates)
+        return (*layer_icicle(layer_tree(trace)), *rates)
 
     def page(shown: Arranged) -> Page:
         return table_page(
@@ -144,10 +149,27 @@ def flops(
     )
 
 
-def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:
+def _peaks_of(trace: Trace) -> Peaks | None:
     from traceana.analyze.rates import machine
 
-    peaks, _ = machine(trace)
+    return machine(trace)[0]
+
+
+def _layer_roofline(rows: pl.DataFrame, by: str, peaks: Peaks) -> list[Chart]:
+    """Return the roofline of layers; ``rows`` are those with a class, a row per pass or for all."""
+    passes = ["direction"] if "direction" in rows.columns else []
+    named = pl.concat_str("layer", *passes, separator=" ", ignore_nulls=True).alias("layer")
+    what = "layer type" if by == "type" else "layer"
+    return roofline_chart(
+        rows.filter(pl.col("role") == "layer").with_columns(named),
+        "layer",
+        peaks,
+        f"Roofline by {what}, peaks of {peaks.name}",
+    )
+
+
+def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:
+    peaks = _peaks_of(trace)
     of = "" if peaks is None else f", peaks of {peaks.name}"
     return roofline_chart(rows, "part", peaks, f"Roofline by class of kernels{of}")
 

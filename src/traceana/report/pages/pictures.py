@@ -167,6 +167,7 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
     points = known.with_columns(_class_names(known["category"]))
     intensities = known["arithmetic_intensity"].to_list()
     wanted = (
+        "type",
         "time_ns",
         "share",
         "flops",
