@@ -210,16 +210,14 @@ def devices_of_work(described: Iterable[dict[str, Any]], used: pl.Series) -> pl.
     ``described`` are rows of ``devices``. ``used`` holds the device numbers of the activities; a
     device that is not described gets a row without properties.
     """
-    known = (
-        pl.DataFrame(list(described), schema=DEVICES, strict=False)
-        .filter(pl.col("device") >= 0)
-        .unique("device", keep="first", maintain_order=True)
-        .sort("device")
-    )
-    wanted = used.drop_nulls().unique().sort().cast(DEVICES["device"]).alias("device")
-    if not len(wanted):
-        return known
-    return wanted.to_frame().join(known, on="device", how="left", maintain_order="left")
+    known: dict[int, dict[str, Any]] = {}
+    for row in described:
+        number = row["device"]
+        if number is not None and 0 <= number <= _LARGEST[pl.Int32]:
+            known.setdefault(number, row)
+    wanted = sorted(used.drop_nulls().unique().to_list())
+    rows = [known.get(number, {"device": number}) for number in wanted or sorted(known)]
+    return pl.DataFrame(rows, schema=DEVICES, strict=False)
 
 
 def with_process(work: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:

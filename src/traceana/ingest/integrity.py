@@ -163,6 +163,8 @@ def rebase(
     origin, _ = _extent(near)
     shifted = {
         name: frame.with_columns(pl.col(column) - origin for column in TIME_COLUMNS.get(name, ()))
+        if frame.height
+        else frame
         for name, frame in bounded(near, ledger).items()
     }
     return shifted, origin

@@ -83,9 +83,9 @@ def csv_rows(
     whole = plain & (commas == len(titles) - 1)
     # Names without quotes have commas of their own, and quotes may stand within a name.
     other = paired & begins & ~whole & (commas >= len(titles) - 1) & (name in titles)
-    at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
-    parts = [_parsed(lines.filter(whole), titles).with_columns(at.filter(whole))]
+    cells = _parsed(lines.filter(whole), titles)
     if other.any():
+        at = pl.Series("at", range(len(lines)), dtype=pl.UInt32)
         split = [
             joined(split_csv(line), len(titles), titles.index(name)) for line in lines.filter(other)
         ]
@@ -94,8 +94,8 @@ def csv_rows(
             schema=dict.fromkeys(titles, pl.String),
         )
         known = pl.Series([row is not None for row in split])
-        parts.append(names.with_columns(at.filter(other)).filter(known))
-    cells = pl.concat(parts).sort("at").drop("at")
+        rest = names.with_columns(at.filter(other)).filter(known)
+        cells = pl.concat([cells.with_columns(at.filter(whole)), rest]).sort("at").drop("at")
     return cells, int((begins | whole).sum()) - cells.height
 
 

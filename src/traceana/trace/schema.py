@@ -13,7 +13,7 @@ A column with ``row_of`` holds the row number in that table, counted from 0.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import msgspec
@@ -523,6 +523,12 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 def empty(table: str) -> pl.DataFrame:
     """Return ``table`` with its declared columns and no rows."""
+    return _empty(table).clone()
+
+
+@cache
+def _empty(table: str) -> pl.DataFrame:
+    # Made once: many small traces, of which most tables have no rows, are opened as one.
     return pl.DataFrame(schema=TABLES[table])
 
 

@@ -52,7 +52,8 @@ _UNIFIED_TITLE: Final = "Unified Memory"
 _CALL: Final = r"^cu(?:da)?[A-Z]\w*"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
 _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
-_DEVICE: Final = r"^(.*?)(?: \((\d+)\))?$"
+_DEVICE: Final = re.compile(r"(.*?)(?: \(([0-9]+)\))?$")
+_MOST_DIGITS: Final = 9
 _OFF_ZERO: Final = 1
 """Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
 _SAID: Final = re.compile(
@@ -79,14 +80,17 @@ def read(path: Path, progress: Progress) -> Trace:
     ledger = Ledger()
     cells = _cells(path, printed)
     work, calls = _split(cells, ledger)
-    work = work.with_columns(_numbers(work).alias("number"))
+    devices = _devices(work["device"])
+    work = work.with_columns(_numbers(work["device"], devices))
     processes = {int(one) for one in _PROCESS.findall(content)}
     names = NameTable(ledger)
     activities = screen(_activities(work, names), "activities", ledger, repeats=True)
     called = screen(_calls(calls), "calls", ledger, repeats=True)
     if len(processes) == 1:
         process = pl.lit(processes.pop(), pl.Int64).alias("process")
-        activities, called = activities.with_columns(process), called.with_columns(process)
+        activities, called = (
+            table.with_columns(process) if table.height else table for table in (activities, called)
+        )
     if len(processes) > 1:
         ledger.add("several_reports", len(processes), table="-", kept=True, detail="processes")
     _count(printed, work, ledger)
@@ -95,7 +99,9 @@ def read(path: Path, progress: Progress) -> Trace:
     ledger.add("truncated", int(source.truncated), table="-", kept=True)
     tables, _ = rebase({"activities": activities, "calls": called}, ledger)
     tables["names"] = names.frame()
-    tables["devices"] = devices_of_work(_devices(work), tables["activities"]["device"])
+    tables["devices"] = devices_of_work(
+        [{**row, "vendor": "NVIDIA"} for row in devices.values()], tables["activities"]["device"]
+    )
     tables["ledger"] = ledger.frame()
     meta = TraceMeta(
         source=str(path),
@@ -211,13 +217,17 @@ def _split(cells: pl.DataFrame, ledger: Ledger) -> tuple[pl.DataFrame, pl.DataFr
     unified = name.str.starts_with(_UNIFIED) & (
         pl.col("duration").is_null() | ~name.str.contains(_COPY)
     )
-    count = int(every.select(unified.sum()).item())
-    ledger.add("counter", count, table="-", detail="unified memory: faults, and copies without end")
-    rest = every.filter(~unified.fill_null(False))
-    is_call = (
-        pl.col("device").is_null() & pl.col("stream").is_null() & name.str.contains(_CALL)
-    ).fill_null(False)
-    return rest.filter(~is_call), rest.filter(is_call)
+    of_no_device = pl.col("device").is_null() & pl.col("stream").is_null()
+    sorts = every.select(
+        unified.fill_null(False).alias("counter"),
+        (of_no_device & name.str.contains(_CALL)).fill_null(False).alias("call"),
+    )
+    counter, call = sorts["counter"], sorts["call"] & ~sorts["counter"]
+    detail = "unified memory: faults, and copies without end"
+    ledger.add("counter", int(counter.sum()), table="-", detail=detail)
+    # Most files have one sort of rows, and a sweep has hundreds of small files.
+    work = every.filter(~(counter | call)) if counter.any() or call.any() else every
+    return work, every.filter(call) if call.any() else every.clear()
 
 
 def _calls(cells: pl.DataFrame) -> pl.DataFrame:
@@ -298,25 +308,25 @@ def _memory(side: str) -> pl.Expr:
     )
 
 
-def _numbers(cells: pl.DataFrame) -> pl.Series:
-    """Return the number of each row's device: the printed one, or else that of its name."""
-    printed = cells["device"].str.extract(_DEVICE, 2).cast(pl.Int32, strict=False)
-    names = cells["device"].unique(maintain_order=True).drop_nulls()
-    order = pl.Series(range(len(names)), dtype=pl.Int32)
-    by_name = cells["device"].replace_strict(names, order, default=0, return_dtype=pl.Int32)
-    return printed.fill_null(by_name)
+def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
+    """Return number and name of each device by its text: ``GeForce GTX 980 (0)``.
+
+    Without a printed number devices are numbered in the order of their texts.
+    """
+    found = {}
+    for place, text in enumerate(texts.unique(maintain_order=True).drop_nulls().to_list()):
+        name, printed = match.groups() if (match := _DEVICE.match(text)) else (None, None)
+        number = int(printed) if printed and len(printed) <= _MOST_DIGITS else place
+        found[text] = {"device": number, "name": name}
+    return found
 
 
-def _devices(cells: pl.DataFrame) -> list[dict[str, object]]:
-    texts = cells["device"].str.extract(_DEVICE, 1)
-    found = (
-        pl.DataFrame({"device": cells["number"], "name": texts})
-        .drop_nulls()
-        .unique(maintain_order=True)
-    )
-    return [
-        {"device": device, "name": name, "vendor": "NVIDIA"} for device, name in found.iter_rows()
-    ]
+def _numbers(texts: pl.Series, devices: dict[str, dict[str, int | str | None]]) -> pl.Series:
+    """Return the number of each row's device, 0 where it has no text."""
+    numbers = pl.Series([one["device"] for one in devices.values()], dtype=pl.Int32)
+    return texts.replace_strict(
+        pl.Series(list(devices), dtype=pl.String), numbers, default=0, return_dtype=pl.Int32
+    ).alias("number")
 
 
 def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
@@ -328,5 +338,5 @@ def _count(printed: Printed, work: pl.DataFrame, ledger: Ledger) -> None:
     for column, unit in (("start", "ns"), ("duration", "ns"), ("bytes", "bytes")):
         if f"{column}_step" not in work.columns:
             continue
-        steps = work.filter(pl.col(column) > 0)[f"{column}_step"]
+        steps = work[f"{column}_step"].filter(work[column] > 0)
         count_few_digits(ledger, "activities", column, unit, steps)
