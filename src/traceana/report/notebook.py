@@ -1,4 +1,4 @@
-"""A page in a notebook: pictures and tables as HTML, and whole pages in a sandboxed frame."""
+"""A page in a notebook: in a sandboxed frame, and as an image and tables where no script runs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,19 @@ if TYPE_CHECKING:
 ROWS: Final = 40
 """Rows of a table in a notebook, if the terminal has no limit."""
 
-FRAMED: Final = frozenset({"report", "diff"})
-"""The commands whose whole page is in a frame; it takes about a megabyte."""
-
 
 def render(page: Page) -> str:
     """Return ``page`` as a fragment of HTML that a notebook shows.
 
-    Its pictures are one SVG image above its tables, and no script runs. A page of :data:`FRAMED`
-    is also a document in a sandboxed frame, which replaces the image and the tables except where
-    scripts do not run or frames are removed. What is not installed is left out; a line has the
-    command that installs it.
+    A page with pictures is a document in a sandboxed frame. Where scripts do not run or frames are
+    removed, an SVG image of the pictures and the tables take its place. A page without pictures is
+    its tables alone. What is not installed is left out; a line has the command that installs it.
     """
     pictures = pictures_of(page)
     made = {"image": Markup(), "frame": Markup()}
     missing: list[str] = []
     for name, make in (("image", _image), ("frame", _document)):
-        if pictures and (name == "image" or page.command in FRAMED):
+        if pictures:
             try:
                 made[name] = make(page)
             except MissingExtraError as error:
@@ -61,7 +57,9 @@ def _document(page: Page) -> Markup:
     from traceana.report.html import document
 
     # The scripts hold many double quotes, which need no reference between single ones.
-    text = document.render(_shortened(page)).replace("&", "&amp;").replace("'", "&#39;")
+    text = (
+        document.render(_shortened(page), packed=True).replace("&", "&amp;").replace("'", "&#39;")
+    )
     return Markup(text.replace("<", "&lt;").replace(">", "&gt;"))
 
 

@@ -27,10 +27,10 @@ _SCRIPTS: Final = ("text.js", "tables.js", "icicle.js", "timeline.js", "charts.j
 _STYLE: Final = "page.css"
 
 
-def render(page: Page) -> str:
+def render(page: Page, *, packed: bool = False) -> str:
     """Return ``page`` as a document of HTML.
 
-    Raises :class:`~traceana.errors.MissingExtraError` without the library that draws charts, if
+    The library that draws charts is compressed in a ``packed`` one. Raises :class:`~traceana.errors.MissingExtraError` without the library that draws charts, if
     the page has one.
     """
     pictures: list[Mapping[str, Any]] = []
@@ -42,12 +42,17 @@ def render(page: Page) -> str:
     blocks = list(page.blocks)
     heading = _heading(blocks, page)
     charts = any(isinstance(block, Chart | Panels) for block in pictures_of(page))
-    scripts = [*([vega.script()] if charts else []), *map(_asset, _SCRIPTS)]
+    library = vega.script() if charts else ""
+    scripts = [*map(_asset, _SCRIPTS)]
+    # The hash of a packed library is that of the script which the page makes of it.
+    policy = _policy([*([library] if charts else []), *scripts])
+    if charts and not packed:
+        scripts.insert(0, library)
     style = _asset(_STYLE)
     # The body is rendered first, because it numbers the pictures.
     template = environment().get_template("document.html")
     context = {
-        "policy": _policy(scripts),
+        "policy": policy,
         "version": __version__,
         "title": f"{heading.text} · traceana {page.command}",
         "palette": json.dumps(PALETTE),
@@ -61,6 +66,7 @@ def render(page: Page) -> str:
         "command": page.command,
         "library": vega.NAME if charts else "",
         "licence": escape(vega.LICENCE) if charts else "",
+        "packed": Markup(vega.packed(library)) if charts and packed else "",
         "scripts": [Markup(script) for script in scripts],
         "number": number,
     }
