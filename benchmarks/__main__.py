@@ -14,7 +14,7 @@ from benchmarks.source import ROOT, SCRATCH
 
 _BENCHMARKS: Final = (
     *("startup", "classify", "attribute", "transfers", "idle"),
-    *("ingest_kineto", "ingest_xplane"),
+    *("ingest_kineto", "ingest_xplane", "ingest_printed"),
 )
 
 
@@ -26,7 +26,10 @@ def main() -> None:
     options = parser.parse_args()
     peers.install()
     for_all = ["--scratch", str(options.scratch.resolve())]
-    own = {"ingest_kineto": ["--size", str(options.size)]}
+    own = {
+        "ingest_kineto": ["--size", str(options.size)],
+        "ingest_printed": ["--size", str(500 * options.size)],
+    }
     failed = [name for name in _BENCHMARKS if not _ran(name, [*for_all, *own.get(name, [])])]
     print(f"\nresults as JSON: {options.scratch / 'results'}")
     if failed:
