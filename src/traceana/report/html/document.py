@@ -30,8 +30,8 @@ _STYLE: Final = "page.css"
 def render(page: Page, *, packed: bool = False) -> str:
     """Return ``page`` as a document of HTML.
 
-    The library that draws charts is compressed in a ``packed`` one. Raises :class:`~traceana.errors.MissingExtraError` without the library that draws charts, if
-    the page has one.
+    The library that draws charts is compressed in a ``packed`` one. Raises
+    :class:`~traceana.errors.MissingExtraError` without that library, if the page has a chart.
     """
     pictures: list[Mapping[str, Any]] = []
 
