@@ -20,7 +20,7 @@ Data = Mapping[str, Any]
 # Inches.
 _ROW: Final = 0.19
 _AROUND: Final = 0.75
-_LEGEND_COLUMNS: Final = 4
+_LEGEND_COLUMNS: Final = 3
 _AXES_WIDTH: Final = 8.0
 _LETTER: Final = 0.062
 
@@ -45,7 +45,7 @@ class _Span(NamedTuple):
 def icicle_height(data: Data) -> float:
     """Return the inches that an icicle takes with its axis and legend."""
     rows = 1 + max(_depths(data["parent"]))
-    return rows * _ROW * 1.2 + _AROUND + _legend_height(len(data["categories"]))
+    return rows * _ROW * 1.2 + _AROUND + _legend_height(_legend_of(data))
 
 
 def draw_icicle(axes: Axes, data: Data) -> None:
@@ -54,7 +54,7 @@ def draw_icicle(axes: Axes, data: Data) -> None:
     spans = list(_nodes(data, _depths(data["parent"]), whole))
     _draw(axes, spans, whole, 1 + max(span.row for span in spans), data["steps"])
     axes.set_yticks([])
-    _legend(axes, dict(zip(data["categories"], data["colours"], strict=True)))
+    _legend(axes, _legend_of(data))
 
 
 def _depths(parents: Sequence[int]) -> list[int]:
@@ -93,7 +93,7 @@ def timeline_height(data: Data) -> float:
     """Return the inches that the first window of a timeline takes with its axis and legend."""
     window = data["windows"][0]
     rows = min(len(_rows(window)), _MOST_ROWS)
-    return rows * _ROW + _AROUND + _legend_height(len(_classes(window)))
+    return rows * _ROW + _AROUND + _legend_height(_legend_of(window))
 
 
 def draw_timeline(axes: Axes, data: Data) -> None:
@@ -114,7 +114,7 @@ def draw_timeline(axes: Axes, data: Data) -> None:
     if len(rows) > len(shown):
         note = f"{len(rows) - len(shown)} more rows of events"
         axes.annotate(note, (1, 1), xycoords="axes fraction", ha="right", va="bottom", fontsize=8)
-    _legend(axes, _classes(window))
+    _legend(axes, _legend_of(window))
 
 
 def _rows(window: Data) -> dict[tuple[int, int], int]:
@@ -140,10 +140,13 @@ def _events(window: Data, rows: Mapping[tuple[int, int], int]) -> Iterator[_Span
         yield _Span(row, start, window["time"][at], colour, window["names"][window["name"][at]])
 
 
-def _classes(window: Data) -> dict[str, str]:
-    """Return the colour of each class of the window's events."""
-    named = zip(window["categories"], window["colours"], strict=True)
-    return {name: colour for name, colour in named if name}
+def _legend_of(data: Data) -> dict[str, str]:
+    """Return the colours by the classes that have them: classes of a colour have one entry."""
+    named: dict[str, list[str]] = {}
+    for name, colour in zip(data["categories"], data["colours"], strict=True):
+        if name:
+            named.setdefault(colour, []).append(name)
+    return {", ".join(dict.fromkeys(of)): colour for colour, of in named.items()}
 
 
 def _draw(axes: Axes, spans: Sequence[_Span], whole: int, rows: int, steps: int = 1) -> None:
@@ -203,8 +206,8 @@ def _readable(colour: str) -> str:
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "#ffffff"
 
 
-def _legend_height(entries: int) -> float:
-    return ceil(entries / _LEGEND_COLUMNS) * LEGEND_LINE
+def _legend_height(entries: Mapping[str, str]) -> float:
+    return ceil(len(entries) / _LEGEND_COLUMNS) * LEGEND_LINE
 
 
 def _legend(axes: Axes, colours: Mapping[str, str]) -> None:
