@@ -139,6 +139,18 @@ def test_every_rank_has_a_critical_path_of_its_own() -> None:
         assert of_rank["time_ns"].sum() == 1_000
 
 
+def test_a_synchronization_hides_no_kernel_of_its_stream() -> None:
+    builder = TraceBuilder()
+    builder.name("k", category="conv")
+    builder.kernel("k", 0, 1_000, stream=7)
+    builder.kernel("k", 1_500, 1_000, stream=7)
+    builder.sync(500, 2_100, stream=7)
+    (window,) = timeline(builder.build())
+    kinds = window.tracks["kind"].cast(pl.String).gather(window.events["track"])
+    stream = window.events.filter(kinds == "stream")
+    assert stream.select("depth", "start_ns").rows() == [(0, 0), (0, 1_500), (1, 500)]
+
+
 def test_without_work_there_is_no_window() -> None:
     assert timeline(TraceBuilder().build()) == ()
 

@@ -251,7 +251,8 @@ def _work(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         pl.lit("stream").alias("kind"),
         "device",
         pl.col("stream").alias("number"),
-        pl.lit(0).alias("depth"),
+        # Below the work, which a synchronization of its stream would cover.
+        waits.cast(pl.Int32).alias("depth"),
         trace.names["name"].gather(rows["name_id"]),
         category.zip_with(~waits, pl.Series(["synchronization"])).alias("category"),
         trace.layers["path"].gather(rows["layer"]).alias("layer"),
