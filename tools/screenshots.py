@@ -1,7 +1,8 @@
-"""The pictures of the documentation, of the page of a fixture: ``python -m tools.screenshots``.
+"""The pictures of the documentation, of the page of a built trace: ``python -m tools.screenshots``.
 
-They are made by Chromium, so they differ from machine to machine by its fonts; no test compares
-them.
+The trace is :func:`tests.support.synthetic.cnn.cnn_training`: no recording of a GPU is in the
+repository. The pictures are made by Chromium, so they differ from machine to machine by its fonts;
+no test compares them.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Final
 
 import traceana
 from tests.report.html.browser import chromium
+from tests.support.synthetic.cnn import cnn_training
+from tests.support.synthetic.kineto import write_kineto
 
-ROOT: Final = Path(__file__).parents[1]
-FOLDER: Final = ROOT / "docs" / "images"
-FIXTURE: Final = ROOT / "fixtures" / "alexnet-cpu-ranges.json.gz"
-SHOTS: Final = {"summary": ("top", 700), "timeline": ("timeline", 520), "layers": ("layers", 460)}
+FOLDER: Final = Path(__file__).parents[1] / "docs" / "images"
+TRACE: Final = "built-vgg11-v100.json"
+SHOTS: Final = {"summary": ("top", 730), "timeline": ("timeline", 515), "layers": ("layers", 790)}
 """By file: the section at the top of the picture, and its height in pixels."""
 _WIDTH: Final = 1200
 
@@ -26,7 +28,8 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
         browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        page = traceana.open(FIXTURE).report().save(Path(scratch) / "report.html")
+        trace = traceana.open(write_kineto(cnn_training(), Path(scratch) / TRACE))
+        page = trace.report().save(Path(scratch) / "report.html")
         for name, (section, height) in SHOTS.items():
             metrics = {"width": _WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
             browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

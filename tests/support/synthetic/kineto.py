@@ -39,7 +39,7 @@ def write_kineto(scenario: Scenario, path: Path) -> Path:
                 found,
                 scenario.process,
                 found.thread,
-                {},
+                dict(found.arguments),
             )
             for found in scenario.ranges
         ),
@@ -96,7 +96,7 @@ def _work(work: Work) -> Row:
     match work:
         case Kernel():
             category, name = "kernel", work.name
-            args |= {"grid": [1, 1, 1], "block": [1, 1, 1], "registers per thread": 32}
+            args |= {"grid": [work.blocks, 1, 1], "block": [1, 1, 1], "registers per thread": 32}
             args["shared memory"] = 0
         case Copy():
             if work.unified:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP", "HtoH"]
@@ -57,9 +58,10 @@ class Work(Span):
 
 @dataclass(frozen=True)
 class Kernel(Work):
-    """A kernel."""
+    """A kernel; the number of its blocks is in Kineto's files alone."""
 
     name: str
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,15 @@ class Sync(Span):
 
 @dataclass(frozen=True)
 class Range(Span):
-    """An annotation or, if ``operator``, a framework's operator on a thread of the host."""
+    """An annotation or, if ``operator``, a framework's operator on a thread of the host.
+
+    ``arguments`` of an operator are in Kineto's files alone.
+    """
 
     text: str
     thread: int
     operator: bool = False
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ at a time on one stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.support.synthetic.records import (
     GPU,
@@ -76,13 +76,15 @@ class Scenario:
         begins: int,
         duration: int,
         name: str = "gemm",
+        blocks: int = 1,
         call: int = CALL,
         device: int = 0,
         thread: int = THREAD,
     ) -> Kernel:
         """Launch a kernel ``at``; it ``begins`` later and runs for ``duration``."""
         made = self.call("cudaLaunchKernel", at, at + call, thread=thread)
-        kernel = Kernel(begins, begins + duration, device, stream, made.correlation, name)
+        end = begins + duration
+        kernel = Kernel(begins, end, device, stream, made.correlation, name, blocks)
         self._add(kernel, made)
         return kernel
 
@@ -242,9 +244,17 @@ class Scenario:
         self.ranges.append(found)
         return found
 
-    def operator(self, name: str, at: int, until: int, *, thread: int = THREAD) -> Range:
+    def operator(
+        self,
+        name: str,
+        at: int,
+        until: int,
+        *,
+        thread: int = THREAD,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Range:
         """Run an operator of the framework: ``aten::conv2d``."""
-        found = Range(at, until, name, thread, operator=True)
+        found = Range(at, until, name, thread, operator=True, arguments=arguments or {})
         self.ranges.append(found)
         return found
 
