@@ -62,7 +62,7 @@ def tables(draw: st.DrawFn) -> Trace:
     return build.build()
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(tables(), st.sampled_from(get_args(By)))
 def test_of_tables_at_random(trace: Trace, by: By) -> None:
     if trace.steps.height:
@@ -114,7 +114,7 @@ def runs(draw: st.DrawFn) -> Scenario:
     return run
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(runs())
 def test_of_runs_at_random(run: Scenario) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +165,7 @@ def machines(draw: st.DrawFn) -> Machine:
     return machine
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(machines())
 def test_the_path_is_that_of_the_machine(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +182,7 @@ def test_the_path_is_that_of_the_machine(machine: Machine) -> None:
     assert {k: v for k, v in times_by_class.items() if v} == {k: v for k, v in waited.items() if v}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(0, 2), times, times), max_size=20),
     st.lists(st.tuples(st.integers(0, 2), times, times, times), min_size=1, max_size=10),

@@ -45,7 +45,7 @@ def strictly_inside(inner: tuple[int, int, int], outer: tuple[int, int, int]) ->
     return outer[0] == inner[0] and running and (outer[1], -outer[2]) < (inner[1], -inner[2])
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(call_trees())
 def test_depth_counts_the_intervals_around(intervals: list[tuple[int, int, int]]) -> None:
     distinct = list(dict.fromkeys(intervals))
@@ -60,7 +60,7 @@ def test_depth_counts_the_intervals_around(intervals: list[tuple[int, int, int]]
             assert nesting.parent[i] == NONE
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(call_trees(), st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 41)), max_size=20))
 def test_innermost_is_the_last_begun_that_still_runs(
     intervals: list[tuple[int, int, int]], queries: list[tuple[int, int]]
@@ -78,7 +78,7 @@ def test_innermost_is_the_last_begun_that_still_runs(
             assert row == NONE
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 15)), max_size=40))
 def test_overlaps_that_do_not_nest_are_still_sound(intervals: list[tuple[int, int, int]]) -> None:
     key, start, duration = arrays(intervals)

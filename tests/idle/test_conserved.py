@@ -102,7 +102,7 @@ def _steps(draw: st.DrawFn) -> list[Span]:
     return [Span("step", a, b) for a, b in pairwise(edges)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_busy_idle_and_overlap_are_those_of_a_sweep(
     work: list[Span], launches: list[int], host: list[Span], steps: list[Span]
@@ -143,7 +143,7 @@ def test_busy_idle_and_overlap_are_those_of_a_sweep(
             assert idle(alone, found=of_step).totals["time_ns"] == idle_ns
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(WORK, LAUNCHES, HOST, _steps())
 def test_the_cause_is_the_largest_part_of_a_sweep(
     work: list[Span], launches: list[int], host: list[Span], steps: list[Span]

@@ -85,7 +85,7 @@ def test_a_name_that_grows_beyond_reading_stays_as_it_is() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.from_regex(r"\A_Z[0-9A-Za-z_.$]{1,60}\Z"), max_size=20))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_any_names_leave_one_answer_each(names: list[str]) -> None:
     found = demangle(names).names
     assert set(found) <= set(names)

@@ -56,7 +56,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20
 )
 @given(rows=st.lists(st.tuples(cells, cells), max_size=25))
 def test_any_cells_come_through_as_sqlite_casts_them(
@@ -73,7 +73,7 @@ def test_any_cells_come_through_as_sqlite_casts_them(
     numbers=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=12),
 )
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12
 )
 def test_gaps_between_row_numbers_cost_nothing_and_lose_nothing(
     tmp_path: Path, small_pages: None, numbers: list[int]

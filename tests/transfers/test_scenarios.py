@@ -235,7 +235,7 @@ pieces = st.tuples(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(st.lists(pieces, min_size=1, max_size=15))
 def test_any_run_has_the_exposed_times_that_a_sweep_counts(work: list[Piece]) -> None:
     run = Scenario()

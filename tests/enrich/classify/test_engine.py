@@ -27,7 +27,7 @@ NAMES = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(NAMES, max_size=12))
 def test_any_text(names: list[str]) -> None:
     """Any text is classified: one row a name, in order, duplicates alike, values in their sets."""

@@ -37,7 +37,7 @@ def columns_of(text: bytes, size: int) -> tuple[Columns, Document]:
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(
     EVENTS,
     st.sampled_from([None, 1]),
@@ -65,7 +65,7 @@ def test_all_events_come_out(
         assert document.keys == around
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(EVENTS.filter(bool), st.integers(1, 300), st.data())
 def test_what_is_whole_before_a_cut_is_kept(
     events: list[dict[str, Any]], size: int, data: st.DataObject

@@ -138,7 +138,7 @@ KERNELS = st.builds(Row, NAMES, st.integers(1, 10**9), st.integers(1, 10**13))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
-@settings(max_examples=30)  # each is written and read, and a dozen kernels has all kinds
+@settings(max_examples=10)  # each is written and read, and a dozen kernels has all kinds
 @given(rows=st.lists(KERNELS, min_size=1, max_size=12, unique_by=lambda row: row.name))
 def test_any_kernels_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[Row]

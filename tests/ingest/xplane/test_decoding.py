@@ -86,7 +86,7 @@ def decoded(buffer: Buffer, records: Iterable[Records], wanted: Known) -> list[D
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(EVENTS, st.binary(max_size=5), st.sampled_from([16, 40, 100, 8192]))
 def test_events_come_out_as_they_went_in(
     wanted: list[Message], before: bytes, stretch: int
@@ -137,7 +137,7 @@ ANY_EVENT = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=30))
 def test_messages_of_any_shape_equal_the_general_decoder(contents: list[bytes]) -> None:
     encoded = [message(4, content) for content in contents]
