@@ -1,0 +1,99 @@
+"""In every process of the tests: PyTorch imports its compiler only where something is compiled.
+
+The first step of an optimizer imports ``torch._dynamo``, which takes as long as ``torch`` itself,
+to have its methods left out of what is compiled. Here they are left out once it has been imported.
+The profiler imports ``torch._inductor`` to read an option of it, as an attribute of ``torch``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+Function = Callable[..., Any]
+
+
+def _disable(original: Function) -> Function:
+    """Return ``torch._compile._disable_dynamo`` for a process without ``torch._dynamo``."""
+
+    def decorator(fn: Function | None = None, recursive: bool = True) -> Function:
+        if fn is None:
+            return functools.partial(decorator, recursive=recursive)
+        return _chosen(fn, original(fn, recursive), fn)
+
+    return decorator
+
+
+def _use_grad(original: Function) -> Function:
+    """Return the decorator of an optimizer's steps for a process without ``torch._dynamo``."""
+
+    def decorator(fn: Function) -> Function:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            with torch.set_grad_enabled(self.defaults["differentiable"]):
+                return fn(self, *args, **kwargs)
+
+        return _chosen(fn, original(fn), step)
+
+    return decorator
+
+
+class _Lazy(set[str]):
+    """The submodules that ``torch`` imports when they are asked for as an attribute."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it has ``name``: Inductor only beside Dynamo."""
+        return super().__contains__(name) and (name != "_inductor" or _compiles())
+
+
+def _compiles() -> bool:
+    return "torch._dynamo" in sys.modules
+
+
+def _chosen(fn: Function, compiling: Function, otherwise: Function) -> Function:
+    @functools.wraps(fn)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        called = compiling if _compiles() else otherwise
+        return called(*args, **kwargs)
+
+    return inner
+
+
+_REPLACED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "torch": ("_lazy_modules", _Lazy),
+    "torch._compile": ("_disable_dynamo", _disable),
+    "torch.optim.optimizer": ("_use_grad_for_differentiable", _use_grad),
+}
+
+
+class _Replacing(MetaPathFinder, Loader):
+    """Imports the modules of ``_REPLACED``, with the values of this file in them."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a module of ``_REPLACED``."""
+        if name not in _REPLACED:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader_state, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Leave the creation to the import system."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, then replace its value."""
+        assert module.__spec__ is not None
+        module.__spec__.loader_state.exec_module(module)
+        name, replaced = _REPLACED[module.__name__]
+        module.__dict__[name] = replaced(module.__dict__[name])
+
+
+sys.meta_path.insert(0, _Replacing())
