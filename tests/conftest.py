@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{lost} tests skipped: no shared traces (../shared/traces)")
 
 
-@pytest.fixture(autouse=True)
-def no_configuration(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Tests do not use the user's rules."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no configuration"))
+@pytest.fixture(autouse=True, scope="session")
+def no_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests do not use the user's rules; a trace opened for a module is that of its tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = tmp_path_factory.getbasetemp() / "no configuration"
+        patched.setenv("XDG_CONFIG_HOME", str(folder))
+        yield
 
 
 @pytest.fixture

@@ -96,9 +96,12 @@ def traces_at_hand() -> list[Path]:
     ]
 
 
-def small_traces_at_hand() -> list[Path]:
-    """Return the two smallest traces of each folder, for tests that take long on large ones."""
+def small_traces_at_hand(of_each: slice = slice(2)) -> list[Path]:
+    """Return the two smallest traces of each folder, or ``of_each`` of all by their size.
+
+    They are for tests that take long on large ones.
+    """
     folders: dict[Path, list[Path]] = {}
     for file in sorted(traces_at_hand(), key=lambda file: file.stat().st_size):
         folders.setdefault(file.parent, []).append(file)
-    return sorted(file for files in folders.values() for file in files[:2])
+    return sorted(file for files in folders.values() for file in files[of_each])

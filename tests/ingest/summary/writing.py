@@ -203,7 +203,8 @@ def rocprof_csv(rows: Sequence[Row]) -> str:
         if part:
             text += '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
             for row in part:
-                name = names.get(row.name, row.name.replace("cuda", "hip"))
+                call = row.name.replace("cuda", "hip") if row.kind == "call" else row.name
+                name = names.get(row.name, call)
                 cells = (row.calls, row.total_ns, row.mean_ns, _share(row, part))
                 text += ",".join([f'"{name}"', *map(str, cells)]) + "\n"
     return text

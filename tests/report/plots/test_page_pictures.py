@@ -26,6 +26,8 @@ from traceana.trace import Trace
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 FIXTURE = FIXTURES / "alexnet-cpu-ranges.json.gz"
 OTHER = FIXTURES / "alexnet-cpu-stack.json.gz"
+# The second smallest of each folder: the smallest have few rows to draw.
+DRAWN = manifest.small_traces_at_hand(slice(1, 2))
 
 VIEWS = {
     "report": {"CPU time by class, mean per step", "Timeline of step 4", "convolution"},
@@ -155,8 +157,8 @@ def test_events_of_no_known_depth_are_drawn() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", manifest.small_traces_at_hand(), ids=lambda file: file.name)
-def test_the_report_of_every_trace_is_drawn(file: Path) -> None:
+@pytest.mark.parametrize("file", DRAWN, ids=lambda file: file.name)
+def test_the_report_of_a_trace_is_drawn(file: Path) -> None:
     assert texts(page_file(opened(file).report().illustrated(limit=10), "svg"))
 
 
