@@ -22,6 +22,8 @@ gc.set_threshold(100_000)
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 # Threads that wait for each other by spinning take the time of whatever else runs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Else it starts processes beside, which import PyTorch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # XLA compiles longer than its programs run. What it does before LLVM, and records, is the same.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.frameworks
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BATCH = 8
+# The weights of the whole width take a second each to draw.
+DIVISOR = 8
 # A framework's own: how it names and holds things.
 OWN = ("path", "framework_type", "layout")
 
@@ -32,7 +34,7 @@ def in_pytorch(name: str) -> Manifest:
     needs("torch")
     from workloads.pytorch.build import build
 
-    network = NETWORKS[name]()
+    network = NETWORKS[name](width_divisor=DIVISOR)
     side = network.image_size
     return describe(build(network), (BATCH, 3, side, side), name=name)
 
@@ -41,7 +43,7 @@ def in_keras(name: str) -> Manifest:
     needs("keras", "tensorflow")
     from workloads.keras.build import build
 
-    network = NETWORKS[name]()
+    network = NETWORKS[name](width_divisor=DIVISOR)
     side = network.image_size
     # Keras has no such layers: their names contain the type.
     types = {"LocalResponse": "LRN"}
@@ -54,7 +56,7 @@ def in_jax(name: str) -> Manifest:
 
     from workloads.jax.build import apply, initial_parameters
 
-    network = NETWORKS[name]()
+    network = NETWORKS[name](width_divisor=DIVISOR)
     side = network.image_size
     parameters, key = initial_parameters(network), jax.random.key(0)
 
@@ -84,7 +86,7 @@ def content(manifest: Manifest) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_same_layers_as_the_description(framework: str, network: str) -> None:
     found = described(framework, network)
-    reported = layer_manifest(RunOptions(network=network, batch=BATCH))
+    reported = layer_manifest(RunOptions(network=network, batch=BATCH, width_divisor=DIVISOR))
     assert found.framework == framework
     assert found.network == reported.network
     assert [layer.path.rpartition("/")[2] for layer in found.layers] == [

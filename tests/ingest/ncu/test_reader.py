@@ -311,7 +311,7 @@ def test_a_hole_of_zero_bytes_is_in_the_ledger(tmp_path: Path, write: Write) -> 
     begin = whole.index(b'"0","7"')
     values = ["launch", "name", "duration"]
     want = read(path).counters.select(values)
-    apart = max(61, (len(whole) - begin) // 40)
+    apart = max(61, (len(whole) - begin) // 15)
     for size in (1, 12, 150):
         for at in range(begin, len(whole) - size - 1, apart):
             path.write_bytes(whole[:at] + bytes(size) + whole[at + size :])
@@ -465,7 +465,7 @@ def test_a_table_that_is_called_whole_is_read_as_row_by_row(
     content = path.read_bytes()
     rng = random.Random(11)
     called_whole = different = 0
-    for _ in range(150):
+    for _ in range(60):
         begin, size = rng.randrange(len(content)), rng.choice((0, 1, 2, 5))
         other = bytes(rng.choice(b'",\n1 a') for _ in range(rng.choice((size, 1, 0))))
         path.write_bytes(content[:begin] + other + content[begin + size :])
@@ -485,5 +485,5 @@ def test_a_table_that_is_called_whole_is_read_as_row_by_row(
             different += 1
             assert not fast.ledger.filter(severity="problem").is_empty()
             assert not slow.ledger.filter(severity="problem").is_empty()
-    assert called_whole > 100
-    assert different < 6
+    assert called_whole > 40
+    assert different < 4
