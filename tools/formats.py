@@ -112,13 +112,25 @@ def table(rows: Iterator[tuple[str, ...]], columns: tuple[str, ...] = COLUMNS) -
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def fixtures() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each recording in the repository."""
+def recordings() -> list[Path]:
+    """Return the recordings in the repository."""
+    found = []
     for sidecar in sorted(FIXTURES.rglob("*.provenance.json")):
         stem = sidecar.name.removesuffix(".provenance.json")
         for file in sorted(sidecar.parent.glob(f"{stem}.*")):
             if file.name.removeprefix(stem) in RECORDINGS:
-                yield row(str(file.relative_to(FIXTURES)), traceana.open(file))
+                found.append(file)
+    return found
+
+
+def fixture(file: Path, trace: Trace) -> tuple[str, ...]:
+    """Return the cells of one recording in the repository."""
+    return row(str(file.relative_to(FIXTURES)), trace)
+
+
+def fixtures() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each recording in the repository."""
+    return (fixture(file, traceana.open(file)) for file in recordings())
 
 
 def others() -> Iterator[tuple[str, ...]]:

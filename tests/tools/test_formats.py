@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tools.formats import FIXTURES, HEAD, PAGE, fixtures, table
+from tests.support.opened import opened
+from tools.formats import FIXTURES, HEAD, PAGE, fixture, recordings, table
 
-pytestmark = pytest.mark.slow
+TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_up_to_date() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.startswith(HEAD)
-    assert table(fixtures()) in text
+def test_the_page_lists_the_recordings_in_their_order() -> None:
+    assert TEXT.startswith(HEAD)
+    own = TEXT.partition("in `fixtures/`\n\n")[2].partition("\n\n")[0]
+    names = [line.split("`")[1] for line in own.splitlines()[2:]]
+    assert names == [str(file.relative_to(FIXTURES)) for file in recordings()]
+    assert f"{own}\n".startswith(table(iter(())))
+
+
+@pytest.mark.parametrize("file", recordings(), ids=lambda file: file.name)
+def test_a_row_is_that_of_its_recording(file: Path) -> None:
+    *_, line = table(iter([fixture(file, opened(file))])).splitlines(keepends=True)
+    assert f"\n{line}" in TEXT
 
 
 def test_each_recording_has_a_row() -> None:
     described = [file.name.split(".", 1)[0] for file in FIXTURES.rglob("*.provenance.json")]
-    page = PAGE.read_text(encoding="utf-8")
-    assert [name for name in described if f"{name}." not in page] == []
+    assert [name for name in described if f"{name}." not in TEXT] == []
