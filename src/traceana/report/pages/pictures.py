@@ -126,7 +126,8 @@ def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
     """Return the timeline of ``windows``, of a trace with ``steps`` steps; empty without any."""
     if not windows:
         return []
-    listed = ", ".join(str(window.step) for window in windows if window.step is not None)
+    # The first window is of the median step; the title has the steps in their order.
+    listed = ", ".join(map(str, sorted(one.step for one in windows if one.step is not None)))
     title = "Timeline of the capture"
     if listed:
         title = f"Timeline of step{'s' * (len(windows) > 1)} {listed}"
