@@ -15,7 +15,6 @@ from hypothesis import settings
 from tests.support import command_line
 from tests.support.manifest import TRACES
 from tests.support.once import once
-from tests.support.startup import sitecustomize
 
 # As the command line does (cli/main.py, cli/threads.py); polars reads the variable when first used.
 gc.set_threshold(100_000)
@@ -29,10 +28,6 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
-# Python imports it first in the processes that tests start, as here.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path(sitecustomize.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
 # Tests start many processes. What these import is compiled once, whatever the shell's setting.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

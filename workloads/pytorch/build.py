@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -74,23 +72,10 @@ class DescribedNetwork(nn.Module):  # type: ignore[misc]  # mypy does not follow
         return result
 
 
-def _uninitialized(
-    kind: type[nn.Module], *sizes: int | tuple[int, ...], **options: Any
-) -> nn.Module:
-    """Return a module without values in its parameters.
-
-    ``torch.nn.utils.skip_init`` imports sympy for that, which takes half a second.
-    """
-    module = kind(*sizes, device="meta", **options)
-    for name, parameter in list(module.named_parameters()):
-        setattr(module, name, nn.Parameter(torch.empty(parameter.shape)))
-    return module
-
-
 def _module(shape: LayerShape, separate_bias: bool) -> nn.Module:
     match shape.layer:
         case Conv() as conv:
-            return _uninitialized(
+            return nn.utils.skip_init(
                 modules.SeparateConv2d if separate_bias else nn.Conv2d,
                 shape.input[0],
                 conv.out_channels,
@@ -102,7 +87,7 @@ def _module(shape: LayerShape, separate_bias: bool) -> nn.Module:
             )
         case Linear() as linear:
             kind = modules.SeparateLinear if separate_bias else nn.Linear
-            return _uninitialized(kind, shape.input[0], linear.out_features)
+            return nn.utils.skip_init(kind, shape.input[0], linear.out_features)
         case ReLU():
             return nn.ReLU()
         case Tanh():
