@@ -11,7 +11,6 @@ import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -60,7 +59,7 @@ class Kernel(NamedTuple):
 def kernels(rows: int) -> Iterator[Kernel]:
     """Yield ``rows`` kernels, one after the other, no two with the same times."""
     start = 1_000_000
-    for number in islice(count(), rows):
+    for number in range(rows):
         duration = 1_000 + 7 * (number % 9_973)
         yield Kernel(start, duration, 1 + number % 65_535, number % _NAMES, number + 1)
         start += duration + 13

@@ -528,7 +528,7 @@ def empty(table: str) -> pl.DataFrame:
 
 @cache
 def _empty(table: str) -> pl.DataFrame:
-    # Made once: many small traces, of which most tables have no rows, are opened as one.
+    # Made once: hundreds of small traces are opened as one, and most of their tables are empty.
     return pl.DataFrame(schema=TABLES[table])
 
 

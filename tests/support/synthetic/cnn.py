@@ -56,7 +56,7 @@ _UPDATE: Final = (
 
 @dataclass(frozen=True)
 class _Operator:
-    """An operator and its kernels, each of which computes as long as the device needs for ``flops``
+    """An operator and its kernels; each kernel computes as long as the device needs for ``flops``
     at its peak, and moves ``size`` bytes. ``inputs`` are the operator's recorded arguments.
     """
 

@@ -53,7 +53,7 @@ _CALL: Final = r"^cu(?:da)?[A-Z]\w*"
 _LAUNCH: Final = r"\[(\d+)\]\)?$"
 _THREE: Final = r"\((\d+) (\d+) (\d+)\)"
 _DEVICE: Final = re.compile(r"(.*?)(?: \(([0-9]+)\))?$")
-_MOST_DIGITS: Final = 9
+_LARGEST_DEVICE: Final = 2**31 - 1
 _OFF_ZERO: Final = 1
 """Added to all times: a printed start of 0 is a time, CUPTI's 0 is a lost one."""
 _SAID: Final = re.compile(
@@ -316,8 +316,9 @@ def _devices(texts: pl.Series) -> dict[str, dict[str, int | str | None]]:
     found = {}
     for place, text in enumerate(texts.unique(maintain_order=True).drop_nulls().to_list()):
         name, printed = match.groups() if (match := _DEVICE.match(text)) else (None, None)
-        number = int(printed) if printed and len(printed) <= _MOST_DIGITS else place
-        found[text] = {"device": number, "name": name}
+        # Eleven digits suffice to see that a number is too large; Python refuses thousands.
+        number = int(printed[:11]) if printed else place
+        found[text] = {"device": number if number <= _LARGEST_DEVICE else place, "name": name}
     return found
 
 
