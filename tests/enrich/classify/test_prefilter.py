@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 import pytest
 
 from tools.classification import SAMPLE
-from traceana.enrich.classify import classify_names, load_rules
+from traceana.enrich.classify import classify_names, engine, load_rules
 from traceana.enrich.classify.prefilter import Words, literals
 from traceana.enrich.classify.ruleset import ascii_classes
 
@@ -60,9 +61,29 @@ def test_case_is_folded_as_the_engine_folds_it() -> None:
 
 def test_one_by_one_is_as_all_at_once() -> None:
     names = pl.read_csv(SAMPLE, separator="\t", quote_char=None)["name"][::40]
-    together = classify_names(names)
-    apart = pl.concat([classify_names([name]) for name in names])
+    together = classify_names(names, msgspec.structs.replace(RULES))
+    # The classes that a rule set has found are kept with it: each name has one of its own.
+    apart = pl.concat([classify_names([name], msgspec.structs.replace(RULES)) for name in names])
     assert together.equals(apart)
+
+
+def test_names_classified_before_keep_their_class() -> None:
+    names = pl.read_csv(SAMPLE, separator="\t", quote_char=None)["name"][::40]
+    rules = msgspec.structs.replace(RULES)
+    classify_names(names[1::3], rules)
+    again = classify_names(names.reverse().append(names), rules)
+    anew = classify_names(names.reverse().append(names), msgspec.structs.replace(RULES))
+    assert again.equals(anew)
+
+
+def test_more_names_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = pl.read_csv(SAMPLE, separator="\t", quote_char=None)["name"][::40]
+    expected = classify_names(names, msgspec.structs.replace(RULES))
+    for most in (0, names.estimated_size() // 2, names[:9].estimated_size()):
+        monkeypatch.setattr(engine, "_MOST_KEPT", most)
+        rules = msgspec.structs.replace(RULES)
+        parts = [classify_names(names[at : at + 9], rules) for at in range(0, len(names), 9)]
+        assert pl.concat(parts).equals(expected)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ pattern. Names are only searched; they are never used as patterns.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from itertools import compress
@@ -27,6 +28,9 @@ _GROUP: Final = re.compile(r"\$(\d)")
 _AT_ONCE: Final = 64
 """Rules per batch; names that a rule decides are dropped at the end of its batch."""
 
+_MOST_KEPT: Final = 4_000_000
+"""Bytes of the names whose classes are kept. Recordings of one program have far fewer."""
+
 
 def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = None) -> pl.DataFrame:
     """Return the class of each kernel, copy or operator name, as :data:`CLASS_SCHEMA`.
@@ -37,9 +41,40 @@ def classify_names(names: Sequence[str] | pl.Series, rules: RuleSet | None = Non
     given = pl.Series("name", names, dtype=pl.String).fill_null("")
     if given.is_empty():
         return pl.DataFrame(schema=CLASS_SCHEMA)
+    if given.estimated_size() <= _MOST_KEPT:
+        return _classified(chosen).of(given)
     distinct = given.unique(maintain_order=True)
     classes = _classify_distinct(distinct, chosen)
     return given.to_frame().join(classes, on="name", how="left", maintain_order="left")
+
+
+class _Classified:
+    """The classes of the names that one rule set has classified in this process.
+
+    The runs of a comparison and the files of a sweep have nearly the same names.
+    """
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+        # Replaced as one, so that threads may classify at the same time.
+        self._kept: tuple[dict[str, int], pl.DataFrame] = {}, pl.DataFrame(schema=CLASS_SCHEMA)
+
+    def of(self, names: pl.Series) -> pl.DataFrame:
+        """Return the classes of ``names``, which is not empty and has no null."""
+        rows, classes = self._kept
+        texts = names.to_list()
+        fresh = list(dict.fromkeys(text for text in texts if text not in rows))
+        if fresh:
+            added = _classify_distinct(pl.Series("name", fresh, dtype=pl.String), self._rules)
+            rows = {**rows, **{text: row for row, text in enumerate(fresh, len(rows))}}
+            classes = pl.concat([classes, added], rechunk=True)
+            if classes["name"].estimated_size() <= _MOST_KEPT:
+                self._kept = rows, classes
+        return classes[np.array([rows[text] for text in texts], dtype=np.int64)]
+
+
+# The rules of users are read anew for each trace: those of one are no other's.
+_classified = functools.lru_cache(maxsize=1)(_Classified)
 
 
 class Explanation(msgspec.Struct, frozen=True):

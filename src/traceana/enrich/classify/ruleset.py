@@ -71,7 +71,7 @@ class Attribute(msgspec.Struct, frozen=True):
     values: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class RuleSet(msgspec.Struct, frozen=True):
+class RuleSet(msgspec.Struct, frozen=True, eq=False):
     """Rules in the order in which they are checked, and the attributes that complete a class.
 
     The last rule matches every name.
@@ -113,12 +113,12 @@ def load_rules(*files: Path) -> RuleSet:
     Raises :class:`BadRulesError` if a file is not TOML, a key or value is unknown, a pattern is
     invalid, or two rules have one id, and the errors of :func:`traceana.files.content`.
     """
+    if not files:
+        return _own_rules()
     of_users = [_rules_of(file) for file in files]
-    whole = _joined([*of_users, _own_rules()])
-    if files:
-        # traceana's rules come first, so that the error names the user's file for a duplicate id.
-        _check_ids((*_own_rules().rules, *(rule for part in of_users for rule in part.rules)))
-    return whole
+    # traceana's rules come first, so that the error names the user's file for a duplicate id.
+    _check_ids((*_own_rules().rules, *(rule for part in of_users for rule in part.rules)))
+    return _joined([*of_users, _own_rules()])
 
 
 @functools.cache
