@@ -13,7 +13,7 @@ from tests.support import manifest
 from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana.analyze import layer_tree as module
-from traceana.analyze.layer_tree import layer_tree
+from traceana.analyze.layer_tree import layer_classes, layer_tree
 from traceana.analyze.layers import layers
 from traceana.trace import Trace
 
@@ -122,3 +122,13 @@ def test_the_tree_of_a_recorded_trace_is_all_its_work(file: Path) -> None:
     tree = layer_tree(trace)
     check(tree)
     assert tree["time_ns"][0] == layers(trace, costs=False).totals["time_ns"]
+
+
+def test_the_class_of_a_layer_is_the_one_that_computes() -> None:
+    classes = layer_classes(
+        built(
+            *(("conv", "layout", 90), ("conv", "conv", 10), ("fc", "collective", 90)),
+            *(("fc", "bias", 5), ("fc", "activation", 6), ("pad", "memset", 3)),
+        )
+    )
+    assert dict(classes.rows()) == {"conv": "conv", "fc": "activation", "pad": "memset"}

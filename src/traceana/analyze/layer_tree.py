@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from traceana.analyze.flop_coverage import NO_ARITHMETIC, PRODUCTS
 from traceana.analyze.layer_rows import By, layer_keys, located, with_layer_keys
 from traceana.analyze.manifest_pairing import with_names_of
 from traceana.enrich.layers.intervals import SEPARATOR
@@ -37,15 +38,34 @@ def layer_tree(trace: Trace) -> pl.DataFrame:
 
 
 def layer_classes(
-    trace: Trace, *, by: By = "layer", depth: int | None = None, model: Manifest | None = None
+    trace: Trace,
+    *,
+    by: By = "layer",
+    depth: int | None = None,
+    direction: bool = False,
+    model: Manifest | None = None,
 ) -> pl.DataFrame:
-    """Return the class with most time of each layer: ``layer`` and ``category``.
+    """Return the class that computes of each layer: ``layer`` and ``category``.
 
-    Layers have the names, and are grouped, as in :func:`traceana.analyze.layers.layers`.
+    It is the class with most time among those with most FLOPs (:data:`PRODUCTS`), else among those
+    that compute, else among all. Layers have the names, and are grouped, as in
+    :func:`traceana.analyze.layers.layers`; with ``direction`` there is a row per pass.
     """
     trace = with_names_of(trace, model)
     work = with_layer_keys(located(trace), layer_keys(trace.layers, by, depth))
-    return _largest(work.filter(pl.col("role") == "layer"), "layer")
+    keys = ["layer", *(["direction"] if direction else [])]
+    category = pl.col("category")
+    rank = (
+        pl.when(category.is_in(PRODUCTS))
+        .then(0)
+        .when(category.is_in((*NO_ARITHMETIC, "indexing")))
+        .then(2)
+        .otherwise(1)
+    )
+    of_layers = work.filter(pl.col("role") == "layer").with_columns(
+        pl.col("pass").alias("direction")
+    )
+    return _largest(of_layers.filter(rank == rank.min().over(keys)), *keys)
 
 
 def work_tree(work: pl.DataFrame) -> pl.DataFrame:
@@ -123,14 +143,14 @@ def _nodes(leaves: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _largest(rows: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return the ``category`` with most time of each ``key``."""
+def _largest(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return the ``category`` with most time of each of ``keys``."""
     return (
-        rows.group_by(key, "category")
+        rows.group_by(*keys, "category")
         .agg(pl.col("time_ns").sum())
         .sort("time_ns", "category", descending=[True, False])
-        .unique(key, keep="first", maintain_order=True)
-        .select(key, "category")
+        .unique(keys, keep="first", maintain_order=True)
+        .select(*keys, "category")
     )
 
 

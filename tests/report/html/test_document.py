@@ -21,7 +21,7 @@ from traceana.report.columns import Kind
 from traceana.report.html import document
 from traceana.report.html.elements import grid
 from traceana.report.html.pictures import picture
-from traceana.report.page import Column, Table
+from traceana.report.page import Axis, Chart, Column, Marks, Table
 from traceana.report.pages.advise import SECTIONS
 from traceana.report.pages.advise import advised as advice
 from traceana.report.pages.kernels import kernels
@@ -252,14 +252,18 @@ def test_without_layers_there_is_no_icicle() -> None:
 
 
 def roofline_rows(*categories: str) -> pl.DataFrame:
-    whole = {"arithmetic_intensity": 10.0, "flops_per_s": 1e12, "time_ns": 5}
+    whole = {"arithmetic_intensity": 10.0, "flops_per_s": 1e12, "flops": 5_000, "time_ns": 5}
     return pl.DataFrame([{**whole, "category": one} for one in categories])
+
+
+def roofline(rows: pl.DataFrame, peaks: Peaks | None = None) -> list[Any]:
+    return [*roofline_chart(rows, "category", peaks, "class", ())]
 
 
 def test_a_class_has_one_colour_in_all_pictures() -> None:
     icicle = drawn(cnn_steps(), "Layers")
     colours = dict(zip(icicle["categories"], icicle["colours"], strict=True))
-    (chart,) = roofline_chart(roofline_rows("conv", "memcpy"), "category", None, "t")
+    (chart,) = roofline(roofline_rows("conv", "memcpy"))
     (points,) = picture(chart)["marks"]
     assert points["colours"].keys() == {"convolution", "copies"}
     assert points["colours"].items() <= colours.items()
@@ -267,7 +271,8 @@ def test_a_class_has_one_colour_in_all_pictures() -> None:
 
 def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None:
     peaks = Peaks("x", "datasheet", "y", {"fp16_tensor": 2e12})
-    (chart,) = roofline_chart(roofline_rows("conv"), "category", peaks, "t")
+    (chart,) = roofline(roofline_rows("conv"), peaks)
+    assert chart.title == "Roofline by class, peaks of x"
     (rule,) = (one for one in picture(chart)["marks"] if one["shape"] == "rule")
     assert rule["y"] == [2e12, 2e12, 2e12]
     assert min(rule["x"]) < 10 < max(rule["x"])
@@ -281,17 +286,49 @@ def test_commands_of_the_terminal_are_links_to_their_sections() -> None:
     assert "traceana advise" not in text.split('<section id="summary">')[1].split("</section>")[0]
 
 
-def test_points_of_almost_no_time_are_left_out_of_the_roofline_and_counted() -> None:
-    rows = roofline_rows("conv", "gemm", "loss", "layout").with_columns(
-        time_ns=pl.Series([5_000, 5_000, 1, 5_000]),
-        arithmetic_intensity=pl.Series([10.0, 20.0, 0.5, 1e-6]),
+def test_a_plot_without_a_roof_is_not_called_a_roofline() -> None:
+    (chart,) = roofline(roofline_rows("conv"))
+    assert chart.title == "FLOP/s and arithmetic intensity by class"
+
+
+def test_rows_that_are_no_points_of_the_roofline_are_counted_below_it() -> None:
+    rows = roofline_rows("conv", "gemm", "loss", "layout", "bias", "rnn").with_columns(
+        time_ns=pl.Series([5_000, 5_000, 1, 4_999, 4_000, 1_000]),
+        arithmetic_intensity=pl.Series([10.0, 20.0, 0.5, 1e-6, None, None]),
+        flops=pl.Series([6_000, 3_000, 1, 499, 500, None]),
+        flops_per_s=pl.Series([1e12, 1e12, 1e12, 1e12, 1e12, None]),
     )
-    (chart,) = roofline_chart(rows, "category", None, "t")
+    chart, notes = roofline(rows)
     (points,) = picture(chart)["marks"]
     assert points["x"] == [10.0, 20.0]
-    assert (
-        chart.summary == "Roofline of 2 rows; left out: 2 below 0.1 % of the time or 0.01 FLOP/B."
+    assert notes.rows[0] == (
+        "rows not drawn",
+        "1 below 0.1 % of time and of FLOPs (<0.1 % of time, <0.1 % of FLOPs); "
+        "1 below 0.01 FLOP/B (25.0 % of time, 5.0 % of FLOPs); "
+        "1 with unknown bytes (20.0 % of time, 5.0 % of FLOPs); "
+        "1 without a FLOP rate (5.0 % of time, 0.0 % of FLOPs)",
     )
+
+
+def test_a_row_of_little_time_and_many_flops_is_a_point() -> None:
+    rows = roofline_rows("conv", "gemm").with_columns(time_ns=pl.Series([1_000_000, 1]))
+    (chart,) = roofline(rows)
+    assert len(picture(chart)["marks"][0]["x"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([0.5, 2e3], [1, 10, 100, 1_000]),
+        ([1.5e8, 2.5e9], [2e8, 5e8, 1e9, 2e9]),
+        ([0.0], []),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_round(values: list[float], ticks: list[float]) -> None:
+    frame = pl.DataFrame({"x": values, "y": values})
+    axis = Axis("x", Kind.NUMBER, log=True)
+    drawn_ = picture(Chart("t", "", axis, axis, (Marks(frame, "point", "x", "y"),)))
+    assert drawn_["x"]["ticks"] == pytest.approx(ticks)
 
 
 def test_bandwidths_have_the_peak_of_each_known_link() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import re
 from io import BytesIO
 from pathlib import Path
 
@@ -145,6 +146,29 @@ def test_the_legend_of_the_roofline_has_each_class_once(page: Browser) -> None:
     )
     assert "convolution" in labels
     assert len(set(labels)) == len(labels)
+
+
+def test_a_plot_without_a_roof_has_the_reason_and_the_rows_that_are_not_drawn(
+    page: Browser,
+) -> None:
+    assert page.find("#roofline figcaption").text == (
+        "FLOP/s and arithmetic intensity by class of kernels"
+    )
+    notes = page.find("#roofline figure + .notes").text
+    assert "no roof CPU peak unknown" in notes
+    assert "rows not drawn" in notes
+
+
+def test_ticks_of_the_roofline_are_powers_of_ten_on_a_phone(page: Browser) -> None:
+    page.width(390)
+    page.driver.refresh()
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    labels = page.run(
+        "[...document.querySelectorAll('#roofline svg .role-axis-label text')]"
+        ".filter(one => one.getAttribute('opacity') !== '0').map(one => one.textContent)"
+    )
+    assert len(labels) > 4
+    assert all(re.fullmatch(r"10*[kMGT]?|0\.0*1", one) for one in labels)
 
 
 def test_arrow_keys_show_the_values_of_a_chart(page: Browser) -> None:

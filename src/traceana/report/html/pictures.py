@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 500
 """Characters of a text in a picture; longer text is cut with an ellipsis."""
+
+_FEWEST_TICKS: Final = 3
+"""Of a logarithmic axis, before numbers between the powers of ten get ticks."""
 
 PALETTE: Final = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b5a800"),
@@ -48,15 +51,13 @@ def picture(block: Illustration) -> dict[str, Any]:
 
 @picture.register
 def _chart(block: Chart) -> dict[str, Any]:
-    scales = {
-        axis: _axis_scale(getattr(block, axis), (_axis_values(block.marks, axis)))
-        for axis in ("x", "y")
-    }
+    values = {axis: _axis_values(block.marks, axis) for axis in ("x", "y")}
+    scales = {axis: _axis_scale(getattr(block, axis), of) for axis, of in values.items()}
     return {
         "kind": "chart",
         "height": block.height,
-        "x": _axis(block.x, scales["x"]),
-        "y": _axis(block.y, scales["y"]),
+        "x": _axis(block.x, scales["x"], values["x"]),
+        "y": _axis(block.y, scales["y"], values["y"]),
         "marks": [_marks(marks, scales) for marks in block.marks],
     }
 
@@ -227,7 +228,7 @@ def _axis_scale(axis: Axis, values: list[float]) -> numbers.Scale:
     return numbers.Scale(1, units[-1][1], 0) if axis.log else numbers.scale(values, units)
 
 
-def _axis(axis: Axis, scale: numbers.Scale) -> dict[str, Any]:
+def _axis(axis: Axis, scale: numbers.Scale, values: list[float]) -> dict[str, Any]:
     title = f"{axis.title} ({scale.unit})" if scale.unit else axis.title
     return {
         "title": title,
@@ -235,8 +236,23 @@ def _axis(axis: Axis, scale: numbers.Scale) -> dict[str, Any]:
         "zero": axis.from_zero,
         "percent": axis.kind is Kind.SHARE,
         "prefixes": axis.kind not in (Kind.INTENSITY, Kind.NUMBER),
-        "ticks": list(axis.ticks),
+        "ticks": list(axis.ticks) or (_log_ticks(values) if axis.log else []),
     }
+
+
+def _log_ticks(values: list[float]) -> list[float]:
+    """Return the powers of ten among ``values``; if these are few, also 2 and 5 times these."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return []
+    low, high = min(positive), max(positive)
+    exponents = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for factors in ((1,), (1, 2, 5)):
+        ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= _FEWEST_TICKS:
+            break
+    return ticks
 
 
 def _marks(marks: Marks, scales: Mapping[str, numbers.Scale]) -> dict[str, Any]:

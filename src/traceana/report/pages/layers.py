@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
-from traceana.analyze.rates import EXPLAINED
+from traceana.analyze.rates import EXPLAINED, UNEXPLAINED
 from traceana.analyze.summaries import needs_timeline
-from traceana.report import names
-from traceana.report.page import Block, Chart, Notes, Page
+from traceana.report import names, numbers
+from traceana.report.page import Block, Notes, Page
 from traceana.report.pages.bars import operator_bars, type_bars
 from traceana.report.pages.pictures import above, layer_icicle, roofline_chart
 from traceana.report.pages.single_table import table_page
@@ -96,8 +96,10 @@ def layers(
         known = _peaks_of(trace) or peaks
         rates: Sequence[Block] = ()
         if known is not None and found.frame["flops_per_s"].count():
-            classes = layer_classes(trace, by=by, depth=depth, model=model)
-            rates = _layer_roofline(found.frame.join(classes, on="layer"), by, known)
+            classes = layer_classes(trace, by=by, depth=depth, direction=direction, model=model)
+            keys = ["layer", *(["direction"] if direction else [])]
+            rows = found.frame.join(classes, on=keys, nulls_equal=True, maintain_order="left")
+            rates = _layer_roofline(rows, by, known)
         if by == "type" or depth is not None:
             return (*type_bars(found.frame), *rates)
         return (*layer_icicle(layer_tree(trace)), *rates)
@@ -155,23 +157,40 @@ def _peaks_of(trace: Trace) -> Peaks | None:
     return machine(trace)[0]
 
 
-def _layer_roofline(rows: pl.DataFrame, by: str, peaks: Peaks) -> list[Chart]:
+_LAYER_RATE: Final = (
+    "FLOPs / time of all kernels of the counted operators, with layout conversions and copies; "
+    "by class: / time of the kernels that compute"
+)
+_CLASS_RATE: Final = (
+    "FLOPs / time of the kernels that compute (counted time); by layer: / time of all kernels of "
+    "the counted operators, with layout conversions and copies"
+)
+
+
+def _layer_roofline(rows: pl.DataFrame, by: str, peaks: Peaks) -> list[Block]:
     """Return the roofline of layers; ``rows`` are those with a class, a row per pass or for all."""
     passes = ["direction"] if "direction" in rows.columns else []
     named = pl.concat_str("layer", *passes, separator=" ", ignore_nulls=True).alias("layer")
-    what = "layer type" if by == "type" else "layer"
-    return roofline_chart(
-        rows.filter(pl.col("role") == "layer").with_columns(named),
-        "layer",
-        peaks,
-        f"Roofline by {what}, peaks of {peaks.name}",
+    of_layers = rows.filter(pl.col("role") == "layer").with_columns(named)
+    notes = (
+        ("FLOP/s", _LAYER_RATE),
+        ("colour", "class of the kernels that compute"),
+        *_on_peak(of_layers, "algorithm"),
     )
+    what = "layer type" if by == "type" else "layer"
+    return roofline_chart(of_layers, "layer", peaks, what, notes)
 
 
-def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Chart]:
-    peaks = _peaks_of(trace)
-    of = "" if peaks is None else f", peaks of {peaks.name}"
-    return roofline_chart(rows, "part", peaks, f"Roofline by class of kernels{of}")
+def _roofline(trace: Trace, rows: pl.DataFrame) -> list[Block]:
+    from traceana.analyze.rates import machine
+
+    peaks, on_peak = machine(trace)
+    notes = (
+        *([] if peaks is not None else [("no roof", on_peak)]),
+        ("FLOP/s", _CLASS_RATE),
+        *_on_peak(rows, "part"),
+    )
+    return roofline_chart(rows, "part", peaks, "class of kernels", notes)
 
 
 def _by_class(trace: Trace, shown: Arranged) -> Page:
@@ -186,18 +205,28 @@ def _by_class(trace: Trace, shown: Arranged) -> Page:
 
 
 def _above_peak(frame: pl.DataFrame, algorithm: str) -> tuple[Notes, ...]:
-    """Return the note on the rows above the peak whose algorithm executes fewer FLOPs."""
+    """Return the note on the rows above the peak."""
+    found = _on_peak(frame, algorithm)
+    return (Notes(found),) if found else ()
+
+
+def _on_peak(frame: pl.DataFrame, algorithm: str) -> tuple[tuple[str, str], ...]:
+    """Return a label and a text on the rows above the peak: whose algorithm executes fewer FLOPs,
+    and others.
+    """
     if "over_peak" not in frame.columns:
         return ()
     fewer = frame.filter(pl.col("over_peak") == EXPLAINED)
-    if fewer.is_empty():
-        return ()
-    known = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
-    called = dict.fromkeys(names.part(one) for one in known if one in FEWER)
-    by = f" by {', '.join(called)}" if called else ""
-    return (
-        Notes((("of peak above 100 %", f"FLOPs of the direct convolution, fewer executed{by}"),)),
-    )
+    texts = []
+    if not fewer.is_empty():
+        known = ", ".join(fewer[algorithm].drop_nulls()).split(", ")
+        called = dict.fromkeys(names.part(one) for one in known if one in FEWER)
+        by = f" by {', '.join(called)}" if called else ""
+        texts.append(f"FLOPs of the direct convolution, fewer executed{by}")
+    others = frame.filter(pl.col("over_peak") == UNEXPLAINED).height
+    if others:
+        texts.append(f"{numbers.counted(others, 'row')} unexplained")
+    return (("of peak above 100 %", "; ".join(texts)),) if texts else ()
 
 
 def _formulas(trace: Trace, shown: Arranged) -> Page:

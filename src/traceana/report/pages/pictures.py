@@ -20,6 +20,7 @@ from traceana.report.page import (
     Heading,
     Icicle,
     Marks,
+    Notes,
     Page,
     Timeline,
 )
@@ -144,27 +145,19 @@ def step_timeline(windows: tuple[Window, ...], steps: int) -> list[Timeline]:
     ]
 
 
-def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: str) -> list[Chart]:
+def roofline_chart(
+    rows: pl.DataFrame, label: str, peaks: Peaks | None, by: str, notes: Sequence[tuple[str, str]]
+) -> list[Block]:
     """Return arithmetic intensity and FLOP/s of ``rows`` below the ceilings of ``peaks``.
 
-    ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``time_ns`` and ``category``; those
-    without a known rate are left out, and counted in the summary. Empty without any.
+    ``rows`` have ``arithmetic_intensity``, ``flops_per_s``, ``flops``, ``time_ns`` and
+    ``category``; ``by`` is what a row is of. Below the chart are the ``notes``, and the number of
+    the rows that are not in it, with their part of time and FLOPs. Empty without a known rate.
     """
-    rated = rows.filter((pl.col("arithmetic_intensity") > 0) & (pl.col("flops_per_s") > 0))
-    if rated.is_empty():
+    explained = _with_reasons(rows)
+    known = explained.filter(pl.col("why").is_null())
+    if known.is_empty():
         return []
-    costly = rated.filter(pl.col("time_ns") >= _LEAST_SHARE * pl.lit(rows["time_ns"].sum()))
-    dense = costly.filter(pl.col("arithmetic_intensity") >= _LEAST_INTENSITY)
-    known = (rated if dense.is_empty() else dense).head(_MOST_POINTS)
-    below = f"{_LEAST_SHARE:.1%} of the time".replace("%", " %")
-    left_out = [
-        f"{count:,} {why}"
-        for count, why in (
-            (rows.height - rated.height, "without a FLOP rate"),
-            (rated.height - known.height, f"below {below} or {_LEAST_INTENSITY} FLOP/B"),
-        )
-        if count
-    ]
     points = known.with_columns(_class_names(known["category"]))
     intensities = known["arithmetic_intensity"].to_list()
     wanted = (
@@ -177,40 +170,89 @@ def roofline_chart(rows: pl.DataFrame, label: str, peaks: Peaks | None, title: s
         "arithmetic_intensity",
         "bound",
     )
-    marks = [
-        *_ceilings(peaks, min(intensities), max(intensities)),
-        Marks(
-            points,
-            "point",
-            "arithmetic_intensity",
-            "flops_per_s",
-            colour="category",
-            label=label,
-            size="time_ns",
-            shown=tuple(column(name) for name in wanted if name in points.columns),
+    roof, labels = _ceilings(peaks, min(intensities), max(intensities))
+    title = f"FLOP/s and arithmetic intensity by {by}"
+    if peaks is not None and roof:
+        title = f"Roofline by {by}, peaks of {peaks.name}"
+    chart = Chart(
+        title,
+        f"{title}: {numbers.counted(known.height, 'point')}.",
+        Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
+        Axis("rate", Kind.FLOP_RATE, log=True),
+        (
+            *roof,
+            Marks(
+                points,
+                "point",
+                "arithmetic_intensity",
+                "flops_per_s",
+                colour="category",
+                label=label,
+                size="time_ns",
+                shown=tuple(column(name) for name in wanted if name in points.columns),
+            ),
+            # Above the points, which would hide them.
+            *labels,
         ),
-    ]
-    return [
-        Chart(
-            title,
-            f"Roofline of {numbers.counted(known.height, 'row')}"
-            f"{'; left out: ' * bool(left_out)}{', '.join(left_out)}.",
-            Axis("arithmetic intensity (FLOP/B)", Kind.INTENSITY, log=True),
-            Axis("rate", Kind.FLOP_RATE, log=True),
-            tuple(marks),
-            height=380,
+        height=380,
+    )
+    shown = (*_left_out(explained), *notes)
+    return [chart, *([Notes(shown)] if shown else [])]
+
+
+def _with_reasons(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``rows`` with the reason ``why`` each is no point of a roofline, null for points."""
+    intensity, time, flops = (pl.col(one) for one in ("arithmetic_intensity", "time_ns", "flops"))
+    least = f"{_LEAST_SHARE:.1%}".replace("%", " %")
+    small = (time < _LEAST_SHARE * time.sum()) & (flops < _LEAST_SHARE * flops.sum())
+    unknown = {
+        "without a FLOP rate": ~(pl.col("flops_per_s") > 0).fill_null(False),
+        "with unknown bytes": ~(intensity > 0).fill_null(False),
+    }
+    little = {
+        f"below {least} of time and of FLOPs": small,
+        f"below {_LEAST_INTENSITY} FLOP/B": intensity < _LEAST_INTENSITY,
+    }
+    for reasons in ({**unknown, **little}, unknown):
+        found = rows.with_columns(
+            pl.coalesce(
+                *(pl.when(which).then(pl.lit(reason)) for reason, which in reasons.items())
+            ).alias("why")
         )
+        # Points that are all of little work are drawn.
+        if found["why"].null_count():
+            break
+    beyond = pl.col("why").is_null() & (pl.col("why").is_null().cum_sum() > _MOST_POINTS)
+    return found.with_columns(
+        pl.when(beyond).then(pl.lit(f"beyond {_MOST_POINTS:,}")).otherwise("why").alias("why")
+    )
+
+
+def _left_out(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return a note on the ``rows`` with a reason ``why``: number, part of time and of FLOPs."""
+    time, flops = (max(int(rows[name].sum()), 1) for name in ("time_ns", "flops"))
+    texts = [
+        f"{count:,} {why} ({numbers.share(of_time / time)} of time, "
+        f"{numbers.share(of_flops / flops)} of FLOPs)"
+        for why, count, of_time, of_flops in rows.drop_nulls("why")
+        .group_by("why", maintain_order=True)
+        .agg(pl.len(), pl.col("time_ns").sum(), pl.col("flops").sum().alias("of_flops"))
+        .sort("len", descending=True, maintain_order=True)
+        .iter_rows()
     ]
+    return [("rows not drawn", "; ".join(texts))] if texts else []
 
 
 def _class_names(categories: pl.Series) -> pl.Series:
     return pl.Series("category", [names.category(one or "other") for one in categories])
 
 
-def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
-    """Return a line per peak rate of the device, from its memory's slope on if that is known."""
+def _ceilings(peaks: Peaks | None, low: float, high: float) -> tuple[list[Marks], list[Marks]]:
+    """Return a line per peak rate of the device, from its memory's slope on if that is known, and
+    the names of the lines.
+    """
     if peaks is None or not peaks.flops:
-        return []
+        return [], []
     rows = []
     bandwidth = peaks.bandwidth or inf
     ridges = [rate / bandwidth for rate in peaks.flops.values()]
@@ -229,10 +271,10 @@ def _ceilings(peaks: Peaks | None, low: float, high: float) -> list[Marks]:
     labels = ends.group_by("rate", maintain_order=True).agg(
         pl.col("peak").str.join(", "), pl.col("intensity").first()
     )
-    return [
-        Marks(frame, "rule", "intensity", "rate", colour="peak"),
-        Marks(labels, "text", "intensity", "rate", label="peak"),
-    ]
+    return (
+        [Marks(frame, "rule", "intensity", "rate", colour="peak")],
+        [Marks(labels, "text", "intensity", "rate", label="peak")],
+    )
 
 
 def bandwidths(sizes: pl.DataFrame) -> list[Chart]:

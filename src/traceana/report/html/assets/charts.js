@@ -1,6 +1,7 @@
 "use strict";
 // Charts: a picture's columns become a specification of Vega-Lite, in the colours of the page.
 traceana.charts = (pictures) => {
+  const LETTER = 6.6; // pixels of the labels of axes, on average
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   const theme = () => {
@@ -27,19 +28,23 @@ traceana.charts = (pictures) => {
     });
   };
 
-  // Logarithmic axes with few decades have lines between these, which are faint.
-  const decade = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 1e-9";
-  const decades = { condition: { test: decade, value: 1 }, value: 0.3 };
-
   const axis = (given, values, wide) => {
     const text = values.some((value) => typeof value === "string");
     const found = { title: given.title, field: given.field };
-    if (text) return { ...found, type: "nominal", sort: null, axis: { labelLimit: given.field === "y" ? Math.min(0.35 * wide, 320) : 160, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
+    if (text) {
+      const room = given.field === "y" ? Math.min(0.35 * wide, 320) : 160;
+      // Names differ at either end: a long one is cut in its middle.
+      const letters = Math.floor(room / LETTER);
+      const head = Math.ceil((letters - 1) / 2);
+      const tail = letters - 1 - head;
+      const labelExpr = `length(datum.label) > ${letters} ? slice(datum.label, 0, ${head}) + '…' + slice(datum.label, -${tail}) : datum.label`;
+      return { ...found, type: "nominal", sort: null, axis: { labelLimit: 1.3 * room, labelExpr, labelAngle: given.field === "x" && values.length > 6 ? -35 : 0, title: given.title || null } };
+    }
     return {
       ...found,
       type: "quantitative",
       scale: given.log ? { type: "log", nice: false, padding: 16 } : { type: "linear", zero: given.zero, nice: given.zero, padding: given.zero ? 0 : 12 },
-      axis: { title: given.title || null, tickCount: 6, ...(given.ticks.length && { values: given.ticks }), ...(given.log && !given.ticks.length && { gridOpacity: decades }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
+      axis: { title: given.title || null, tickCount: 6, ...(given.ticks.length && { values: given.ticks }), ...(given.percent && { format: ".0%" }), ...(given.log && { format: given.prefixes ? "~s" : "~g" }) },
     };
   };
 
@@ -50,7 +55,8 @@ traceana.charts = (pictures) => {
     step: { type: "line", strokeWidth: 1.5, interpolate: "step-after" },
     bar: { type: "bar", color: traceana.palette[0] },
     rule: { type: "line", strokeWidth: 1.2, strokeDash: [5, 4], color: style("--dim") },
-    text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, color: style("--dim") },
+    // The page's colour around the letters: lines end beside them.
+    text: { type: "text", align: "right", baseline: "bottom", dy: -2, fontSize: 11, fill: style("--dim"), stroke: style("--paper"), strokeWidth: 4 },
   });
 
   const layer = (picture, marks, number, wide) => {
