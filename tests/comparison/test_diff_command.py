@@ -37,7 +37,7 @@ def test_a_layer_of_the_candidate_alone_has_its_name_in_the_first_column(
     layers = [("conv1", "Conv2d")]
     less = training(layers=layers, kernels=dict.fromkeys(dict(layers), KERNELS["conv1"]))
     text = run("diff", less.save(tmp_path / "less"), runs["one"], "--by", "layer").stdout
-    alone = [line for line in text.splitlines() if line.endswith("only in candidate")]
+    alone = [line for line in text.splitlines() if "only in candidate" in line]
     assert {line.split()[0] for line in alone} == {"relu1", "conv2", "relu2", "pool", "fc"}
 
 
@@ -49,7 +49,7 @@ def test_the_summary_is_one_screen(run: Run, runs: dict[str, Path]) -> None:
     assert max(map(len, lines)) <= 110
     assert lines[2].startswith("Step time  0.990 → 1.290 ms median (+30.2 %)")
     assert lines[2].endswith("; slower")
-    assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs per step" in result.stdout
+    assert "Winograd → implicit GEMM in conv2 · 399.9 → 700.3 µs" in result.stdout
 
 
 def test_equal_runs_have_the_verdict_same(run: Run, runs: dict[str, Path]) -> None:

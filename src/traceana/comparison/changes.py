@@ -150,6 +150,20 @@ def change_table(
     )
 
 
+def idle_table(found: Sequence[Change], figures: pl.DataFrame) -> pl.DataFrame:
+    """Return ``cause`` and the figures of the idle time of both runs, largest change first.
+
+    ``found`` and ``figures`` are those of :func:`change_table`. Every cause of either run has a
+    row, also where its time is the same.
+    """
+    causes = pl.Series("cause", [one.subject for one in found], dtype=pl.String)
+    rows = figures.select(_FIGURES).insert_column(0, causes)
+    of_idle = pl.Series([one.kind == "idle" for one in found], dtype=pl.Boolean)
+    return rows.filter(of_idle).sort(
+        pl.col("delta_ns").abs(), "cause", descending=[True, False], nulls_last=True
+    )
+
+
 def _series(times: Sequence[Times], steps: int) -> RowTimes:
     together = np.column_stack([np.zeros((steps, 0), dtype=np.int64), *times])
     return RowTimes(together, np.ones_like(together))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceana.comparison.changes import change_table, change_times, found_changes
+from traceana.comparison.changes import change_table, change_times, found_changes, idle_table
 from traceana.comparison.compared_run import Run, step_flops
 from traceana.comparison.diff_rows import (
     VIEWS,
@@ -37,8 +37,8 @@ class Diff(HasResult, frozen=True):
 
     ``step`` has the verdict on the whole step; ``pairs`` the layers of both runs, paired;
     ``views`` the tables of :meth:`by`; ``changes`` the rows of
-    :func:`traceana.comparison.changes.change_table`; ``alike`` is True where both runs are one
-    recording.
+    :func:`traceana.comparison.changes.change_table`; ``idle`` the idle time by cause; ``alike`` is
+    True where both runs are one recording.
     """
 
     baseline: PairedRun
@@ -49,6 +49,7 @@ class Diff(HasResult, frozen=True):
     pairs: pl.DataFrame
     views: Mapping[By, pl.DataFrame]
     changes: pl.DataFrame
+    idle: pl.DataFrame
     alike: bool
     notes: tuple[str, ...]
 
@@ -177,6 +178,7 @@ def diff(
             for view, figures in zip(views, of_views, strict=True)
         },
         change_table(found, of_changes, (baseline, candidate), step, criteria),
+        idle_table(found, of_changes),
         alike,
         (
             *(f"baseline: {note}" for note in steps_a.notes),

@@ -11,7 +11,7 @@ from tests.support.opened import opened
 from tests.support.traces import TraceBuilder
 from traceana import diff
 from traceana.comparison.diff import Diff
-from traceana.report.page import Chart, Findings
+from traceana.report.page import Chart, Findings, Table
 from traceana.report.pages.diff_pictures import pictures
 from traceana.report.pages.whole_diff import icicles
 
@@ -80,7 +80,7 @@ def test_the_children_of_a_node_add_up_to_it(found: Diff) -> None:
 
 def test_every_table_of_the_diff_has_a_section(found: Diff) -> None:
     page = found.result().illustrated(limit=10)
-    assert [one.name for one in page.sections][:4] == ["layer", "class", "algorithm", "kernel"]
+    assert [one.name for one in page.sections][:4] == ["layer", "idle", "class", "algorithm"]
     linked = {
         item.section
         for block in page.blocks
@@ -109,6 +109,30 @@ def algorithms() -> Diff:
                 builder.kernel(name, start, time, layer=layer, step=row)
         traces.append(builder.build())
     return diff(*traces)
+
+
+def test_the_change_of_the_step_time_has_its_interval_beside_0() -> None:
+    found = algorithms()
+    interval = found.step.decides.interval
+    assert interval is not None
+    bounds, change, none = charts(found)[1].marks
+    assert bounds.frame["change_ns"].to_list() == [round(interval.low), round(interval.high)]
+    assert change.frame["change_ns"].to_list() == [round(interval.difference)]
+    assert none.shape == "rule"
+    assert set(none.frame["change_ns"]) == {0}
+
+
+def test_idle_time_has_a_section_whose_causes_add_up() -> None:
+    found = algorithms()
+    (section,) = (one for one in found.result().illustrated(limit=10).sections if one.name == "idle")
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    whole = found.by("class").filter(category="(idle)").row(0, named=True)
+    for side in ("a", "b"):
+        # Means of causes are rounded down each.
+        short = whole[f"time_{side}_ns"] - table.totals[f"time_{side}_ns"]
+        assert 0 <= short < table.frame.height
+    assert table.frame["meaning"].null_count() == 0
 
 
 @needs_chromium

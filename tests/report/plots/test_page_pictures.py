@@ -64,7 +64,7 @@ def test_two_runs_are_drawn(run: Run, tmp_path: Path, command: str) -> None:
     assert run(command, FIXTURE, OTHER, "--plot", file).exit_code == 0
     wanted = {
         "diff": {
-            "Steps of both runs, median and interval of the change",
+            "Steps of both runs and their median",
             "candidate",
             "wall time (ms)",
         },

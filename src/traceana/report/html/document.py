@@ -91,7 +91,11 @@ def _heading(blocks: list[Block], page: Page) -> Heading:
         first = blocks.pop(0)
         assert isinstance(first, Heading)
         return first
-    return Heading(f"traceana {page.command}", PurePath(page.data.source.get("file") or "").name)
+    source = page.data.source
+    if "a" in source and "b" in source:
+        runs = " → ".join(PurePath(source[run]["file"]).name for run in "ab")
+        return Heading(runs, f"traceana {page.command}: baseline → candidate")
+    return Heading(f"traceana {page.command}", PurePath(source.get("file") or "").name)
 
 
 def _asset(name: str) -> str:

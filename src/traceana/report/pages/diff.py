@@ -11,6 +11,8 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.idle_gaps import MEANINGS
+from traceana.comparison.verdicts import step_times
 from traceana.report import names, numbers
 from traceana.report.columns import Kind
 from traceana.report.numbers import arrow, percent, signed
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _FIGURES: Final = (
-    *("calls_a", "calls_b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step"),
-    *("p", "verdict"),
+    *("time_a_ns", "time_b_ns", "delta_ns", "relative", "of_step", "verdict", "p"),
+    *("calls_a", "calls_b"),
 )
 COLUMNS: Final[Mapping[DiffBy, tuple[str, ...]]] = {
     "layer": (
-        *("a", "b", "confidence", *_FIGURES),
+        *("a", "b", *_FIGURES, "confidence"),
         *("image_a_ns", "image_b_ns", "flops_per_s_a", "flops_per_s_b"),
     ),
     "class": ("part", *_FIGURES),
@@ -68,14 +70,7 @@ DROPPED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 SUMMARY: Final = (
-    "a",
-    "b",
-    "confidence",
-    "time_a_ns",
-    "time_b_ns",
-    "delta_ns",
-    "relative",
-    "verdict",
+    *("a", "b", "time_a_ns", "time_b_ns", "delta_ns", "relative", "verdict", "confidence"),
 )
 SUMMARY_DROPPED: Final = ("confidence", "b", "relative")
 _TITLES: Final = {
@@ -125,7 +120,8 @@ def diff(found: Diff, *, by: DiffBy | None = None) -> Result:
     def sections(page: Page, limit: int | None) -> Page:
         from traceana.report.pages.whole_diff import with_sections
 
-        return with_sections(found, {one: diff(found, by=one) for one in COLUMNS}, page, limit)
+        tables = {one: diff(found, by=one) for one in COLUMNS}
+        return with_sections(found, tables, _TITLES, page, limit)
 
     return whole.with_page(partial(_summary, found), screenful=40, pictures=sections)
 
@@ -156,8 +152,8 @@ def _summary(found: Diff, shown: Arranged) -> Page:
 
 
 def _page(found: Diff, blocks: tuple[Block, ...], shown: Arranged) -> Page:
-    changes = {"changes": Result(found.changes)}
-    return Page("diff", blocks, data_of(shown, _source(found), changes))
+    sections = {"changes": Result(found.changes), "idle": Result(found.idle)}
+    return Page("diff", blocks, data_of(shown, _source(found), sections))
 
 
 def _source(found: Diff) -> dict[str, Any]:
@@ -287,17 +283,27 @@ def _changes(found: Diff) -> Iterator[Block]:
     """Yield the changes, largest effect first, then those below the minimum effect."""
     whole = _whole(found)
     of = "run" if whole else "step"
-    rows = found.changes.head(MOST_CHANGES)
+    rows = found.changes.head(MOST_CHANGES).filter(~_negligible(found))
     least = f"{100 * found.criteria.minimum_effect:g} % of the {of}"
     above = [_change(row, whole) for row in rows.filter(~pl.col("least")).to_dicts()]
     below = [_change(row, whole) for row in rows.filter("least").to_dicts()]
-    yield Heading(f"Changes, by effect on the {of}")
+    yield Heading(f"Changes, by effect on the {of}", "" if whole else "times per step")
     yield Findings(tuple(above), brief=True) if above else Facts((("", f"none above {least}"),))
     if below:
         yield Heading(f"Changes below {least}")
         yield Findings(tuple(below), brief=True, first=len(above) + 1)
-    if found.changes.height > MOST_CHANGES:
-        yield Facts((("", f"… {found.changes.height - MOST_CHANGES} more (--format json)"),))
+    more = found.changes.height - rows.height
+    if more:
+        yield Facts((("", f"… {more} more (--format json)"),))
+
+
+def _negligible(found: Diff) -> pl.Expr:
+    """Return which changes have an effect below a tenth of the minimum effect."""
+    criteria = found.criteria
+    tenth = replace(criteria, minimum_effect=criteria.minimum_effect / 10)
+    smallest = tenth.least(*step_times(found.baseline.steps, found.candidate.steps))
+    timed = pl.col("change") != "launches"
+    return pl.col("least") & timed & (pl.col("delta_ns").abs() < smallest)
 
 
 def _change(row: Row, whole: bool) -> Finding:
@@ -305,9 +311,11 @@ def _change(row: Row, whole: bool) -> Finding:
     section, rows = _rows(row)
     if row["change"] == "launches":
         return Finding(title, "", text, section=section, rows=rows)
-    times = f"{arrow(row['time_a_ns'], row['time_b_ns'])}{'' if whole else ' per step'}"
+    times = arrow(row["time_a_ns"], row["time_b_ns"])
     verdict = _VERDICTS.get(row["verdict"])
-    parts = [text, times, verdict if verdict in ("no significant change", "inconclusive") else ""]
+    said = verdict if verdict in ("no significant change", "inconclusive") else ""
+    # A terminal cuts the end of a long line: what a cause of idle time means.
+    parts = [times, said, text] if row["change"] == "idle" else [text, times, said]
     summary = " · ".join(part for part in parts if part)
     return Finding(title, signed(row["delta_ns"]), summary, section=section, rows=rows)
 
@@ -315,7 +323,7 @@ def _change(row: Row, whole: bool) -> Finding:
 _SECTIONS: Final = {
     **{"kernels": "kernel", "launches": "kernel", "compiled": "kernel", "layers": "layer"},
     **{"copies": "transfer", "host_memory": "transfer", "layouts": "class", "calls": "kernel"},
-    "communication": "class",
+    **{"communication": "class", "idle": "idle"},
 }
 """The section with the rows of a change that is not of one layer."""
 
@@ -330,6 +338,7 @@ def _rows(row: Row) -> tuple[str, str]:
         "communication": names.category("collective"),
         "copies": names.part(row["subject"] or "unknown"),
         "host_memory": names.part(row["subject"] or "unknown"),
+        "idle": names.part(row["subject"] or "unknown"),
     }
     return section, texts.get(row["change"], "")
 
@@ -391,7 +400,7 @@ def _of_layers(row: Row, _: str) -> tuple[str, str]:
 
 _TEXTS: Final[dict[str, Callable[[Row, str], tuple[str, str]]]] = {
     "batch": lambda row, _: ("batch size", f"{row['before']} → {row['after']}"),
-    "idle": lambda row, _: (f"idle: {names.part(row['subject'])}", ""),
+    "idle": lambda row, _: (f"idle: {names.part(row['subject'])}", MEANINGS[row["subject"]]),
     "communication": lambda row, per: ("collectives", f"{_counts(row)}{per}"),
     "copies": lambda row, per: (
         f"{names.part(row['subject'] or 'unknown')} copies",

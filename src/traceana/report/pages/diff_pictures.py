@@ -53,10 +53,9 @@ def _steps(found: Diff) -> list[Chart]:
     both = pl.concat(
         [steps.with_columns(pl.lit("step").alias("is")), centre.select("wall_ns", "run", "is")]
     )
-    interval = _interval(found, decided)
     return [
         Chart(
-            f"Steps of both runs, {step.statistic} and interval of the change",
+            f"Steps of both runs and their {step.statistic}",
             f"Wall time of {numbers.counted(steps.height, 'step')}; {step.statistic} "
             f"{numbers.arrow(round(decided.a), round(decided.b))}.",
             Axis("wall time", Kind.TIME, from_zero=False),
@@ -71,26 +70,46 @@ def _steps(found: Diff) -> list[Chart]:
                     label="run",
                     shown=(column("wall_ns"),),
                 ),
-                *interval,
             ),
-            height=130 if interval else 110,
-        )
+            height=110,
+        ),
+        *_interval(found, decided),
     ]
 
 
-def _interval(found: Diff, decided: StatisticVerdict) -> list[Marks]:
-    """Return the line from the lower to the upper bound of the candidate's step time.
-
-    The bounds are those of the change, added to the baseline's median or mean; empty without them.
-    """
-    if decided.interval is None:
+def _interval(found: Diff, decided: StatisticVerdict) -> list[Chart]:
+    """Return the change of the step time with its interval beside 0; empty without an interval."""
+    interval = decided.interval
+    if interval is None:
         return []
-    bounds = (decided.interval.low, decided.interval.high)
-    name = f"candidate, {100 * found.criteria.level:g} % interval"
-    rows = [(round(decided.a + bound), name, round(bound)) for bound in bounds]
-    frame = pl.DataFrame(rows, schema=["wall_ns", "run", "change_ns"], orient="row")
-    shown = (column("wall_ns"), column("change_ns", "change"))
-    return [Marks(frame, "line", "wall_ns", "run", label="run", shown=shown)]
+    statistic, level = found.step.statistic, f"{100 * found.criteria.level:g} % interval"
+    low, change, high = (
+        round(value) for value in (interval.low, interval.difference, interval.high)
+    )
+    none = pl.DataFrame({"change_ns": [0, 0], "is": ["change", level], "rule": ["none"] * 2})
+    bounds = pl.DataFrame({"change_ns": [low, high], "is": [level] * 2})
+    shown = (column("change_ns", "change"),)
+    return [
+        Chart(
+            f"Change of the {statistic} step time; left of 0 is faster",
+            f"{numbers.signed(change)}, {level} {numbers.signed(low)} to {numbers.signed(high)}.",
+            Axis("candidate less baseline", Kind.TIME),
+            Axis("", Kind.TEXT),
+            (
+                Marks(bounds, "line", "change_ns", "is", shown=shown),
+                Marks(
+                    pl.DataFrame({"change_ns": [change], "is": ["change"]}),
+                    "point",
+                    "change_ns",
+                    "is",
+                    label="is",
+                    shown=shown,
+                ),
+                Marks(none, "rule", "change_ns", "is", colour="rule"),
+            ),
+            height=90,
+        )
+    ]
 
 
 def _by_cause(found: Diff, idle: int) -> list[tuple[str, int]]:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from msgspec.structs import replace
 
+from traceana.analyze.idle_gaps import MEANINGS
 from traceana.analyze.layer_tree import work_tree
-from traceana.report.page import Block, Icicle, Page, Section, Table
+from traceana.report.columns import Kind
+from traceana.report.page import Block, Column, Icicle, Page, Section, Table
 from traceana.report.pages.diff_pictures import pictures
 from traceana.report.pages.pictures import above, layer_icicle
+from traceana.report.pages.single_table import columns_of
+from traceana.result import sums
 
 if TYPE_CHECKING:
     from traceana.choices import DiffBy
@@ -29,13 +33,20 @@ SECTIONS: Final[Mapping[DiffBy, str]] = {
 }
 """The titles of the sections; the name of a section is what its table is grouped by."""
 
+_IDLE: Final = ("cause", "time_a_ns", "time_b_ns", "delta_ns", "of_step", "verdict")
+
 
 def with_sections(
-    found: Diff, tables: Mapping[DiffBy, Result], page: Page, limit: int | None
+    found: Diff,
+    tables: Mapping[DiffBy, Result],
+    titles: Mapping[str, str],
+    page: Page,
+    limit: int | None,
 ) -> Page:
     """Return ``page`` with its pictures, and a section for each of ``tables``.
 
-    The table of the layers, which the page has in part, is in its section.
+    The table of the layers, which the page has in part, is in its section. ``titles`` are those of
+    columns.
     """
     first = tuple(one for one in page.blocks if not (isinstance(one, Table) and one.folded))
     shown = above(lambda: pictures(found))(replace(page, blocks=first), limit)
@@ -46,7 +57,18 @@ def with_sections(
         own += [one for one in blocks if isinstance(one, Table) and one.frame.height]
         if own:
             sections.append(Section(by, title, tuple(own)))
+    if found.idle.height:
+        sections.insert(1, Section("idle", "Idle time", (idle_causes(found, titles),)))
     return replace(shown, sections=tuple(sections))
+
+
+def idle_causes(found: Diff, titles: Mapping[str, str]) -> Table:
+    """Return the table of the idle time of both runs by cause, and what the causes mean."""
+    meanings = [MEANINGS[cause] for cause in found.idle["cause"]]
+    frame = found.idle.with_columns(pl.Series("meaning", meanings, pl.String))
+    totals = sums(frame, "time_a_ns", "time_b_ns", "delta_ns")
+    columns = columns_of(frame, _IDLE, totals, titles)
+    return Table(frame, (*columns, Column("meaning", "meaning", Kind.LONG)), totals)
 
 
 def icicles(found: Diff) -> list[Icicle]:
