@@ -124,7 +124,8 @@ def test_the_change_of_the_step_time_has_its_interval_beside_0() -> None:
 
 def test_idle_time_has_a_section_whose_causes_add_up() -> None:
     found = algorithms()
-    (section,) = (one for one in found.result().illustrated(limit=10).sections if one.name == "idle")
+    sections = found.result().illustrated(limit=10).sections
+    (section,) = (one for one in sections if one.name == "idle")
     (table,) = section.blocks
     assert isinstance(table, Table)
     whole = found.by("class").filter(category="(idle)").row(0, named=True)
