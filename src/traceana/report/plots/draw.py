@@ -94,7 +94,8 @@ def _place(figure: Figure) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.execute(figure)
-    figure.set_layout_engine("none")
+    # With any engine, that of `none` too, savefig draws the figure twice.
+    figure.set_layout_engine(None)
     for axes in figure.axes:
         parts = (round(float(part), _PLACES) for part in axes.get_position().bounds)
         left, bottom, width, height = parts
