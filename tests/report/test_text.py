@@ -87,14 +87,39 @@ def test_cut_text_fits(text: str, width: int) -> None:
         ("()", "()"),
         ("", ""),
         ("a\x1b(b)", r"a\x1b"),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::"
+            "native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() "
+            "const::{lambda()#12}::operator()() const::{lambda(float)#1}>(at::TensorIteratorBase&, "
+            "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()"
+            "() const::{lambda()#12}::operator()() const::{lambda(float)#1} const&)::{lambda(int)#1"
+            "}>(int, at::native::gpu_kernel_impl_nocast<float>(int)::{lambda(int)#1})",
+            "elementwise_kernel<128, 2, direct_copy_kernel_cuda::lambda#3.12.1>",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+            "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>)",
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+        ),
+        (
+            "void par_kernel<advec(int, Buffer<double> &, int)::[lambda(int, int) (instance 2)]>"
+            "(Range, T1)",
+            "par_kernel<advec::lambda#2>",
+        ),
+        ("k<gpu_kernel_impl<f<{lambda()#1}>", "k<gpu_kernel_impl<f<lambda#1>"),
     ],
 )
 def test_a_kernel_is_called_by_its_function(name: str, shown: str) -> None:
     assert brief(name) == shown
 
 
+PIECES = st.sampled_from(
+    [*"ab()<>: ", "{lambda()#1}", "::operator()() const", "gpu_kernel_impl<", "::{lambda(int)#2}"]
+)
+
+
 @settings(deadline=None)
-@given(st.text(alphabet="ab()<>: ", max_size=30))
+@given(st.lists(PIECES, max_size=30).map("".join))
 def test_a_name_never_vanishes(name: str) -> None:
     assert bool(brief(name)) == bool(name)
 

@@ -53,6 +53,17 @@ _NOISE: Final = (
     "at::cuda::",
 )
 
+_LAMBDA: Final = re.compile(
+    r"[\[{]lambda ?\([^()]*\)(?: ?\(instance (\d+)\)\]|#(\d+)\}(?: const)?)"
+)
+"""A lambda as NVIDIA's demangler writes it, or as that of GCC and LLVM does."""
+_CALLED: Final = re.compile(r"::operator ?\(\)\(\)(?: const)?")
+_IMPLEMENTATION: Final = re.compile(r"(?:void )?gpu_kernel_impl(?:_nocast)?<")
+_NUMBERED: Final = re.compile(r" ?::lambda#\d+")
+_NESTED: Final = re.compile(r"(?<=lambda#)\d+(?:::lambda#\d+)+")
+_OPERANDS: Final = re.compile(r", (?:at::detail::Array|std::array)<char ?\*, [^<>]*> ?(?=>)")
+_PARENTHESES: Final = re.compile(r"(\(|\)(?: const)?(?:::)?)")
+
 _CUTLASS: Final = re.compile(r"cutlass::Kernel\d?<(?:void )?(cutlass\w*?)(?:::Params)?>")
 _TENSILE: Final = re.compile(r"(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_(\w*?)_?(MT\d+x\d+x\d+)(\w*)")
 _DIFFER: Final = re.compile(r"_(MI\d+x\d+x\d+|PGR\d+|PLR\d+|SK\d+|GSU\d+|WG\d+_\d+_\d+)(?=_|$)")
@@ -87,14 +98,19 @@ def part(name: str) -> str:
 def brief(name: str) -> str:
     """Return the name of a kernel without return type, arguments and the namespaces of libraries.
 
+    Lambdas have their number, the functions that contain them no parameters. Of PyTorch's
+    elementwise kernels the function is shown, without the lambda around it.
+
     >>> brief("void at::native::(anonymous namespace)::softmax<4, float>(float*, int)")
     'softmax<4, float>'
+    >>> brief("void kernel<add(Iterator&, int)::{lambda()#2}>(int)")
+    'kernel<add::lambda#2>'
     """
     if generated := _TENSILE.match(name):
         return plain(_tensile(generated))
     if inner := _CUTLASS.search(name):
         return plain(inner[1])
-    return plain(_without_arguments(_without_noise(name)) or name)
+    return plain(_shortened(_without_arguments(_without_noise(name))) or name)
 
 
 def briefs(kernels: Iterable[str]) -> dict[str, str]:
@@ -113,6 +129,47 @@ def _without_noise(name: str) -> str:
     for noise in _NOISE:
         shown = shown.replace(noise, "")
     return shown
+
+
+def _shortened(name: str) -> str:
+    """Return ``name`` with lambdas by number, and without the parameters of their functions.
+
+    ``lambda#2.7`` is the seventh lambda in the second.
+    The array of operands, the last parameter of PyTorch's elementwise kernels, is left out.
+    """
+    name = _OPERANDS.sub("", name).replace("> >", ">>")
+    if "lambda" not in name:
+        return name
+    shown = _LAMBDA.sub(lambda found: f"lambda#{found[1] or found[2]}", name)
+    shown = _CALLED.sub("", shown)
+    shown = _NESTED.sub(lambda found: found[0].replace("::lambda#", "."), shown)
+    kept: list[str] = []
+    opened: list[int] = []
+    for part_ in _PARENTHESES.split(shown):
+        if part_ == "(":
+            opened.append(len(kept))
+        if part_.startswith(")") and opened:
+            start = opened.pop()
+            if part_.endswith("::"):
+                del kept[start:]
+                part_ = "::"
+        kept.append(part_)
+    return _of_pytorch("".join(kept))
+
+
+def _of_pytorch(name: str) -> str:
+    """Return ``name`` with the function of PyTorch's ``gpu_kernel_impl`` instead of its lambda."""
+    start = _IMPLEMENTATION.search(name)
+    if start is None:
+        return name
+    depth = 1
+    for at in range(start.end(), len(name)):
+        depth += {"<": 1, ">": -1}.get(name[at], 0)
+        if depth == 0:
+            after = _NUMBERED.match(name, at + 1)
+            inner = name[start.end() : at].rstrip()
+            return f"{name[: start.start()]}{inner}{name[after.end() :]}" if after else name
+    return name
 
 
 def _tensile(name: re.Match[str]) -> str:

@@ -282,7 +282,7 @@ def test_ceilings_of_the_roofline_are_level_without_a_memory_bandwidth() -> None
 
 def test_commands_of_the_terminal_are_links_to_their_sections() -> None:
     text = page(advised())
-    assert '<span class="remark"><a href="#recommendations">Recommendations</a></span>' in text
+    assert '<span class="remark"><a href="#recommendations">Evidence</a></span>' in text
     assert "traceana advise" not in text.split('<section id="summary">')[1].split("</section>")[0]
 
 

@@ -238,5 +238,7 @@ def _figure(name: str, figures: Mapping[str, Any]) -> str:
     if value is None:
         return "unknown"
     kind = kind_of(name)
-    text = value_text(Kind.MEAN if kind is Kind.COUNT and isinstance(value, float) else kind, value)
+    if kind is Kind.COUNT and isinstance(value, float):
+        return f"a mean of {value_text(Kind.MEAN, value)}"
+    text = value_text(kind, value)
     return cut_end(text, _LONGEST) if kind_of(name) in (Kind.TEXT, Kind.KERNEL) else text

@@ -37,6 +37,7 @@ from traceana.report.pages.single_table import (
 )
 from traceana.result import Arranged, Result, arrange
 from traceana.settings import FEWEST_STEPS
+from traceana.trace.ledger import REASONS
 from traceana.trace.schema import CPU_DEVICE
 
 if TYPE_CHECKING:
@@ -402,7 +403,9 @@ def _notes(whole: Overview) -> Iterator[Notes]:
         counts: dict[str, int] = {}
         for one in problems:
             counts[one["reason"]] = counts.get(one["reason"], 0) + one["count"]
-        listed = ", ".join(f"{numbers.count(n)} {reason}" for reason, n in counts.items())
+        listed = "; ".join(
+            f"{numbers.count(n)} {reason}: {REASONS[reason][1]}" for reason, n in counts.items()
+        )
         warnings.append(("Integrity problems", f"{listed} (traceana info)"))
     if known["truncated"]:
         read = "size unknown"
