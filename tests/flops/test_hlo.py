@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-import traceana
 from tests.support.manifest import TRACES
+from tests.support.opened import opened
 from traceana.flops.hlo import instruction_flops
 from traceana.flops.registry import FORMULAS
 from traceana.model import Layer, read
@@ -291,7 +291,7 @@ def weighted_layers() -> list[Layer]:
 
 
 def test_the_layers_of_alexnet_in_jax() -> None:
-    trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
+    trace = opened(FIXTURES / "alexnet-cpu-jax.xplane.pb")
     weighted = weighted_layers()
     counted = (
         trace.instructions.with_row_index("instruction")
@@ -316,7 +316,7 @@ def test_the_layers_of_alexnet_in_jax() -> None:
 def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> None:
     stem = f"{network}-cpu-jax"
     folder = FIXTURES.parent / "networks"
-    instructions = traceana.open(folder / f"{stem}.xplane.pb.gz").instructions
+    instructions = opened(folder / f"{stem}.xplane.pb.gz").instructions
     forward = (
         instructions.with_row_index("instruction")
         .join(instruction_flops(instructions), on="instruction")
@@ -336,7 +336,7 @@ def test_the_forward_layers_of_networks_with_branches_in_jax(network: str) -> No
 
 
 def test_every_step_of_alexnet_runs_them_all() -> None:
-    trace = traceana.open(FIXTURES / "alexnet-cpu-jax.xplane.pb")
+    trace = opened(FIXTURES / "alexnet-cpu-jax.xplane.pb")
     weighted = [expected(layer) for layer in weighted_layers()]
     ran = trace.activities.select("instruction", "step").unique()
     per_step = (
@@ -349,7 +349,7 @@ def test_every_step_of_alexnet_runs_them_all() -> None:
 
 @pytest.mark.skipif(not (TRACES / "xplane").is_dir(), reason="no shared traces")
 def test_what_ran_on_a_gpu_is_within_its_peak() -> None:
-    trace = traceana.open(TRACES / "xplane" / "jax_gemm_mi300.xplane.pb")
+    trace = opened(TRACES / "xplane" / "jax_gemm_mi300.xplane.pb")
     found = instruction_flops(trace.instructions).filter(pl.col("formula") == "hlo.dot")
     sizes = [(256,) * 3, (1024,) * 3, (4096,) * 3, (8192, 4096, 8192), (2048, 8192, 2048)]
     sizes.append((16384, 1024, 4096))
@@ -360,7 +360,7 @@ def test_what_ran_on_a_gpu_is_within_its_peak() -> None:
     # In operations a nanosecond; MI300X: 1307.4 TFLOP/s of bfloat16, dense.
     assert 500e3 < float(rates["highest"][0]) < 1307.4e3
 
-    trace = traceana.open(TRACES / "xplane" / "jax_conv_mi300.xplane.pb")
+    trace = opened(TRACES / "xplane" / "jax_conv_mi300.xplane.pb")
     (flops,) = instruction_flops(trace.instructions)["flops"]
     assert flops == 2 * (34 * 31 * 53 * 5120) * (1 * 2 * 2 * 16)
     reported = trace.activities.filter(pl.col("instruction").is_not_null())

@@ -15,7 +15,7 @@ import traceana
 from traceana.opening import open_trace
 from traceana.trace import Trace
 
-MOST: Final = 12
+MOST: Final = 40
 
 _kept: OrderedDict[Hashable, Trace] = OrderedDict()
 

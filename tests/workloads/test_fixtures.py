@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-import traceana
+from tests.support.opened import opened
 from traceana.model import read
 from workloads.manifest import layer_manifest
 from workloads.network import Conv, Linear
@@ -109,7 +109,7 @@ def test_no_machine_is_named(file: Path) -> None:
 def test_networks_with_branches_name_their_layers(file: Path) -> None:
     """Both directions of every layer that multiplies have their time, in four steps."""
     network = options_of(file).describe_network()
-    trace = traceana.open(file)
+    trace = opened(file)
     assert trace.steps.height == 4
     multiplied = [each.name for each in network.layers if isinstance(each, Conv | Linear)]
     assert len(multiplied) in (54, 58)

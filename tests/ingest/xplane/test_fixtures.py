@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import traceana
 from tests.ingest.xplane.writing import accounted
+from tests.support.opened import opened
 from tests.support.recorded import unnumbered
 from traceana.ingest import read
 from traceana.trace import Trace
@@ -53,7 +53,7 @@ def test_xplane_and_trace_json_of_one_run_agree(framework: str) -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_both_files_of_a_run_have_equal_work(framework: str) -> None:
     one, other = (
-        worked(traceana.open(FOLDER / f"alexnet-cpu-{framework}.{ending}"))
+        worked(opened(FOLDER / f"alexnet-cpu-{framework}.{ending}"))
         for ending in ("xplane.pb", "trace.json.gz")
     )
     assert one.height > 500
@@ -69,7 +69,7 @@ def worked(trace: Trace) -> pl.DataFrame:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_layers_of_the_network_in_both_directions(framework: str) -> None:
-    trace = traceana.open(FOLDER / f"alexnet-cpu-{framework}.xplane.pb")
+    trace = opened(FOLDER / f"alexnet-cpu-{framework}.xplane.pb")
     assert trace.steps["number"].to_list() == [0, 1, 2]
     placed = trace.activities.with_columns(
         unnumbered(trace.layers["path"]).gather(trace.activities["layer"]).alias("path")
@@ -88,7 +88,7 @@ def test_layers_of_the_network_in_both_directions(framework: str) -> None:
 
 
 def test_a_convolution_costs_more_than_its_activation() -> None:
-    trace = traceana.open(FOLDER / "alexnet-cpu-keras.xplane.pb")
+    trace = opened(FOLDER / "alexnet-cpu-keras.xplane.pb")
     paths = unnumbered(trace.layers["path"]).gather(trace.activities["layer"])
     spent = dict(
         pl.DataFrame({"path": paths, "ns": trace.activities["duration"]})
